@@ -19,7 +19,7 @@ from script_support import argument_parser, medians, one_line_errors
 
 from nnbridge import delegate
 from nnbridge.bench.measure import alternating
-from nnbridge.delegate.kernel import Kernel
+from nnbridge.delegate.kernel import DelegateKernel
 
 LIMIT = 30.0
 """Microseconds."""
@@ -29,18 +29,18 @@ def measured(file: Path, device: str, repeat: int) -> tuple[float, float]:
     """Microseconds of an invoke, and of the partition's execution in nnbridge."""
     from ai_edge_litert.interpreter import Interpreter
 
-    kernels: list[Kernel] = []
-    created = Kernel.__init__
+    kernels: list[DelegateKernel] = []
+    created = DelegateKernel.__init__
 
-    def watched(kernel: Kernel, *arguments: Any) -> None:
+    def watched(kernel: DelegateKernel, *arguments: Any) -> None:
         created(kernel, *arguments)
         kernels.append(kernel)
 
-    Kernel.__init__ = watched  # type: ignore[method-assign]  # to measure the delegate's own execution
+    DelegateKernel.__init__ = watched  # type: ignore[method-assign]  # to measure the delegate's own execution
     try:
         interpreter = Interpreter(str(file), experimental_delegates=[delegate.load(device)])
     finally:
-        Kernel.__init__ = created  # type: ignore[method-assign]
+        DelegateKernel.__init__ = created  # type: ignore[method-assign]
     interpreter.allocate_tensors()
     interpreter.invoke()
     (kernel,) = kernels

@@ -17,9 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from nnbridge import Compilation, ModelBuilder
-from nnbridge.devices import cpu
+from nnbridge.devices import cpu, device
 from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import Reason
@@ -28,10 +30,18 @@ from nnbridge.runtime.partitioner import make_steps
 from nnbridge.runtime.placement import place
 from nnbridge.types import OperandCode, OperationCode, PreferenceCode
 
+CONDITIONS = (
+    "input.dims[0] * input.dims[1] + {n} <= {m} or input.rank == 3",
+    "input.dims[-1] % {k} < {k} and 0 <= input.rank <= 4",
+    "input.type in [FLOAT32, FLOAT16] and input.elements < {m}",
+    "max(input.dims[0], {n}) < {m} if input.rank == 2 else input.scale == 0",
+)
+"""Which all operations meet, so that every one is evaluated."""
 RELU, EXP, ADD = OperationCode.RELU, OperationCode.EXP, OperationCode.ADD
 SIZES = (100, 1_000, 10_000)
 LIMITS = {100: 0.020, 10_000: 2.0}
 """Seconds that a finish may take."""
+RULES_LIMIT = 1.0
 GROWTH = 20.0
 """How much longer ten times the operations may take."""
 
@@ -74,6 +84,40 @@ def fan(count: int) -> Model:
     return builder.finish()
 
 
+def sizes(count: int) -> Model:
+    """Operations that each have a size of their own."""
+    builder = ModelBuilder("sizes")
+    pairs = []
+    for i in range(count):
+        pairs.append([builder.add_operand(OperandCode.TENSOR_FLOAT32, (1 + i % 97, 1 + i // 97)) for _ in range(2)])
+        builder.add_operation(RELU, pairs[-1][:1], pairs[-1][1:])
+    inputs, outputs = zip(*pairs, strict=True)
+    builder.identify_inputs_and_outputs(inputs, outputs)
+    return builder.finish()
+
+
+def asked(model: Model, count: int) -> float:
+    """The seconds in which a profile with so many conditions on RELU answers for a model."""
+    rules = (CONDITIONS[n % len(CONDITIONS)].format(n=n, m=1_000_000 + n, k=2 + n) for n in range(count))
+    lines = (
+        "[[device]]",
+        'name = "rules"',
+        'source = "-"',
+        "feature_level = 8",
+        "[device.operations]",
+        "RELU = { rules = [",
+        *(f'"{rule}",' for rule in rules),
+        "] }",
+    )
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rules.toml"
+        path.write_text("\n".join(lines))
+        profile = device(str(path))
+    seconds = min(_seconds(lambda: profile.supported_operations(model)) for _ in range(2))
+    assert all(answer is True for answer in profile.supported_operations(model))
+    return seconds
+
+
 def _by_number(number: int, model: Model, operation: Operation) -> bool:
     return operation.inputs[0] % 5 == number
 
@@ -114,6 +158,11 @@ def main() -> None:
             if growth > GROWTH:
                 complaints.append(f"{case.name}: 10 times the operations take {growth:.1f} times as long")
             before = planning
+    for name, model in (("alike", chain(SIZES[-1], (RELU,))), ("each of its own size", sizes(SIZES[-1]))):
+        seconds = asked(model, 1_000)
+        print(f"1,000 conditions on each of {SIZES[-1]:,} operations, {name}: {seconds:.2f} s", flush=True)
+        if seconds > RULES_LIMIT:
+            complaints.append(f"1,000 conditions, operations {name}: {seconds:.2f} s, at most {RULES_LIMIT} s allowed")
     print("\n".join(complaints) or "grows linearly, within the limits")
     sys.exit(1 if complaints else 0)
 

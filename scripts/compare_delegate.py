@@ -35,13 +35,13 @@ from script_support import Array, compare_each, difference, folder_parser, one_l
 from nnbridge import Compilation, Execution, NnbridgeError, delegate
 from nnbridge.compare import seeded_samples
 from nnbridge.compare.layers import compare_layers
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.compare.tensors import tensors_of
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import Part
 from nnbridge.converters.inspection import Mapped
 from nnbridge.delegate.interpreter import Context
-from nnbridge.delegate.kernel import Kernel
+from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
@@ -70,16 +70,16 @@ class Run:
 def recorded_runs() -> Iterator[list[Run]]:
     """What the delegate's partitions compute in this process from now on."""
     runs: list[Run] = []
-    invoke = Kernel.invoke
+    invoke = DelegateKernel.invoke
 
-    def recorded(kernel: Kernel, context: Context, places: Any) -> None:
+    def recorded(kernel: DelegateKernel, context: Context, places: Any) -> None:
         part, nodes = kernel.part, {o.source.index for o in kernel.part.model.main.operations if o.source is not None}
         run = Run(tuple(sorted(nodes)), part, {t: bytes(context.buffer(t)) for t in part.inputs})
         invoke(kernel, context, places)
         run.outputs = {t: bytes(context.buffer(t)) for t in part.outputs[: len(part.outputs) - part.variables]}
         runs.append(run)
 
-    with patch.object(Kernel, "invoke", recorded):
+    with patch.object(DelegateKernel, "invoke", recorded):
         yield runs
 
 

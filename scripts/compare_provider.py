@@ -35,7 +35,7 @@ from nnbridge.devices import CPU_NAME, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.loading import load_with_report
-from nnbridge.provider.session import Kernel
+from nnbridge.provider.session import ProviderKernel
 from nnbridge.provider.source import NAMES
 from nnbridge_onnx.read.reader import read
 
@@ -63,15 +63,15 @@ class Run:
 def recorded_runs() -> Iterator[list[Run]]:
     """What the provider's partitions compute in this process from now on."""
     runs: list[Run] = []
-    compute = Kernel.compute
+    compute = ProviderKernel.compute
 
-    def recorded(kernel: Kernel, read: Callable[[int], Array]) -> list[Array]:
+    def recorded(kernel: ProviderKernel, read: Callable[[int], Array]) -> list[Array]:
         inputs = {name: read(i).copy() for name, i in zip(kernel.part.inputs, kernel.inputs, strict=True)}
         outputs = compute(kernel, read)
         runs.append(Run(inputs, dict(zip(kernel.outputs, outputs, strict=True))))
         return outputs
 
-    with patch.object(Kernel, "compute", recorded):
+    with patch.object(ProviderKernel, "compute", recorded):
         yield runs
 
 

@@ -5,6 +5,7 @@ status 1 if an operator is placed otherwise.
 
 Examples:
   python scripts/compare_vela.py VELA --device ethos-u55-128 --operators 2000
+  python scripts/compare_vela.py VELA --device ethos-u85-256 --operators 3000 --kinds comparison,logical,select
   python scripts/compare_vela.py VELA --device ethos-u65-256 --networks 30 --seed 200
   python scripts/compare_vela.py VELA --device ethos-u55-128 --files FOLDER/*.tflite
 """
@@ -22,7 +23,7 @@ from script_support import argument_parser, one_line_errors
 
 with one_line_errors():
     from vela.oracle import Oracle, run
-    from vela.random_operators import operators
+    from vela.random_operators import DRAWS, OTHERS, operators
     from vela.random_quantised import network
 
     from nnbridge import devices
@@ -42,13 +43,13 @@ def networks(count: int, seed: int, folder: Path) -> Iterator[Path]:
     return (network(number).write(folder / f"network{number}.tflite") for number in range(seed, seed + count))
 
 
-def one_by_one(device: SourceProfile, count: int, seed: int, vela: Path, folder: Path) -> Counter[str]:
+def one_by_one(device: SourceProfile, kinds: Sequence[str], count: int, seed: int, vela: Path, folder: Path) -> Counter[str]:
     """Random operators: several to a file, and each of a file that Vela refuses or fails on in a file of its own."""
     found: Counter[str] = Counter()
     waiting = [range(first, min(first + PER_FILE, seed + count)) for first in range(seed, seed + count, PER_FILE)]
     while waiting:
         batch, waiting = waiting[:BATCH], waiting[BATCH:]
-        files = [_written(seeds, folder) for seeds in batch]
+        files = [_written(seeds, kinds, folder) for seeds in batch]
         for seeds, path, oracle in zip(batch, files, run(vela, files, device.name, folder), strict=True):
             if oracle.error and len(seeds) > 1:
                 waiting += [range(each, each + 1) for each in seeds]
@@ -58,8 +59,8 @@ def one_by_one(device: SourceProfile, count: int, seed: int, vela: Path, folder:
     return found
 
 
-def _written(seeds: range, folder: Path) -> Path:
-    file, inputs, outputs = operators(seeds)
+def _written(seeds: range, kinds: Sequence[str], folder: Path) -> Path:
+    file, inputs, outputs = operators(seeds, kinds)
     return file.write(folder / f"operators{seeds[0]}.tflite", inputs, outputs)
 
 
@@ -122,15 +123,21 @@ def main() -> int:
     parser.add_argument("vela", type=Path, metavar="VELA")
     parser.add_argument("--device", default="ethos-u55-128")
     parser.add_argument("--operators", type=int, default=0, metavar="N", help="random operators")
+    parser.add_argument(
+        "--kinds", default=",".join(DRAWS), metavar="NAMES", help=f"of operators; also {', '.join(OTHERS)} (default: %(default)s)"
+    )
     parser.add_argument("--networks", type=int, default=0, metavar="N", help="random networks")
     parser.add_argument("--files", type=Path, nargs="*", default=[])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    kinds = options.kinds.split(",")
+    if unknown := [kind for kind in kinds if kind not in {**DRAWS, **OTHERS}]:
+        parser.error(f"--kinds: expected {', '.join((*DRAWS, *OTHERS))}, found {', '.join(unknown)}")
     device = devices.device(options.device)
     assert isinstance(device, SourceProfile)
     with TemporaryDirectory() as folder:
         vela, out = options.vela.resolve(), Path(folder)
-        counts = one_by_one(device, options.operators, options.seed, vela, out)
+        counts = one_by_one(device, kinds, options.operators, options.seed, vela, out)
         files = [*networks(options.networks, options.seed, out), *options.files]
         pairs = list(zip(files, run(vela, files, options.device, out), strict=True))
         for path, oracle in pairs:

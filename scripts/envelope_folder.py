@@ -21,7 +21,8 @@ from script_support import Array, files_with_shapes, folder_and_shapes_parser, o
 from nnbridge import NnbridgeError, load
 from nnbridge.compare import Sample, in_model, named_inputs, named_outputs, seeded_samples, sign_flipped
 from nnbridge.compare.envelope import Envelope, envelope
-from nnbridge.compare.references import LiteRT, OnnxRuntime
+from nnbridge.compare.litert import LiteRT
+from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.model import Model
 

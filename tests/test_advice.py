@@ -200,7 +200,7 @@ def test_an_index_beyond_the_file_has_nothing_to_change() -> None:
     assert adjustable(FLOAT32, 7, 0) is None
 
 
-def test_what_a_device_takes_before_nnapi_counts_as_taken_where_nnapi_has_no_operation(tmp_path: Path) -> None:
+def test_what_a_device_accepts_before_nnapi_counts_as_accepted_where_nnapi_has_no_operation(tmp_path: Path) -> None:
     file, inputs, outputs = unpack()
     planned = call("plan", str(file.write(tmp_path / "unpack.tflite", inputs, outputs)), "--device", "ethos-u85-256", "--advice")
     found = {one["text"]: one["after"]["elsewhere"] for one in planned["advice"]}

@@ -269,7 +269,7 @@ def test_a_tflite_file_with_operators_of_the_host_imports_no_other_importer(tmp_
     assert done.stdout == "['org.tensorflow.lite#150'] []\n"
 
 
-def test_a_cache_directory_keeps_what_a_caching_driver_compiled(tmp_path: Path) -> None:
+def test_a_cache_directory_stores_what_a_caching_driver_compiled(tmp_path: Path) -> None:
     arguments = ("plan", DIGITS, "--device", f"caching:{FAST}", "--cache-dir", str(tmp_path / "made"))
     results = [[record["result"] for record in data(*arguments)["cache"]] for _ in range(2)]
     assert results[0] == ["written"] * len(results[0])
@@ -406,6 +406,9 @@ def completed(*typed: str) -> list[str]:
         (("report", "m.tflite", "--against-device", "nnapi-ref"), {"plain,nnapi-reference"}),
         (("matrix", "m.tflite", "--devices", "arm-nn-18.05,prof"), {"plain,arm-nn-18.05,profiles"}),
         (("devices", "explain", "arm-nn-18.0"), {"plain,arm-nn-18.05"}),
+        (("devices", "explain", "arm-nn-18.05", "conv_2"), {"plain,CONV_2D"}),
+        (("vts", "cases", "--device", "nnapi-ref"), {"plain,nnapi-reference"}),
+        (("matrix", "m.tflite", "--android", "10,8"), {"plain,10,8.1"}),
         (("compare", "m.tflite", "--reference", "onnx"), {"plain,onnxruntime"}),
         (("compare", "m.tflite", "--reference", "answers.n"), {"file,answers.n"}),
         (("plan", "m.tflite", "--device", "my-npu.t"), {"file,my-npu.t"}),

@@ -67,12 +67,12 @@ def test_no_fallback_without_a_device_names_the_option() -> None:
     assert "--no-fallback: expected at least one --device, found none" in refused("plan", DIGITS, "--no-fallback")
 
 
-def test_an_operation_that_no_device_takes_is_named_with_its_model() -> None:
+def test_an_operation_that_no_device_accepts_is_named_with_its_model() -> None:
     message = refused("run", DIGITS, "--seed", "0", "--device", "nnapi-sample_minimal", "--no-fallback")
     assert message.startswith(f"nnbridge: BAD_DATA: {DIGITS} ")
 
 
-def test_an_input_given_twice_is_refused(tmp_path: Path) -> None:
+def test_an_input_stated_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "image.npy"
     np.save(path, np.zeros((1, 8, 8, 1), np.float32))
     message = refused(*RUN, *("--input", f"{INPUT}={path}") * 2)

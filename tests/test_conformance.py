@@ -78,7 +78,7 @@ def test_a_device_that_answers_wrongly_fails(cases: Path) -> None:
     assert not outcome.passed
 
 
-def test_cases_that_a_driver_does_not_take_whole_are_skipped_and_nothing_else_is(cases: Path) -> None:
+def test_cases_that_a_driver_does_not_accept_whole_are_skipped_and_nothing_else_is(cases: Path) -> None:
     outcome = run_all(spec_files(cases, specs=("relu_float_1", "relu_quant8_2")), Setting("nnapi-sample_float_fast"), 1)
     tally = outcome.suites["V1_0"]
     assert (tally["passed"], tally["failed"], tally["not_taken"]) == (2, 0, 2)

@@ -9,8 +9,10 @@ import pytest
 
 from nnbridge import Compilation, Model, load
 from nnbridge.builder import ModelBuilder
+from nnbridge.converters import ConversionOptions
 from nnbridge.cost import FORMULAS, PlanCost, cost_of
 from nnbridge.types import OperandCode, OperationCode
+from tests.conftest import MODELS
 from tests.graphs import unary_chain
 from tests.tflite.shared import real_model
 
@@ -67,8 +69,19 @@ def test_networks_cost_what_was_published_with_them(name: str, millions: float, 
 
 def test_an_lstm_multiplies_all_its_matrices_at_each_step() -> None:
     # 28 steps of 28 numbers, 20 units: four gates of 20 x 28 and 20 x 20; then 10 classes over 28 x 20 states
-    found = cost(load(real_model("mnist_lstm_float"))).operations
-    assert [o.multiply_adds for o in found if o.multiply_adds] == [28 * 4 * 20 * (28 + 20), 10 * 28 * 20]
+    for options in (ConversionOptions(), ConversionOptions(1, "phone")):  # on NNAPI, and on the host
+        found = cost(load(real_model("mnist_lstm_float"), options)).operations
+        assert [o.multiply_adds for o in found if o.multiply_adds] == [28 * 4 * 20 * (28 + 20), 10 * 28 * 20]
+
+
+@pytest.mark.parametrize("name", ["digits_int8.tflite", "digits_dynamic.tflite", "digits_qdq.onnx", "digits_float32.onnx"])
+def test_multiply_adds_on_the_host_are_those_of_the_same_operators_on_nnapi(name: str) -> None:
+    # Int8 files, hybrid ones and ONNX's came with later feature levels: at level 1 the host has them.
+    if name.endswith(".onnx"):
+        pytest.importorskip("onnx")
+    old, wide = load(MODELS / name, ConversionOptions(1, "phone")), load(MODELS / name, ConversionOptions(mapping="wide"))
+    assert any(old.extension_of(operation.type) for operation in old.main.operations)
+    assert cost(old).multiply_adds == cost(wide).multiply_adds
 
 
 def test_two_values_live_at_once_between_three_unary_operations() -> None:

@@ -82,6 +82,14 @@ def test_named_files_exist(page: str) -> None:
     assert [name for name in named if not re.search("FAMILY|NAME", name) and not (REPOSITORY / name).exists()] == []
 
 
+def test_names_of_the_code_that_contributing_has_exist() -> None:
+    sources = (path.read_text() for folder in ("src", "converters", "tests") for path in (REPOSITORY / folder).rglob("*.py"))
+    known = set(re.findall(r"\w+", " ".join(sources)))
+    named = re.findall(r"`([A-Za-z_]\w*(?:\.\w+)?)`", (REPOSITORY / "CONTRIBUTING.md").read_text())
+    assert len(named) > 100
+    assert [name for name in named if not known.issuperset(name.split("."))] == []
+
+
 def test_the_readmes_python_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)[0]

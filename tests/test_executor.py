@@ -249,3 +249,24 @@ def test_adding_an_nnapi_operation_touches_one_file_and_its_test(code: Operation
     compilation.finish()
     [y] = Execution(compilation).run([np.ones((2, 3), np.float32)]).values()
     np.testing.assert_array_equal(y, np.full((2, 3), 2))
+
+
+def test_a_prepared_model_is_freed_with_its_last_reference() -> None:
+    executor = Executor(unary(OperationCode.RELU, 1, 4))
+    executor.run([np.zeros((1, 4), np.float32)])
+    freed = weakref.ref(executor)
+    gc.disable()
+    try:
+        del executor
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
+def test_a_bound_run_outlives_its_executor() -> None:
+    x, y = np.array([[-1, 2]], np.float32), np.zeros((1, 2), np.float32)
+    bound = Executor(unary(OperationCode.RELU, 1, 2)).bind([x], [y])
+    assert bound is not None
+    gc.collect()
+    bound()
+    np.testing.assert_array_equal(y, [[0, 2]])

@@ -40,15 +40,8 @@ LAYERS = (
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {"records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "types"}
-SAME_NAMES = {
-    "nnbridge": {
-        *("Answer", "Candidate", "Group", "Kernel", "Option", "Options", "Partition", "Plan", "Pool", "Search", "Step", "Target"),
-        "Value",
-    },
-    "nnbridge_tflite": {"Graph"},
-    "nnbridge_onnx": {"Facts", "Graph"},
-}
-"""Names that two classes of a package still have. No name is added: a class has the name of what it alone is."""
+SAME_NAMES = {"nnbridge": {"Candidate", "Step", "Value"}, "nnbridge_tflite": set(), "nnbridge_onnx": set()}
+"""Names that two classes of a package have: here, and in ``cpu/compiled``. No name is added."""
 
 
 def modules() -> dict[str, Path]:

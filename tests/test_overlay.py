@@ -52,6 +52,7 @@ def test_reasons_stand_where_a_device_refuses(tmp_path: Path) -> None:
 
 
 def test_errors_are_in_steps_and_coloured_by_the_verdict(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
     data = export(tmp_path, INT8, "--reference", "litert")
     for kind, name in (("own-error", "own error (steps)"), ("drift", "drift (steps)")):
         graph = data[kind]["main"]
@@ -61,6 +62,7 @@ def test_errors_are_in_steps_and_coloured_by_the_verdict(tmp_path: Path) -> None
 
 
 def test_errors_of_channels_last_values_find_their_onnx_operators(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
     data = export(tmp_path, FLOAT_ONNX, "--reference", "onnxruntime")
     (graph,) = data["drift"].values()
     (placed,) = data["placement"].values()

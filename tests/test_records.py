@@ -1,11 +1,12 @@
 """Records that are created quickly are those of ``dataclass`` otherwise."""
 
+import gc
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
 
-from nnbridge.records import quick
+from nnbridge.records import quick, seldom_collected
 
 
 @quick
@@ -49,3 +50,19 @@ class Named(Point):
 def test_objects_of_a_subclass_are_its_own() -> None:
     assert type(Named(3)) is Named
     assert Named(3).x == 3
+
+
+def test_collections_are_as_usual_once_the_last_one_leaves() -> None:
+    usual = gc.get_threshold()
+    with seldom_collected():
+        with seldom_collected():
+            assert gc.get_threshold() == (10_000, *usual[1:])
+        assert gc.get_threshold() != usual
+    assert gc.get_threshold() == usual
+
+
+def test_collections_are_as_usual_after_an_error() -> None:
+    usual = gc.get_threshold()
+    with pytest.raises(ZeroDivisionError), seldom_collected():
+        raise ZeroDivisionError
+    assert gc.get_threshold() == usual

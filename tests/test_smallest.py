@@ -9,7 +9,7 @@ import pytest
 
 from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import Why
-from nnbridge.smallest import Change, Search
+from nnbridge.smallest import AdjustmentSearch, Change
 
 
 def operator(*parameters: Parameter) -> Adjustable:
@@ -23,7 +23,7 @@ def alone(adjustable: Adjustable, change: Change) -> bytes:
 
 def found(accepted: Callable[[Mapping[str, Value]], bool], *parameters: Parameter) -> list[str]:
     adjustable = operator(*parameters)
-    changes, _ = Search(alone, lambda content: accepted(json.loads(content))).changes(adjustable, ())
+    changes, _ = AdjustmentSearch(alone, lambda content: accepted(json.loads(content))).changes(adjustable, ())
     return [str(change) for change in changes]
 
 
@@ -61,13 +61,13 @@ def test_two_parameters_are_changed_where_one_is_not_enough() -> None:
 def test_only_parameters_that_the_refusal_concerns_are_tried() -> None:
     activation = Parameter("activation", "RELU", ("NONE",), kinds=frozenset({Why.ACTIVATION}))
     rank = Parameter("rank", 3, kinds=frozenset({Why.RANK}))
-    changes, tried = Search(alone, lambda content: False).changes(operator(activation, rank), {Why.ACTIVATION})
+    changes, tried = AdjustmentSearch(alone, lambda content: False).changes(operator(activation, rank), {Why.ACTIVATION})
     assert (changes, tried) == ([], ("activation: NONE",))
 
 
 def test_the_search_ends() -> None:
     plans: list[bytes] = []
-    search = Search(alone, lambda content: bool(plans.append(content)))
+    search = AdjustmentSearch(alone, lambda content: bool(plans.append(content)))
     for k in range(100):
         search.changes(operator(*(Parameter(f"p{k}_{i}", 500) for i in range(5))), ())
     assert len(plans) <= 600

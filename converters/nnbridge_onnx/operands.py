@@ -296,7 +296,7 @@ class Operands(Known):
         except Unmappable:
             if last:
                 raise
-            # NNAPI has no TRANSPOSE yet, or the operation does not take the type.
+            # NNAPI has no TRANSPOSE yet, or the operation does not support the type.
             self._on_host("Transpose", name, value, made, self.tensor(name).type, perm=order)
         return made
 

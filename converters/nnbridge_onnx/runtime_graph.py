@@ -73,7 +73,7 @@ class OnnxClaims:
         outcomes: tuple[Mapped, ...],
         origin: Mapping[int, int],
     ) -> OnnxClaims:
-        """Gather what became of the runtime's nodes."""
+        """Gather the outcomes of the runtime's nodes."""
         found: dict[int, set[MappingKind]] = {}
         for mapped in outcomes:
             if mapped.index in origin:

@@ -13,10 +13,10 @@ from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import Why
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.retyping import real_values
-from nnbridge_tflite.tables import LETTERS, Graph, Table, alone, decoded, is_constant, listed
+from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, decoded, is_constant, listed
 from nnbridge_tflite.write import encode
 
-Apply: TypeAlias = "Callable[[Graph, Value], None]"
+Apply: TypeAlias = "Callable[[EditedGraph, Value], None]"
 Found: TypeAlias = "Iterator[tuple[Parameter, Apply]]"
 
 _NUMBERS = {
@@ -49,14 +49,14 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
     model = _decoded(path, path.stat().st_mtime_ns)
     if subgraph >= len(model["subgraphs"]) or index >= len(model["subgraphs"][subgraph]["operators"]):
         return None
-    graph = Graph(model, subgraph, index)
+    graph = EditedGraph(model, subgraph, index)
     if not graph.name:
         return None
     found = {parameter.name: (parameter, apply) for make in _PARAMETERS for parameter, apply in make(graph)}
     operator = cache(partial(alone, model, subgraph, index))
 
     def content(changes: Mapping[str, Value], single: bool) -> bytes:
-        edited = Graph.fork(operator(), 0, 0) if single else Graph.fork(model, subgraph, index)
+        edited = EditedGraph.fork(operator(), 0, 0) if single else EditedGraph.fork(model, subgraph, index)
         for name, value in changes.items():
             found[name][1](edited, value)
         edited.finish(0 if single else index)
@@ -80,11 +80,11 @@ def _decoded(path: Path, changed: int) -> Table:
 # -- options -------------------------------------------------------------------------------------------------------------------
 
 
-def _set_options(names: tuple[str, ...], graph: Graph, value: Value) -> None:
+def _set_options(names: tuple[str, ...], graph: EditedGraph, value: Value) -> None:
     graph.operator["builtin_options"] = {**(graph.operator.get("builtin_options") or {}), **dict.fromkeys(names, value)}
 
 
-def _options(graph: Graph) -> Found:
+def _options(graph: EditedGraph) -> Found:
     stated = graph.operator.get("builtin_options") or {}
     for name, members in _NUMBERS.items():
         known = [member for member in members if member in stated]
@@ -108,14 +108,14 @@ def _word(name: str, code: int, codes: Mapping[int, str], kinds: frozenset[Why])
     yield Parameter(label, codes[code], others, kinds=kinds), partial(_set_word, name, numbers)
 
 
-def _set_word(name: str, numbers: Mapping[str, int], graph: Graph, value: Value) -> None:
+def _set_word(name: str, numbers: Mapping[str, int], graph: EditedGraph, value: Value) -> None:
     _set_options((name,), graph, numbers[str(value)])
 
 
 # -- windows and channels ------------------------------------------------------------------------------------------------------
 
 
-def _resized(graph: Graph, tensor: int, shape: list[int], centred: bool) -> int:
+def _resized(graph: EditedGraph, tensor: int, shape: list[int], centred: bool) -> int:
     """A constant with other sides, cut or filled with zeros; around its centre, or behind."""
     values = graph.values(tensor)
     assert values is not None, "a constant"
@@ -138,18 +138,18 @@ def _resized(graph: Graph, tensor: int, shape: list[int], centred: bool) -> int:
     return made
 
 
-def _set_input(graph: Graph, i: int, tensor: int) -> None:
+def _set_input(graph: EditedGraph, i: int, tensor: int) -> None:
     inputs = listed(graph.operator["inputs"])
     inputs[i] = tensor
     graph.operator["inputs"] = np.asarray(inputs, "<i4")
 
 
-def _set_window(axes: tuple[int, ...], graph: Graph, value: Value) -> None:
+def _set_window(axes: tuple[int, ...], graph: EditedGraph, value: Value) -> None:
     shape = [int(value) if k in axes else d for k, d in enumerate(graph.shape(graph.input(1)))]
     _set_input(graph, 1, _resized(graph, graph.input(1), shape, True))
 
 
-def _windows(graph: Graph) -> Found:
+def _windows(graph: EditedGraph) -> Found:
     if graph.name not in _WINDOWED or graph.values(graph.input(1)) is None:
         return
     shape = graph.shape(graph.input(1))
@@ -158,7 +158,7 @@ def _windows(graph: Graph) -> Found:
         yield Parameter(label, side, high=2 * side + 8, parts=len(axes), kinds=_ARGUMENT), partial(_set_window, axes)
 
 
-def _pad(graph: Graph, data: int, count: int) -> int:
+def _pad(graph: EditedGraph, data: int, count: int) -> int:
     """A tensor with more channels, which are zeros."""
     shape = graph.shape(data)
     wide = graph.tensor(data, (*shape[:-1], count), "padded")
@@ -167,7 +167,7 @@ def _pad(graph: Graph, data: int, count: int) -> int:
     return wide
 
 
-def _cut(graph: Graph, count: int) -> None:
+def _cut(graph: EditedGraph, count: int) -> None:
     """The operator computes more channels than its output has; the rest is cut off."""
     out, shape = graph.out, graph.shape(graph.out)
     wide = graph.tensor(out, (*shape[:-1], count), "padded")
@@ -175,27 +175,27 @@ def _cut(graph: Graph, count: int) -> None:
     graph.after.append(graph.slice(wide, [0] * len(shape), out))
 
 
-def _more_outputs(graph: Graph, value: Value) -> None:
+def _more_outputs(graph: EditedGraph, value: Value) -> None:
     for i in (1, 2):
         shape = graph.shape(graph.input(i))
         _set_input(graph, i, _resized(graph, graph.input(i), [int(value), *shape[1:]], False))
     _cut(graph, int(value))
 
 
-def _more_inputs(graph: Graph, value: Value) -> None:
+def _more_inputs(graph: EditedGraph, value: Value) -> None:
     shape = graph.shape(graph.input(1))
     _set_input(graph, 1, _resized(graph, graph.input(1), [*shape[:-1], int(value)], False))
     _set_input(graph, 0, _pad(graph, graph.input(0), int(value)))
 
 
-def _more_channels(graph: Graph, value: Value) -> None:
+def _more_channels(graph: EditedGraph, value: Value) -> None:
     _more_inputs(graph, value)
     if graph.name == "DEPTHWISE_CONV_2D":
         _set_input(graph, 2, _resized(graph, graph.input(2), [int(value)], False))
     _cut(graph, int(value))
 
 
-def _channels(graph: Graph) -> Found:
+def _channels(graph: EditedGraph) -> Found:
     """More channels, by zeros that are cut off behind: the answers stay."""
     inputs = listed(graph.operator["inputs"])
     if graph.name not in ("CONV_2D", "DEPTHWISE_CONV_2D") or len(inputs) != 3 or not graph.fixed(inputs[0], graph.out):
@@ -219,13 +219,13 @@ def _channels(graph: Graph) -> Found:
 # -- quantisation, constants, type ---------------------------------------------------------------------------------------------
 
 
-def _requantise(side: str, place: int, scale: bool, graph: Graph, value: Value) -> None:
+def _requantise(side: str, place: int, scale: bool, graph: EditedGraph, value: Value) -> None:
     tensor = listed(graph.operator[side])[place]
     scales, points = graph.scales(tensor), [graph.zero_point(tensor)]
     graph.quantise(tensor, [value] if scale else scales, points if scale else [value])
 
 
-def _one_scale(graph: Graph, value: Value) -> None:
+def _one_scale(graph: EditedGraph, value: Value) -> None:
     tensor = graph.input(1)
     values, scales = graph.values(tensor), graph.scales(tensor)
     assert values is not None, "a constant"
@@ -243,7 +243,7 @@ def _one_scale(graph: Graph, value: Value) -> None:
         _set_input(graph, 2, other)
 
 
-def _quantisation(graph: Graph) -> Found:
+def _quantisation(graph: EditedGraph) -> Found:
     outputs, inputs = listed(graph.operator["outputs"]), [t for t in listed(graph.operator["inputs"]) if t >= 0]
     eight = [t for t in (*inputs, *outputs) if graph.type(t) in _EIGHT and len(graph.scales(t)) == 1]
     steps, points = [float(graph.scales(t)[0]) for t in eight], [graph.zero_point(t) for t in eight]
@@ -272,7 +272,7 @@ def _near_points(old: int, others: tuple[int, ...], low: int, high: int) -> tupl
     return tuple(sorted({p for p in others if low <= p <= high} - {old}, key=lambda p: abs(p - old)))
 
 
-def _constants(graph: Graph) -> Found:
+def _constants(graph: EditedGraph) -> Found:
     """Inputs behind the first as constants: those of RESHAPE as they are computed, others zeros that stand for what is known."""
     inputs = listed(graph.operator["inputs"])
     for i, t in enumerate(inputs):
@@ -283,7 +283,7 @@ def _constants(graph: Graph) -> Found:
         yield Parameter(f"input {i}", "computed", ("constant",), kinds=_CONSTANT), partial(_freeze, i)
 
 
-def _freeze(i: int, graph: Graph, value: Value) -> None:
+def _freeze(i: int, graph: EditedGraph, value: Value) -> None:
     t = graph.input(i)
     shape, type = graph.shape(t), graph.type(t)
     is_shape = graph.name == "RESHAPE" and graph.fixed(graph.out)
@@ -296,14 +296,14 @@ def _freeze(i: int, graph: Graph, value: Value) -> None:
 _CASTS = {"INT8": ("DEQUANTIZE", "QUANTIZE"), "UINT8": ("DEQUANTIZE", "QUANTIZE"), "INT32": ("CAST", "CAST")}
 
 
-def _types(graph: Graph) -> Found:
+def _types(graph: EditedGraph) -> Found:
     inputs = [t for t in listed(graph.operator["inputs"]) if t >= 0]
     if not inputs or graph.name in ("QUANTIZE", "DEQUANTIZE", "CAST") or graph.type(inputs[0]) not in _CASTS:
         return
     yield Parameter("element type", graph.type(inputs[0]), ("FLOAT32",), kinds=_TYPE), _in_float
 
 
-def _in_float(graph: Graph, value: Value) -> None:
+def _in_float(graph: EditedGraph, value: Value) -> None:
     """The operator in float32: its tensors of the first input's type are converted before and behind."""
     type = graph.type(graph.input(0))
     to, back = _CASTS[type]
@@ -333,4 +333,4 @@ def _in_float(graph: Graph, value: Value) -> None:
     graph.operator["outputs"] = np.asarray([floats.get(t, t) for t in outputs], "<i4")
 
 
-_PARAMETERS: tuple[Callable[[Graph], Found], ...] = (_options, _windows, _channels, _quantisation, _constants, _types)
+_PARAMETERS: tuple[Callable[[EditedGraph], Found], ...] = (_options, _windows, _channels, _quantisation, _constants, _types)

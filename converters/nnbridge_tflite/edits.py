@@ -16,7 +16,7 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Edit
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.retyping import RETYPINGS, Retyping
-from nnbridge_tflite.tables import Graph, Table, alone, decoded, operator_name
+from nnbridge_tflite.tables import EditedGraph, Table, alone, decoded, operator_name
 from nnbridge_tflite.write import encode
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
@@ -30,11 +30,11 @@ class Rewrite:
     operators: tuple[str, ...]
     """Empty for all."""
     text: str
-    replace: Callable[[Graph], bool]
+    replace: Callable[[EditedGraph], bool]
     """Places what stands instead; False if the rewrite does not apply."""
 
 
-def _activation_apart(graph: Graph) -> bool:
+def _activation_apart(graph: EditedGraph) -> bool:
     fused = _ACTIVATIONS.get(graph.option("fused_activation_function"))
     if fused is None:
         return False
@@ -46,12 +46,12 @@ def _activation_apart(graph: Graph) -> bool:
     return True
 
 
-def _version(graph: Graph, name: str) -> int:
+def _version(graph: EditedGraph, name: str) -> int:
     """The operator's version for 8-bit tensors, where float ones have the first."""
     return 2 if graph.type(graph.out) == "INT8" and name != "RELU_N1_TO_1" else 1
 
 
-def _split_as_slices(graph: Graph) -> bool:
+def _split_as_slices(graph: EditedGraph) -> bool:
     axis, data = graph.constant(graph.input(0)), graph.input(1)
     outputs = [int(t) for t in graph.operator["outputs"]]
     if axis is None or not graph.fixed(data, *outputs) or len(outputs) > _MAX_PIECES:
@@ -63,12 +63,12 @@ def _split_as_slices(graph: Graph) -> bool:
     return True
 
 
-def _slice(graph: Graph, data: int, axis: int, begin: int, output: int) -> None:
+def _slice(graph: EditedGraph, data: int, axis: int, begin: int, output: int) -> None:
     first = [begin if k == axis else 0 for k in range(len(graph.shape(data)))]
     graph.placed.append(graph.slice(data, first, output))
 
 
-def _unpack_as_slices(graph: Graph) -> bool:
+def _unpack_as_slices(graph: EditedGraph) -> bool:
     data, outputs = graph.input(0), [int(t) for t in graph.operator["outputs"]]
     shape = graph.shape(data)
     if not graph.fixed(data) or len(shape) < 2 or len(outputs) > _MAX_PIECES:
@@ -81,19 +81,19 @@ def _unpack_as_slices(graph: Graph) -> bool:
     return True
 
 
-def _reshape(graph: Graph, data: int, output: int) -> None:
+def _reshape(graph: EditedGraph, data: int, output: int) -> None:
     shape = np.asarray(graph.shape(output), "<i4")
     graph.place("RESHAPE", [data, graph.data(shape, "INT32", "shape")], [output], new_shape=shape)
 
 
-def _as_reshape(graph: Graph) -> bool:
+def _as_reshape(graph: EditedGraph) -> bool:
     if not graph.fixed(graph.input(0), graph.out):
         return False
     _reshape(graph, graph.input(0), graph.out)
     return True
 
 
-def _pack_as_concatenation(graph: Graph) -> bool:
+def _pack_as_concatenation(graph: EditedGraph) -> bool:
     inputs, shape = [int(t) for t in graph.operator["inputs"]], graph.shape(graph.out)
     if not graph.fixed(graph.out, *inputs) or len(inputs) > _MAX_PIECES:
         return False
@@ -106,7 +106,7 @@ def _pack_as_concatenation(graph: Graph) -> bool:
     return True
 
 
-def _slice_as_strided(graph: Graph) -> bool:
+def _slice_as_strided(graph: EditedGraph) -> bool:
     begin, size, data = graph.constant(graph.input(1)), graph.constant(graph.input(2)), graph.input(0)
     if begin is None or size is None or not graph.fixed(data, graph.out):
         return False
@@ -114,14 +114,14 @@ def _slice_as_strided(graph: Graph) -> bool:
     return True
 
 
-def _square_as_product(graph: Graph) -> bool:
+def _square_as_product(graph: EditedGraph) -> bool:
     if graph.type(graph.out) != "FLOAT32":
         return False
     graph.place("MUL", [graph.input(0)] * 2, [graph.out], fused_activation_function=0)
     return True
 
 
-def _difference_then_product(graph: Graph) -> bool:
+def _difference_then_product(graph: EditedGraph) -> bool:
     if graph.type(graph.out) != "FLOAT32" or not graph.fixed(graph.out):
         return False
     difference = graph.tensor(graph.out, graph.shape(graph.out), "difference")
@@ -130,7 +130,7 @@ def _difference_then_product(graph: Graph) -> bool:
     return True
 
 
-def _leaky_as_prelu(graph: Graph) -> bool:
+def _leaky_as_prelu(graph: EditedGraph) -> bool:
     if graph.type(graph.out) != "FLOAT32" or not graph.fixed(graph.out):
         return False
     shape = [1] * (len(graph.shape(graph.out)) - 1)
@@ -139,7 +139,7 @@ def _leaky_as_prelu(graph: Graph) -> bool:
     return True
 
 
-def _in_four_dimensions(graph: Graph) -> bool:
+def _in_four_dimensions(graph: EditedGraph) -> bool:
     """An operator on elements or rows, between RESHAPEs: dimensions before the last three become one, or 1s are added."""
     shape, inputs = graph.shape(graph.out), [int(t) for t in graph.operator["inputs"]]
     whole = [t for t in inputs if graph.shape(t) == shape]
@@ -159,7 +159,7 @@ def _in_four_dimensions(graph: Graph) -> bool:
     return True
 
 
-def _first_version(graph: Graph) -> bool:
+def _first_version(graph: EditedGraph) -> bool:
     code = graph.model["operator_codes"][graph.operator["opcode_index"]]
     if (code.get("version") or 1) == 1:
         return False
@@ -168,7 +168,7 @@ def _first_version(graph: Graph) -> bool:
     return True
 
 
-def _bias_of_zeros(graph: Graph) -> bool:
+def _bias_of_zeros(graph: EditedGraph) -> bool:
     inputs = [int(t) for t in graph.operator["inputs"]]
     if (len(inputs) > 2 and inputs[2] >= 0) or not graph.fixed(inputs[1]):
         return False
@@ -225,7 +225,7 @@ def edits(path: Path) -> Iterator[Edit]:
 
 
 def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Table | None:
-    graph = Graph.fork(model, subgraph, index)
+    graph = EditedGraph.fork(model, subgraph, index)
     if not rewrite.replace(graph):
         return None
     graph.finish(index)

@@ -87,7 +87,8 @@ class Lowerer(LowererBase):
 
     def has(self, i: int) -> bool:
         """True if input ``i`` is present."""
-        return i < self.count and self.operator.inputs[i] >= 0
+        inputs = self.operator.inputs
+        return i < len(inputs) and inputs[i] >= 0
 
     def declared(self, i: int = 0) -> Tensor:
         """Input ``i`` as the file declares it."""
@@ -100,7 +101,8 @@ class Lowerer(LowererBase):
 
     def input(self, i: int = 0) -> Value:
         """Input ``i``; refused if it is omitted."""
-        self.require(self.has(i), f"an input {i}", "none", kind=Why.MISSING_OPERAND)
+        if not self.has(i):
+            self.refuse(f"an input {i}", "none", kind=Why.MISSING_OPERAND)
         return self.values.value(self.operator.inputs[i])
 
     def inputs(self) -> list[Value]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnbridge.converters.edits import Answers
 from nnbridge_tflite.read.schema import enum_names
-from nnbridge_tflite.tables import LETTERS, Graph, Table, copied, is_constant, listed
+from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, copied, is_constant, listed
 
 _BIAS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 2, "TRANSPOSE_CONV": 3}
 """Operator → its bias among the inputs."""
@@ -35,28 +35,28 @@ class Retyping:
     answers: Answers
     types: tuple[str, ...]
     """Types of which an operator's output must have one, for the change to apply."""
-    retype: Callable[[Graph], None]
+    retype: Callable[[EditedGraph], None]
     """Changes a subgraph, seen from one of its operators."""
 
     def applies(self, model: Table) -> bool:
         """True if the file has one graph, and computes values of these types."""
         if len(model["subgraphs"]) != 1 or not model["subgraphs"][0]["operators"]:
             return False
-        graph = Graph(model, 0, 0)
+        graph = EditedGraph(model, 0, 0)
         return any(graph.type(t) in self.types for o in graph.subgraph["operators"] for t in listed(o["outputs"]))
 
     def applied(self, model: Table) -> Table:
         """The changed file."""
         changed = copied(model)
-        self.retype(Graph(changed, 0, 0))
+        self.retype(EditedGraph(changed, 0, 0))
         return changed
 
 
-def _operators(graph: Graph) -> list[Graph]:
-    return [Graph(graph.model, 0, k) for k in range(len(graph.subgraph["operators"]))]
+def _operators(graph: EditedGraph) -> list[EditedGraph]:
+    return [EditedGraph(graph.model, 0, k) for k in range(len(graph.subgraph["operators"]))]
 
 
-def _set(graph: Graph, tensor: int, type: str, array: Any | None, scales: Any, zero_points: Any) -> None:
+def _set(graph: EditedGraph, tensor: int, type: str, array: Any | None, scales: Any, zero_points: Any) -> None:
     """Another type of a tensor, with its value where it is a constant."""
     found = graph.subgraph["tensors"][tensor]
     found["type"] = next(code for code, name in enum_names("TensorType").items() if name == type)
@@ -69,7 +69,7 @@ def _set(graph: Graph, tensor: int, type: str, array: Any | None, scales: Any, z
         found["quantization"] = None
 
 
-def _biases(graph: Graph) -> dict[int, Graph]:
+def _biases(graph: EditedGraph) -> dict[int, EditedGraph]:
     """Tensor → an operator whose bias it is."""
     found = {}
     for one in _operators(graph):
@@ -79,13 +79,13 @@ def _biases(graph: Graph) -> dict[int, Graph]:
     return found
 
 
-def _bias_step(graph: Graph) -> Any:
+def _bias_step(graph: EditedGraph) -> Any:
     """The scale of an operator's bias: that of its image times that of its filter."""
     image, filter = (2, 1) if graph.name == "TRANSPOSE_CONV" else (0, 1)
     return graph.scales(graph.input(image))[:1] * graph.scales(graph.input(filter))[:1]
 
 
-def _quantised(type: str, graph: Graph) -> None:
+def _quantised(type: str, graph: EditedGraph) -> None:
     low, biases = (-128, -127) if type == "INT8" else (0, 1), _biases(graph)
     signed = {t for one in _operators(graph) if one.name in _SIGNED for t in listed(one.operator["outputs"])}
     tensors = [t for t in range(len(graph.subgraph["tensors"])) if graph.type(t) == "FLOAT32"]
@@ -105,7 +105,7 @@ def _quantised(type: str, graph: Graph) -> None:
             _set(graph, t, "INT32", steps, step, [0])
 
 
-def _unsigned(graph: Graph) -> None:
+def _unsigned(graph: EditedGraph) -> None:
     biases, tensors = _biases(graph), range(len(graph.subgraph["tensors"]))
     real = {t: real_values(graph, t) for t in biases}
     for t in tensors:
@@ -122,7 +122,7 @@ def _unsigned(graph: Graph) -> None:
             _set(graph, t, "INT32", np.rint(real[t] / step), step, [0])
 
 
-def real_values(graph: Graph, tensor: int) -> Any | None:
+def real_values(graph: EditedGraph, tensor: int) -> Any | None:
     """A quantised constant's real values; None for others."""
     values, scales = graph.values(tensor), graph.scales(tensor)
     if values is None or not len(scales):
@@ -133,7 +133,7 @@ def real_values(graph: Graph, tensor: int) -> Any | None:
     return (values.astype("<f4") - np.float32(graph.zero_point(tensor))) * scales.reshape(shape)
 
 
-def _in_float(graph: Graph) -> None:
+def _in_float(graph: EditedGraph) -> None:
     for t in range(len(graph.subgraph["tensors"])):
         if graph.type(t) in (*_EIGHT, "INT16", "INT32") and len(graph.scales(t)):
             _set(graph, t, "FLOAT32", real_values(graph, t), (), ())

@@ -40,7 +40,7 @@ def _plain(data: memoryview, value: Any) -> Any:
     return [_plain(data, item) for item in value] if isinstance(value, tuple) else value
 
 
-class Graph:
+class EditedGraph:
     """One subgraph of a file while one of its operators is replaced."""
 
     def __init__(self, model: Table, subgraph: int, index: int) -> None:
@@ -52,7 +52,7 @@ class Graph:
         self.after: list[Table] = []
 
     @classmethod
-    def fork(cls, model: Table, subgraph: int, index: int) -> Graph:
+    def fork(cls, model: Table, subgraph: int, index: int) -> EditedGraph:
         """The same of a copy, whose lists and whose operator may be changed; the other tables are the original's."""
         graphs = list(model["subgraphs"])
         old = graphs[subgraph]

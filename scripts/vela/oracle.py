@@ -15,6 +15,7 @@ from subprocess import PIPE
 
 from nnbridge.errors import NnbridgeError
 from nnbridge.loading import source_graph
+from nnbridge.source import SourceOperator
 
 SYSTEMS = {"u55": "Ethos_U55_High_End_Embedded", "u65": "Ethos_U65_Embedded", "u85": "Ethos_U85_SYS_DRAM_Mid"}
 NPU = "CUSTOM:ethos-u"
@@ -75,14 +76,20 @@ def _read(folder: Path, file: Path, log: str) -> Oracle:
         number = operator_of.get(row["source_id"])
         if number is not None:
             cycles[number] = cycles.get(number, 0.0) + float(row["op_cycles"])
-    left = {tensor.name for operator in source_graph(compiled).operators if operator.name != NPU for tensor in operator.outputs}
-    on_cpu = {o.index for o in source_graph(file).operators if any(tensor.name in left for tensor in o.outputs)}
+    kept = (operator for operator in source_graph(compiled).operators if operator.name != NPU)
+    left = {(operator.name, name) for operator in kept for name in _outputs(operator)}
+    on_cpu = {o.index for o in source_graph(file).operators if any((o.name, name) in left for name in _outputs(o))}
     with summaries[0].open() if summaries else io.StringIO("cycles_total\n0\n") as text:
         summary = next(csv.DictReader(text))
     for used in (compiled, database, *summaries):
         used.unlink(missing_ok=True)
     total, sram = (float(summary.get(key) or 0) for key in ("cycles_total", "sram_memory_used"))
     return Oracle("", False, frozenset(on_cpu), cycles, total, sram * 1024)
+
+
+def _outputs(operator: SourceOperator) -> list[str]:
+    """Names of outputs; Vela adds an ending where it converts an output of BOOL afterwards."""
+    return [tensor.name.removesuffix("_int8") for tensor in operator.outputs]
 
 
 def _tables(database: Path) -> list[tuple[str, str]]:

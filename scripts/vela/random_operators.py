@@ -14,6 +14,7 @@ TYPES = ("int8", "int8", "int8", "uint8", "int16", "int32", "float32", "int64")
 SIDES = (1, 1, 2, 3, 4, 7, 8, 16, 17, 33, 64, 127, 128, 130)
 UNARY = ("ABS", "NEG", "EXP", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "RELU", "RELU6", "RELU_N1_TO_1", "TANH", "ELU", "GELU")
 UNARY += ("LOG", "RSQRT", "QUANTIZE", "SQRT", "SIN", "ROUND")
+COMPARISONS = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
 BINARY = ("ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "MAXIMUM", "MINIMUM", "PRELU", "FLOOR_DIV")
 
 
@@ -57,6 +58,10 @@ class Draw:
         if self.chance.random() < likely:
             return self.file.constant(value, **parameters)
         return self.computed(value.shape, value.dtype.name, **parameters)
+
+    def truths(self, shape: Shape) -> int:
+        """A computed tensor of BOOL, rarely of another type."""
+        return self.computed(shape, "bool", quantization={}) if self.chance.random() < 0.97 else self.computed(shape)
 
     def weights(self, shape: Shape, axis: int) -> int:
         """Weights, mostly 8-bit, with one scale or one for each channel."""
@@ -293,6 +298,111 @@ def moved(draw: Draw) -> None:
         draw.apply(name, [draw.computed((1, 4, 4, 3))], (1, 2, 2, 12), {"block_size": 2})
 
 
+def comparison(draw: Draw) -> None:
+    name, shape = draw.chance.choice(COMPARISONS), draw.shape()
+    same = draw.parameters(draw.type) if draw.chance.random() < 0.6 else {}
+    small = tuple(1 if draw.chance.random() < 0.3 else s for s in shape)
+    other = draw.chance.choice((shape, small))
+    inputs = [draw.computed(shape, **same), draw.computed(other, "" if draw.chance.random() < 0.95 else "int8", **same)]
+    draw.apply(name, inputs[:: draw.chance.choice((1, -1))], shape, {}, "bool" if draw.chance.random() < 0.95 else "int8")
+
+
+def logical(draw: Draw) -> None:
+    shape = draw.shape()
+    small = tuple(1 if draw.chance.random() < 0.2 else s for s in shape)
+    name = draw.chance.choice(("LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT"))
+    inputs = [draw.truths(shape), draw.truths(draw.chance.choice((shape, small)))]
+    draw.apply(name, inputs[: 1 if name == "LOGICAL_NOT" else 2], shape, {}, "bool")
+
+
+def any_or_all(draw: Draw) -> None:
+    shape = draw.shape(2)
+    axes = sorted(draw.chance.sample(range(len(shape)), draw.chance.randint(1, min(2, len(shape)))))
+    out = tuple(1 if a in axes else s for a, s in enumerate(shape))
+    inputs = [draw.truths(shape), draw.constant(axes)]
+    draw.apply(draw.chance.choice(("REDUCE_ANY", "REDUCE_ALL")), inputs, out, {"keep_dims": True}, "bool")
+
+
+def select(draw: Draw) -> None:
+    name, shape = draw.chance.choice(("SELECT", "SELECT_V2")), draw.shape()
+    same = draw.parameters(draw.type) if draw.chance.random() < 0.7 else {}
+    small = [tuple(1 if draw.chance.random() < 0.3 else s for s in shape) if name == "SELECT_V2" else shape for _ in range(3)]
+    shapes = [each if draw.chance.random() < 0.3 else shape for each in small]
+    if name == "SELECT" and draw.chance.random() < 0.2:
+        shapes[0] = shape[:1]
+    condition = draw.truths(shapes[0])
+    draw.apply(name, [condition, *(draw.computed(each, **same) for each in shapes[1:])], shape, **same)
+
+
+def scatter_nd(draw: Draw) -> None:
+    rows, width = draw.chance.choice((4, 8, 17)), draw.chance.choice(((), (1,), (3,), (4, 5), (2, 3, 16)))
+    count, depth = draw.chance.choice((1, 2, 4)), 1 if draw.chance.random() < 0.9 or not width else 2
+    numbers = [draw.chance.randrange(rows) for _ in range(count)] if draw.chance.random() < 0.15 else range(count)
+    indices = draw.constant([[number] + [0] * (depth - 1) for number in numbers])
+    shape = (rows, *width)
+    updates = draw.computed((count, *shape[depth:]))
+    draw.apply("SCATTER_ND", [indices, updates, draw.constant(list(shape))], shape)
+
+
+def split_v(draw: Draw) -> None:
+    shape = draw.shape()
+    axis = draw.chance.randrange(len(shape))
+    first = draw.chance.randint(1, shape[axis])
+    sizes = [first, shape[axis] - first] if first < shape[axis] else [first]
+    stated = [*sizes[:-1], -1] if draw.chance.random() < 0.2 else sizes
+    source = draw.computed(shape)
+    same = draw.parameters(draw.type)
+    outs = [draw.file.tensor(tuple(size if k == axis else s for k, s in enumerate(shape)), draw.type, **same) for size in sizes]
+    draw.outputs.extend(outs)
+    at = draw.constant(axis - len(shape) if draw.chance.random() < 0.3 else axis, likely=1.0)
+    draw.file.operator("SPLIT_V", [source, draw.constant(stated), at], outs, {"num_splits": len(sizes)})
+
+
+def division(draw: Draw) -> None:
+    shape = draw.shape()
+    small = tuple(1 if draw.chance.random() < 0.2 else s for s in shape)
+    inputs = [draw.computed(shape), draw.computed(draw.chance.choice((shape, small)))]
+    draw.apply("DIV", inputs, shape, {"fused_activation_function": draw.chance.choice((0, 0, 1, 3))})
+
+
+def padded(draw: Draw) -> None:
+    shape, same = draw.shape(2), draw.parameters(draw.type)
+    pads = [[draw.chance.choice((0, 0, 1)), draw.chance.choice((0, 1))] for _ in shape]
+    out = tuple(s + sum(p) for s, p in zip(shape, pads, strict=True))
+    value = draw.constant([1], draw.type, **same)
+    draw.apply("PADV2", [draw.computed(shape, **same), draw.constant(pads), value], out, {}, **same)
+
+
+def lstm(draw: Draw) -> None:
+    draw.type = draw.chance.choice(("int8", "int8", "int8", "int16", "uint8", "float32"))
+    batch, steps, width, cells = (draw.chance.choice(sides) for sides in ((1, 1, 2), (1, 3), (4, 16), (1, 8)))
+    major = draw.chance.random() < 0.3
+    front = (steps, batch) if major else (batch, steps)
+    kind = draw.chance.choice(("int8", "int8", "int8", "int8", "int16"))
+
+    def matrix(columns: int) -> int:
+        return draw.constant(np.ones((cells, columns)), kind, 0.99, scale=0.01)
+
+    biases = [draw.constant([1000] * cells, "int32", 0.99, scale=0.0005) for _ in range(4)]
+    states = [
+        draw.file.tensor((batch, cells), element, scale=scale, is_variable=draw.chance.random() < 0.97)
+        for element, scale in ((draw.type, 0.05), ("int16", 2**-11))
+    ]
+    inputs = [draw.computed((*front, width)), *(matrix(width) for _ in range(4)), *(matrix(cells) for _ in range(4))]
+    extra = draw.chance.choice((-1, -1, -1, -1, 0, 1, 2))  # without, or with peepholes, a projection, normalised layers
+    inputs += [draw.constant([1] * cells, "int16", scale=0.01) if extra == 0 else -1 for _ in range(3)]
+    inputs += [*biases, matrix(cells) if extra == 1 else -1, -1, *states]
+    inputs += [draw.constant([1] * cells, "int16", scale=0.01) if extra == 2 else -1 for _ in range(4)]
+    if draw.chance.random() < 0.05:
+        inputs[1] = -1  # the input gate is coupled
+    out = draw.file.tensor((*front, cells), draw.type, **draw.parameters(draw.type))
+    between = [draw.file.tensor((0,), "int16", scale=2**-12) for _ in range(4)] + [draw.file.tensor((0,), draw.type, scale=0.05)]
+    draw.outputs.append(out)
+    options = {"fused_activation_function": draw.chance.choice((4, 4, 4, 0, 1)), "time_major": major}
+    options |= {"cell_clip": draw.chance.choice((0.0, 0.0, 2.0)), "proj_clip": 0.0}
+    draw.file.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [out], options, intermediates=between)
+
+
 DRAWS: Mapping[str, Callable[[Draw], None]] = {
     each.__name__: each
     for each in (
@@ -300,17 +410,23 @@ DRAWS: Mapping[str, Callable[[Draw], None]] = {
         concatenation, split, slice, strided_slice, moved,
     )
 }  # fmt: skip
+"""The kinds that are drawn unless others are stated: seeds of published runs stand for these."""
+OTHERS: Mapping[str, Callable[[Draw], None]] = {
+    each.__name__: each for each in (comparison, logical, any_or_all, select, scatter_nd, split_v, division, padded, lstm)
+}
+"""More kinds."""
 
 
-def operators(seeds: Sequence[int]) -> tuple[TfliteBuilder, list[int], list[int]]:
-    """A file of unconnected operators, one for each seed, with its inputs and outputs."""
+def operators(seeds: Sequence[int], kinds: Sequence[str] = tuple(DRAWS)) -> tuple[TfliteBuilder, list[int], list[int]]:
+    """A file of unconnected operators of these kinds, one for each seed, with its inputs and outputs."""
+    draws = {**DRAWS, **OTHERS}
     file = TfliteBuilder()
     inputs: list[int] = []
     outputs: list[int] = []
     for seed in seeds:
         chance = random.Random(seed)
         draw = Draw(chance, file)
-        chance.choice(list(DRAWS.values()))(draw)
+        draws[chance.choice(kinds)](draw)
         inputs += draw.inputs
         outputs += draw.outputs
     return file, inputs, outputs

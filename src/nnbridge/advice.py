@@ -19,7 +19,7 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit
 from nnbridge.errors import NnbridgeError, Why
 from nnbridge.model import Array
-from nnbridge.smallest import Change, Search
+from nnbridge.smallest import AdjustmentSearch, Change
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 
 Key: TypeAlias = "tuple[int, int]"
@@ -308,7 +308,7 @@ class _Advising:
             gone = self.before.elsewhere - whole.after.elsewhere
             moved |= gone
             own |= gone if whole.kind in ("rewrite", Answers.ROUND) else set()
-        search = Search(self.editing.alone, self._accepted)
+        search = AdjustmentSearch(self.editing.alone, self._accepted)
         for key in sorted(self.before.elsewhere - own, key=lambda key: (key in moved, key)):
             kinds = self.before.kinds.get(key, frozenset())
             adjustable = None if kinds & _NOT_EDITED else self.editing.adjustable(*key)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -19,7 +19,15 @@ from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullE
 from nnbridge.extensions import TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
-from nnbridge.operations.validation import byte_size, check_operand_type, validate_model, validate_operation
+from nnbridge.operations.declaration import Input
+from nnbridge.operations.validation import (
+    Verdict,
+    byte_size,
+    check_operand_type,
+    state_verdicts,
+    validate_model,
+    validate_operation,
+)
 from nnbridge.types import (
     CONTROL_FLOW,
     MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,
@@ -66,6 +74,7 @@ class ModelBuilder:
         self._state = _State.OPEN
         self._operands: list[Operand] = []
         self._operations: list[Operation] = []
+        self._verdicts: list[Verdict | None] = []
         self._inputs: tuple[int, ...] = ()
         self._outputs: tuple[int, ...] = ()
         self._small = bytearray()
@@ -195,6 +204,11 @@ class ModelBuilder:
         self._operands.append(operand)
         return len(self._operands) - 1
 
+    def add_drafted_scalar(self, type: int, content: bytes) -> int:
+        """:meth:`add_drafted` of a scalar constant."""
+        self._operands.append(Operand(type, (), 0.0, 0, None, Lifetime.CONSTANT_COPY, self._copied(content)))
+        return len(self._operands) - 1
+
     def pool_number(self, memory: Pool) -> int:
         """The index of a pool among the model's."""
         number = self._pool_numbers.setdefault(id(memory), len(self._pools))
@@ -214,10 +228,11 @@ class ModelBuilder:
         mapping: str = "",
         source: Source | None = None,
         checked: bool = True,
+        verdict: Verdict | None = None,
     ) -> int:
         """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature.
 
-        Without ``checked``, operands are left to :meth:`finish`.
+        Without ``checked``, operands are left to :meth:`finish`, which takes over the ``verdict`` of a client that has one.
         """
         self.require_open("addOperation")
         TYPES.check_allowed(type, "addOperation")
@@ -229,6 +244,7 @@ class ModelBuilder:
         if checked:
             self._check_operation(operation)
         self._operations.append(operation)
+        self._verdicts.append(verdict)
         return len(self._operations) - 1
 
     def _check_operation(self, operation: Operation) -> None:
@@ -271,6 +287,9 @@ class ModelBuilder:
         order = run_order(operands, self._operations)
         self._order = tuple(order)
         model = self._assemble(operands, tuple(self._operations[i] for i in order), tuple(self._pools))
+        found = [verdict for i in order if (verdict := self._verdicts[i]) is not None]
+        if len(found) == len(order):
+            state_verdicts(model.main, found)
         verdict = validate_model(model)
         if verdict.reason is not None:
             raise BadDataError(verdict.reason)
@@ -419,29 +438,35 @@ def _moved(subgraph: Subgraph, small_base: int, pool_base: int, subgraph_base: i
 def _extensions_in_use(subgraphs: Sequence[Subgraph]) -> dict[str, int]:
     """Extension name → prefix: of operands first, then of operations, subgraph by subgraph."""
     codes = [o.type for s in subgraphs for group in (s.operands, s.operations) for o in group]
+    if not is_extension(max(codes, default=0)):
+        return {}
     return {TYPES.registered_name(code): split_extension_code(code)[0] for code in codes if is_extension(code)}
 
 
 def _without_trailing_defaults(operation: Operation, model: Model) -> Operation:
     """Trailing inputs that hold their default are dropped, so that older devices can run the operation (M45 to M48)."""
-    declared = definition(operation.type)
-    if declared is None:
-        return operation
-    operands = model.main.operands
-    for form in declared.signatures:
-        if len(operation.inputs) not in form.counts:
-            continue
-        expanded = form.expand(len(operation.inputs))
-        # Two forms of equal length differ in a type, such as CONV_2D's explicit and implicit padding.
-        codes = [operands[i].type for i in operation.inputs]
-        if [d for d, code in zip(expanded, codes, strict=True) if isinstance(d.type, OperandCode) and d.type != code]:
-            continue
+    operands, inputs = model.main.operands, operation.inputs
+    for expanded, shorter in _shorter_forms(operation.type, tuple([operands[i].type for i in inputs])):
         keep = len(expanded)
-        for count in sorted((count for count in form.counts if count < keep), reverse=True):
-            if all(_is_default(operands[operation.inputs[i]], expanded[i].default, model) for i in range(count, keep)):
+        for count in shorter:
+            if all(_is_default(operands[inputs[i]], expanded[i].default, model) for i in range(count, keep)):
                 keep = count
-        return operation if keep == len(expanded) else replace(operation, inputs=operation.inputs[:keep])
+        return operation if keep == len(expanded) else replace(operation, inputs=inputs[:keep])
     return operation
+
+
+@lru_cache(maxsize=1024)
+def _shorter_forms(code: int, types: tuple[int, ...]) -> Sequence[tuple[Sequence[Input], Sequence[int]]]:
+    """The inputs of each form of an operation that has these types, and the smaller numbers of inputs that it admits."""
+    found, declared = [], definition(code)
+    for form in declared.signatures if declared is not None else ():
+        if len(types) not in form.counts:
+            continue
+        expanded = form.expand(len(types))
+        # Two forms of equal length differ in a type, such as CONV_2D's explicit and implicit padding.
+        if not [d for d, type in zip(expanded, types, strict=True) if isinstance(d.type, OperandCode) and d.type != type]:
+            found.append((expanded, sorted((count for count in form.counts if count < len(types)), reverse=True)))
+    return found
 
 
 def _is_default(operand: Operand, default: float | None, model: Model) -> bool:

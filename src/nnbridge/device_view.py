@@ -25,6 +25,8 @@ def device_view(model: Model) -> Model:
 
     Small values are packed again, in order of operands, the main subgraph's first.
     """
+    if _is_device_view(model):
+        return model
     main = _without_unused_operands(model.main)
     bodies = sorted(_used_bodies(main, model))
     subgraphs = (main, *(model.referenced[i] for i in bodies))
@@ -57,6 +59,22 @@ def device_view(model: Model) -> Model:
         pools=tuple(model.pools[i] for i in pools),
         extensions={name: prefix for name, prefix in model.extensions.items() if prefix in codes},
     )
+
+
+def _is_device_view(model: Model) -> bool:
+    """True if nothing would change in a model of one subgraph."""
+    main, end, pools = model.main, 0, set()
+    if model.referenced or model.extensions or _without_unused_operands(main) is not main:
+        return False
+    for operand in main.operands:
+        at = operand.location
+        if operand.lifetime is Lifetime.CONSTANT_COPY:
+            if at.offset != end + -end % small_alignment(at.length):
+                return False
+            end = at.offset + at.length
+        elif operand.lifetime is Lifetime.CONSTANT_REFERENCE:
+            pools.add(at.pool)
+    return end == len(model.operand_values) and pools == set(range(len(model.pools)))
 
 
 def _codes(operands: Sequence[Operand], operations: Sequence[Operation]) -> Iterator[int]:

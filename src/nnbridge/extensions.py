@@ -98,6 +98,11 @@ Constants have data, other inputs have none; all dimensions of inputs are known.
 """
 
 
+Dims: TypeAlias = "Sequence[tuple[int, ...]]"
+Work: TypeAlias = "Callable[[Mapping[str, Any]], Callable[[Dims, Dims], int] | None]"
+"""``work(options)`` returns what counts multiply-adds, by the dimensions of inputs, () of omitted ones, and outputs; None: 0."""
+
+
 class StatedKernel:
     """A prepared host kernel that says what it computes, so that a device may compute it otherwise; its call is the reference."""
 
@@ -138,6 +143,8 @@ class HostOperation:
     prepare: HostPrepare | None = None
     """Called once for each combination of input dimensions: at prepareModel where they are declared, else when they first
     occur. What it returns runs instead of ``kernel``, from several threads at once; ``kernel`` serves where it returns None."""
+    work: Work | None = None
+    """What counts its multiply-adds; None for operations that have none."""
 
 
 @dataclass(frozen=True)

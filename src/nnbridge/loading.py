@@ -16,6 +16,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import ConversionError, OptionError, Reason, Why
 from nnbridge.model import Model
+from nnbridge.records import seldom_collected
 from nnbridge.source import SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
@@ -33,6 +34,7 @@ def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
     return load_with_report(path, options)[0]
 
 
+@seldom_collected()
 def load_with_report(path: str | Path, options: ConversionOptions | None = None) -> tuple[Model, tuple[Mapped, ...]]:
     """The same, and the outcome of each operator where the converter reports it."""
     path = Path(path)
@@ -64,7 +66,7 @@ def load_without_cpu(
     model, mapped = load_with_report(path, options)
     slices = Slices(model)
     answers = zip(*(ask(device, model, slices) for device in devices), strict=True)
-    refusals = [None if any(answer.supported for answer in given) else given[0].reason for given in answers]
+    refusals = [None if any(answer.supported for answer in several) else several[0].reason for several in answers]
     left, handed = undelegated(model.main, refusals, limit), {one.index for one in mapped if one.mapping == MappingKind.DELEGATE}
     left = {index: why for index, why in left.items() if index in handed}
     refused = [why for index, why in left.items() if why.kind is not Why.PARTITIONS]

@@ -64,7 +64,7 @@ def _text(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-class Search:
+class AdjustmentSearch:
     """The search for one file: operators that are equal are searched once, and all of them within one number of plans."""
 
     def __init__(self, alone: Callable[[Adjustable, Change], Hashable], accepted: Callable[[Any], bool]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from nnbridge.compare import Sample, seeded_samples
 from nnbridge.compare.arithmetics import Runner, arithmetics
 from nnbridge.compare.envelope import Envelope, envelope, reference_answers
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.loading import load
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.operations.numerics import NUMERICS, PRODUCTS, STORED, interpolated, using

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.models import candidates
-from nnbridge.cpu.compiled.program import Candidate, Plan, plan
+from nnbridge.cpu.compiled.program import Candidate, ProgramPlan, plan
 from nnbridge.model import Model
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import run_kernel
@@ -23,7 +23,7 @@ class Hybrid:
         for candidate in self.calls:
             if candidate.resolved is None:
                 raise ValueError(candidate.reason)
-        self.plan: Plan = plan(self.calls, model.main.outputs, instructions)
+        self.plan: ProgramPlan = plan(self.calls, model.main.outputs, instructions)
 
     def run(self, inputs: list[Any]) -> list[Any]:
         """The outputs."""

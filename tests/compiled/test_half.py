@@ -46,6 +46,9 @@ CASES = {
     "EXP": ([X], X),
     "MEAN": ([X, integers(1, 2), 1], half(2, 1, 1, 19)),
     "REDUCE_MAX": ([X, integers(3), True], half(2, 5, 7, 1)),
+    "REDUCE_SUM": ([X, integers(3), False], half(2, 5, 7)),
+    "REDUCE_PROD": ([X, integers(0, 2), True], half(1, 5, 1, 19)),
+    "BATCH_MATMUL": ([half(3, 5, 17), half(1, 23, 17), False, True], half(3, 5, 23)),
     "CONCATENATION": ([X, X, 3], half(2, 5, 7, 38)),
     "PAD": ([X, Tensor(I32, (4, 2), value=np.array([[0, 0], [1, 2], [0, 1], [0, 0]], np.int32))], half(2, 8, 8, 19)),
     "RESIZE_BILINEAR": ([X, 9, 6], half(2, 6, 9, 19)),
@@ -80,6 +83,18 @@ def test_results_are_rounded_to_the_nearest_of_float16_ties_to_even(form: Instru
         np.testing.assert_array_equal(hybrid.run([data])[0], data.astype(np.float16))
 
 
-def test_sums_that_the_reference_rounds_one_by_one_are_left_to_it() -> None:
-    model = model_of(OperationCode.REDUCE_SUM, [X, integers(3), True], [half(2, 5, 7, 1)])
-    assert "sums of float32" in next(iter(Hybrid(model).plan.left.values()))
+@pytest.mark.parametrize("code", [OperationCode.REDUCE_SUM, OperationCode.REDUCE_PROD])
+@pytest.mark.parametrize("axes", [(0,), (2,), (0, 2), (1, 0, 2)])
+def test_sums_and_products_are_rounded_after_each_number(
+    form: InstructionSet, code: OperationCode, axes: tuple[int, ...]
+) -> None:
+    rng, dims = np.random.default_rng(3), (6, 5, 37)
+    left = [d for i, d in enumerate(dims) if i not in axes] or [1]
+    hybrid = Hybrid(model_of(code, [half(*dims), integers(*axes), False], [half(*left)]), form)
+    assert not hybrid.plan.left
+    for scale in (1.0, 0.01, 30.0, 2000.0):
+        data = (rng.standard_normal(dims) * scale).astype(np.float16)
+        special = rng.choice(np.array([0, -0.0, np.inf, -np.inf, np.nan, 6e-8, 65504], np.float16), dims)
+        data = np.where(rng.random(dims) < 0.01, special, data)
+        for expected, found in zip(hybrid.reference([data]), hybrid.run([data]), strict=True):
+            np.testing.assert_array_equal(found, expected)

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnbridge.cpu.compiled import image, objects
-from nnbridge.cpu.compiled.constants import POOLED, Pool, address_of
+from nnbridge.cpu.compiled.constants import POOLED, ConstantPool, address_of
 from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import FORMS, chosen, host_forms, supported
 from nnbridge.cpu.compiled.machine import cache_directory, machine
@@ -262,7 +262,7 @@ def test_the_plain_form_is_code_for_other_processors(variant: Variant) -> None:
 
 
 def test_equal_constants_of_a_program_lie_once_and_large_ones_alone() -> None:
-    pool = Pool()
+    pool = ConstantPool()
     small, large = np.arange(5, dtype=np.int32), np.ones(POOLED + 1, np.uint8)
     assert [pool.place(small), pool.place(small + 1), pool.place(small.copy())] == [0, 64, 0]
     assert pool.constant().data[:20].view(np.int32).tolist() == [0, 1, 2, 3, 4]

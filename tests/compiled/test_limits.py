@@ -1,8 +1,11 @@
-"""What would take much memory while a program is planned is left to the reference kernels."""
+"""Planning a program takes bounded memory: what would take much is left to the reference kernels."""
 
 from __future__ import annotations
 
+import math
 import time
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from nnbridge.cpu.compiled.models import compile_model
+from nnbridge.operations.fixedpoint import logistic, table16
 from nnbridge.types import OperationCode
 from tests.compiled.models import F32, I32, Tensor, model_of
 
@@ -45,3 +49,27 @@ def test_a_table_for_each_of_millions_of_pieces_is_not_made(
     plan = compile_model(model_of(code, inputs, [Tensor(F32, out)]))
     assert why in next(iter(plan.left.values()))
     assert time.process_time() - started < 2
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    """Bytes that work takes at most beyond what was there."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_planning_a_transposition_takes_few_bytes_for_each_element() -> None:
+    dims = (1, 3, 256, 256)
+    model = model_of(
+        OperationCode.TRANSPOSE, [Tensor(F32, dims), Tensor(I32, (4,), value=[0, 2, 3, 1])], [Tensor(F32, (1, 256, 256, 3))]
+    )
+    compile_model(model)
+    assert peak_of(lambda: compile_model(model)) < 24 * math.prod(dims)
+
+
+def test_tables_of_16_bit_functions_are_made_in_pieces() -> None:
+    # 128 KiB of int16; all at once, what lies between takes 16 times as much.
+    assert peak_of(lambda: table16(logistic, 3)) < 1 << 20

@@ -12,7 +12,7 @@ import pytest
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.compiled.instructions import chosen
 from nnbridge.cpu.compiled.models import compile_model
-from nnbridge.cpu.compiled.threads import Pool
+from nnbridge.cpu.compiled.threads import HelperPool
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
 from nnbridge.types import OperandCode, OperationCode
@@ -184,7 +184,7 @@ def test_many_threads_share_a_program_and_helpers() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
 def test_helpers_stay_away_from_the_callers_core() -> None:
-    helpers = Pool(chosen())
+    helpers = HelperPool(chosen())
     (helper,) = helpers.free(1)
     request = np.zeros(6, np.int64)
     inside, job = np.zeros(1, np.int64), np.zeros(4, np.int64)
@@ -198,7 +198,7 @@ def test_helpers_stay_away_from_the_callers_core() -> None:
 
 
 def test_runs_leave_no_core_to_two_threads() -> None:
-    helpers = Pool(chosen())
+    helpers = HelperPool(chosen())
     for _ in range(helpers.processors):
         helpers.begin()
     assert helpers.free(3) == []

@@ -18,7 +18,7 @@ from nnbridge.cli.commands import cli
 from nnbridge.converters.delegation import Part
 from nnbridge.delegate import kernel as kernels
 from nnbridge.delegate.delegating import Delegate
-from nnbridge.delegate.options import READERS, REFUSED, Options, parse
+from nnbridge.delegate.options import READERS, REFUSED, DelegateOptions, parse
 from nnbridge.errors import InputError
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -50,7 +50,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Compilation]:
 
 
 def test_defaults_are_androids() -> None:
-    assert parse([]) == Options(
+    assert parse([]) == DelegateOptions(
         execution_preference=-1,
         disallow_nnapi_cpu=True,
         max_number_delegated_partitions=3,
@@ -63,7 +63,7 @@ def test_defaults_are_androids() -> None:
 
 
 def test_python_writes_values_as_text() -> None:
-    assert parse([("allow_fp16", "True"), ("max_number_delegated_partitions", "0"), ("cache_dir", "None")]) == Options(
+    assert parse([("allow_fp16", "True"), ("max_number_delegated_partitions", "0"), ("cache_dir", "None")]) == DelegateOptions(
         allow_fp16=True, max_number_delegated_partitions=0
     )
 
@@ -237,14 +237,14 @@ class _Burst:
 @pytest.mark.parametrize(("size", "expected"), [(0, 4), (1, 4), (2, 2), (4, 2)])
 def test_executions_are_stored_up_to_a_number(size: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    bind = kernels.Kernel._bind
+    bind = kernels.DelegateKernel._bind
 
     def bound(kernel: Any, context: Any) -> Any:
         made.append(kernel)
         return bind(kernel, context)
 
-    monkeypatch.setattr(kernels.Kernel, "_bind", bound)
-    kernel = _kernel(Options(max_execution_cache_size=size))
+    monkeypatch.setattr(kernels.DelegateKernel, "_bind", bound)
+    kernel = _kernel(DelegateOptions(max_execution_cache_size=size))
     places = [((16, 4),), ((32, 4),)]
     for place in (*places, *places):
         kernel._at(_Nowhere(), place)
@@ -300,12 +300,12 @@ def test_a_folder_that_cannot_hold_the_library_is_bad_input(tmp_path: Path) -> N
     assert f"{tmp_path / 'file' / 'below'}: expected a folder" in result.stderr
 
 
-def _kernel(options: Options) -> Any:
+def _kernel(options: DelegateOptions) -> Any:
     """A kernel of one ABS."""
     model = unary_chain(OperationCode.ABS, dims=(1,))
     compilation = Compilation.create_for_devices(model, ["nnapi-sample_all"])
     compilation.finish()
-    return kernels.Kernel(Part(model, (0,), (1,)), compilation, options, [(1,)])
+    return kernels.DelegateKernel(Part(model, (0,), (1,)), compilation, options, [(1,)])
 
 
 class _Nowhere:

@@ -244,7 +244,7 @@ def test_a_hung_execution_misses_its_deadline() -> None:
         execution.run([X])
 
 
-def test_a_driver_that_is_silent_for_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_silent_for_too_long_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     device = driver("HANGS_IN_EXECUTE")
     compilation = compiled(device, fallback=True)
     monkeypatch.setenv(TIMEOUT_VARIABLE, "0.2")
@@ -254,7 +254,7 @@ def test_a_driver_that_is_silent_for_too_long_is_given_up(monkeypatch: pytest.Mo
     assert device.pid is None
 
 
-def test_a_stopped_process_is_given_up_as_well(good: RemoteDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_is_abandoned_as_well(good: RemoteDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     compilation = compiled(good)
     assert good.pid is not None
     os.kill(good.pid, signal.SIGSTOP)
@@ -385,7 +385,7 @@ def test_the_script_that_kills_drivers_loses_no_execution() -> None:
 # -- caching and attributes ----------------------------------------------------------------------------------------------
 
 
-def test_compiled_models_are_kept_by_drivers_in_other_processes_too(tmp_path: Path) -> None:
+def test_compiled_models_are_stored_by_drivers_in_other_processes_too(tmp_path: Path) -> None:
     device = RemoteDevice.process("caching:nnapi-sample_all")
     assert device.number_of_cache_files_needed() == (1, 0)
     for expected in ("written", "read"):

@@ -75,7 +75,7 @@ def test_a_dozen_profiles_are_shipped_and_each_names_its_source() -> None:
     assert len({npu.name for npu in shipped()}) == len(shipped())
 
 
-def test_arm_nn_18_05_takes_the_whole_digit_classifier() -> None:
+def test_arm_nn_18_05_accepts_the_whole_digit_classifier() -> None:
     model = load(MODELS / "digits_float32.tflite")
     assert set(reasons(device("arm-nn-18.05"), model)) == {None}
 

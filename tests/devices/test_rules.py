@@ -54,6 +54,7 @@ class Operation:
         ("square", False),
         ("stride_w == 1 if filter.h > 3 else stride_w == 2", True),
         ("stride_h == 2", None),
+        ("paddings * 4000000000 == 1 or product([paddings, 4000000000]) == 1", None),
         ("stride_h == 2 or stride_w == 2", True),
         ("stride_h == 2 and stride_w == 1", False),
         ("not (stride_h == 2 and stride_w == 2)", None),

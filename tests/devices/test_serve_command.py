@@ -115,7 +115,7 @@ def test_a_path_in_use_is_refused_and_a_deserted_one_taken(tmp_path: Path) -> No
         assert RemoteDevice.at(str(path)).supported_operations(add_then()) == [True]
 
 
-def test_a_driver_that_dies_at_its_start_over_and_over_is_given_up(tmp_path: Path) -> None:
+def test_a_driver_that_dies_at_its_start_over_and_over_is_abandoned(tmp_path: Path) -> None:
     with Served(str(tmp_path / "driver"), "tests.devices.broken:DIES_AT_ONCE") as served:
         said = served.process.communicate()[1]
     assert served.process.returncode == 2

@@ -87,7 +87,7 @@ def test_what_vela_can_not_compile_refuses_the_file_after_what_it_leaves_to_the_
 
 # Each as Vela 5.2.0 answers it.
 @pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u65-512", "ethos-u85-256"])
-def test_vela_takes_what_its_table_does_not_name(tmp_path: Path, device: str) -> None:
+def test_vela_accepts_what_its_table_does_not_name(tmp_path: Path, device: str) -> None:
     file = TfliteBuilder()
     value = file.tensor((1, 9, 9, 8), "int8", scale=0.05, zero_point=3)
     slope = file.constant(np.ones((1, 1, 8), np.int8))

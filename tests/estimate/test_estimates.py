@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
@@ -18,8 +19,7 @@ from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.errors import InputError
 from nnbridge.estimate.blocks import Pass, PassCost, Plane, block, pass_cost
 from nnbridge.estimate.buffering import Buffer, buffer_of
-from nnbridge.estimate.calibration import Measured, calibrate
-from nnbridge.estimate.cut import Option, best_cut, exhaustive, largest, memory
+from nnbridge.estimate.cut import Cut, CutOption, best_cut, largest, memory
 from nnbridge.estimate.cycles import operation_cycles
 from nnbridge.estimate.memory import peak_bytes
 from nnbridge.estimate.network import arena_bytes, partition_estimate
@@ -29,6 +29,7 @@ from nnbridge.estimate.plans import estimate
 from nnbridge.estimate.work import ENCODER_BYTES, Work, encoded_bytes
 from nnbridge.loading import source_graph
 from nnbridge.source import SourceTensor
+from tests.conftest import REPOSITORY
 from tests.devices.test_source_profiles import chain, profile
 from tests.tflite.files import TfliteBuilder
 
@@ -178,7 +179,10 @@ def test_groups_are_as_few_as_dependences_allow(tmp_path: Path) -> None:
     assert [group.operators for group in groups(graph, {0, 1, 3})] == [(0, 1), (3,)]
 
 
-def test_latencies_give_their_own_rates_back() -> None:
+def test_latencies_give_their_own_rates_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    from calibrate_latency import Measured, calibrate
+
     macs, moved = [10**6, 10**8, 10**7], [10**5, 10**6, 10**6]
     each = sum(max(m / 1e11, b / 2e9) for m, b in zip(macs, moved, strict=True))
     made = [Measured(str(k), [k * m for m in macs], [k * b for b in moved], 1 + 1e3 * k * each) for k in range(1, 9)]
@@ -189,19 +193,29 @@ def test_latencies_give_their_own_rates_back() -> None:
         calibrate(made[:4])
 
 
+def exhaustive(options: list[CutOption], limit: int | None) -> Cut:
+    """The best of all choices, by trying them."""
+    best = Cut(())
+    for count in range(1, len(options) + 1):
+        for chosen in combinations(options, count):
+            if len({o.group for o in chosen}) == count and (limit is None or memory(chosen) <= limit):
+                best = max(best, Cut(chosen), key=lambda cut: (cut.gain_us, -len(cut.options)))
+    return best
+
+
 OPTIONS = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 40), st.integers(0, 40)), max_size=10)
 
 
 @given(OPTIONS, st.one_of(st.none(), st.integers(0, 150)), st.booleans())
 def test_the_best_cut_is_the_best_of_all(drawn: list[tuple[int, int, int]], limit: int | None, paired: bool) -> None:
-    options = [Option(n // 2 if paired else n, (n,), g, w + p, p) for n, (g, w, p) in enumerate(drawn)]
+    options = [CutOption(n // 2 if paired else n, (n,), g, w + p, p) for n, (g, w, p) in enumerate(drawn)]
     found, best = best_cut(options, limit), exhaustive(options, limit)
     assert math.isclose(found.gain_us, best.gain_us)
     assert limit is None or memory(found.options) <= limit
 
 
 def test_the_largest_groups_need_not_be_the_best() -> None:
-    options = [Option(0, (0, 1, 2), -5.0, 10), Option(1, (3, 4), 7.0, 10)]
+    options = [CutOption(0, (0, 1, 2), -5.0, 10), CutOption(1, (3, 4), 7.0, 10)]
     assert largest(options, 1).gain_us == -5
     assert best_cut(options).gain_us == 7
 

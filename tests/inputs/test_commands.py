@@ -13,7 +13,7 @@ from PIL import Image
 
 from nnbridge import load
 from nnbridge.compare import load_arrays
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.inputs import Dataset, Preparation
 from nnbridge.loading import interface
 from nnbridge.report.answers import answer_as_dict, answers, label_names

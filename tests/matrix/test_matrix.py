@@ -28,7 +28,7 @@ from nnbridge.matrix.models import find_devices, find_models
 from nnbridge.matrix.page import as_html
 from nnbridge.matrix.tables import as_csv, as_junit, as_markdown, percent
 from nnbridge.types import OperationCode
-from tests.conftest import REPOSITORY
+from tests.conftest import MODELS, REPOSITORY
 from tests.graphs import add_then
 
 FAST, QUANT = "nnapi-sample_float_fast", "nnapi-sample_quant"
@@ -60,6 +60,16 @@ def test_a_cell_counts_operations_by_place(zoo: Path) -> None:
     ((index, kind, _, why),) = cell.refused
     assert (index, kind) == (1, "FLOOR")
     assert why.startswith("nnapi-sample_minimal: requires ")
+
+
+def test_what_stays_on_the_host_has_the_reason_why_it_was_not_handed_over(tmp_path: Path) -> None:
+    found = find_models([str(MODELS / "digits_int8.tflite")], tmp_path)
+    # Android 9's delegate hands over no int8.
+    ((task,),) = tasks(found, [FAST], [2], MatrixSettings())
+    (cell,) = compute_all([task])
+    reasons = {why.partition(":")[0] for _, kind, _, why in cell.refused if kind.startswith("org.tensorflow.lite.")}
+    assert reasons == {"TFLite's NNAPI delegate"}
+    assert not any("host: " in why for *_, why in cell.refused)
 
 
 def test_tables_are_equal_from_one_process_and_from_two(zoo: Path, tmp_path: Path) -> None:
@@ -123,7 +133,7 @@ def test_a_file_that_is_no_model_is_a_cell_that_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_run_that_is_killed_goes_on_where_it_was(zoo: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_continues_where_it_was(zoo: Path, tmp_path: Path) -> None:
     store = tmp_path / "cells.db"
     start = "from nnbridge.cli import main; main()"
     options = ("matrix", str(zoo), "--devices", "samples", "--store", str(store), "--jobs", "1")
@@ -163,7 +173,7 @@ def test_another_sqlite_file_is_left_alone(tmp_path: Path) -> None:
         Store(tmp_path / "text.db")
 
 
-def test_models_come_from_folders_patterns_and_addresses_under_names_that_tell_them_apart(zoo: Path, tmp_path: Path) -> None:
+def test_models_come_from_folders_patterns_and_addresses_under_names_that_distinguish_them(zoo: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     storage.save(add_then(OperationCode.LOG), other / "a.nnapi")

@@ -127,7 +127,7 @@ def test_passes(case: Any) -> None:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if refusal(case.name) not in (None, RANDOM)])
-def test_cannot_pass_for_the_reason_that_is_given(case: Any) -> None:
+def test_cannot_pass_for_the_reason_that_is_stated(case: Any) -> None:
     expected = refusal(case.name)
     assert expected is not None
     with pytest.raises(expected.error, match=expected.message):

@@ -210,7 +210,7 @@ def test_channels_first_networks_have_no_transposes(tmp_path: Path) -> None:
     assert compare(compilation, "onnxruntime", seeded_samples(compilation.model, OnnxRuntime(path), [0])).passed
 
 
-def test_open_dimensions_can_be_given_or_left_open(tmp_path: Path) -> None:
+def test_open_dimensions_can_be_stated_or_left_open(tmp_path: Path) -> None:
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])],
         "graph",
@@ -351,7 +351,7 @@ def test_a_convolution_between_quantisations_is_one_quantised_operation(per_chan
     assert comparison.outputs[0].max_abs_diff < 0.1001
 
 
-def test_a_quantised_driver_takes_the_convolution_of_a_group(tmp_path: Path) -> None:
+def test_a_quantised_driver_accepts_the_convolution_of_a_group(tmp_path: Path) -> None:
     nodes, constants = quantised_network(per_channel=True)
     compilation = Compilation.create_for_devices(
         load(model(tmp_path, nodes, [1, 4, 5, 5], constants)), [device("nnapi-sample_full")]

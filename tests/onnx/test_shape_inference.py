@@ -126,7 +126,7 @@ def test_a_branch_may_give_a_constant_of_its_own() -> None:
     assert backend.run_model(made, [np.float32([3])])[0] == [12.0]
 
 
-def test_the_model_that_was_given_stays_as_it_is() -> None:
+def test_the_model_that_was_passed_stays_as_it_is() -> None:
     made = model([choice("c", "y", scaled(2), scaled(5))], [1], {"c": np.array(True)})
     before = made.SerializeToString(deterministic=True)
     convert_proto(made)

@@ -19,7 +19,7 @@ from nnbridge import Compilation, Execution, InputError, devices, provider
 from nnbridge.cli.commands import cli
 from nnbridge.devices import driver
 from nnbridge.provider import session as provided
-from nnbridge.provider.options import READERS, Options, parse
+from nnbridge.provider.options import READERS, ProviderOptions, parse
 from nnbridge.types import OperationCode
 from tests.conftest import REPOSITORY
 from tests.provider.sessions import DEVICE, chain, claimed, model, needs, node, session
@@ -30,7 +30,7 @@ X = np.array([[-1, 0, 2], [3, -4, 5]], np.float32)
 PREFIX = "ep.nnapiexecutionprovider."
 
 
-def parsed(entries: dict[str, str]) -> Options:
+def parsed(entries: dict[str, str]) -> ProviderOptions:
     return parse("NnapiExecutionProvider", {f"{PREFIX}{key}": value for key, value in entries.items()})
 
 
@@ -56,13 +56,13 @@ def image(operator: str = "MaxPool") -> bytes:
 
 
 def test_other_entries_of_a_session_are_none_of_the_providers() -> None:
-    assert parse("NnapiExecutionProvider", {"session.x": "1", "ep.other.use_fp16": "1"}) == Options()
+    assert parse("NnapiExecutionProvider", {"session.x": "1", "ep.other.use_fp16": "1"}) == ProviderOptions()
 
 
 def test_flags_are_names_or_their_sum() -> None:
-    assert parsed({"nnapi_flags": "7"}) == Options(use_fp16=True, use_nchw=True, cpu_disabled=True)
-    assert parsed({"nnapi_flags": "8"}) == parsed({"cpu_only": "true"}) == Options(cpu_only=True)
-    assert parsed({"nnapi_flags": "1", "use_nchw": "on"}) == Options(use_fp16=True, use_nchw=True)
+    assert parsed({"nnapi_flags": "7"}) == ProviderOptions(use_fp16=True, use_nchw=True, cpu_disabled=True)
+    assert parsed({"nnapi_flags": "8"}) == parsed({"cpu_only": "true"}) == ProviderOptions(cpu_only=True)
+    assert parsed({"nnapi_flags": "1", "use_nchw": "on"}) == ProviderOptions(use_fp16=True, use_nchw=True)
 
 
 @pytest.mark.parametrize(

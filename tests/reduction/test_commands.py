@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnbridge.cli.searching import apart
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.loading import load
 from tests.commands import call
 from tests.conftest import MODELS

@@ -128,6 +128,12 @@ def test_bodies_of_control_flow_stand_beside_the_other_plan(browser: Any, page: 
     assert "4 ADD" in tab.inner_text("#against table")
 
 
+def test_the_other_plan_says_why_an_operation_left_a_device_that_would_accept_it(browser: Any, tmp_path: Path) -> None:
+    written(tmp_path, looping(), *DRIVER, "--against-device", "nnapi-sample_full")
+    tab, _ = opened(browser, tmp_path / "page.html")
+    assert "which wins ties" in tab.inner_text("#against table")
+
+
 def test_unkind_names_reach_assistive_technology_as_visible_signs(browser: Any, tmp_path: Path) -> None:
     written(tmp_path, unkind(), *DRIVER)
     tab, problems = opened(browser, tmp_path / "page.html", 390)

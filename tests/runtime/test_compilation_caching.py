@@ -316,7 +316,7 @@ def test_c21_what_was_cached_before_a_fallback_is_reported(tmp_path: Path) -> No
     assert (plan.fallback is not None, [record.result for record in plan.cache]) == (True, ["written"])
 
 
-def test_c21_a_device_that_saves_another_number_of_files_keeps_none(tmp_path: Path) -> None:
+def test_c21_a_device_that_saves_another_number_of_files_stores_none(tmp_path: Path) -> None:
     @dataclass
     class SavesTooMany(CachingDriver):
         def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:

@@ -148,7 +148,7 @@ def test_a_temporary_of_unknown_size_crosses_from_device_to_device() -> None:
     np.testing.assert_array_equal(y_value, np.abs(np.floor(value)))
 
 
-def test_a_failing_step_is_repeated_on_the_cpu_and_the_rest_goes_on() -> None:
+def test_a_failing_step_is_repeated_on_the_cpu_and_the_rest_continues() -> None:
     broken = FailsToExecute("broken", frozenset({FLOOR}))
     compilation = finished(add_then(FLOOR, ABS), broken)
     execution = Execution(compilation)

@@ -402,7 +402,7 @@ def conditional(then: Model, otherwise: Model, dims: tuple[int, ...] = (1, 4), f
     return builder
 
 
-def test_m24_m50_a_model_that_is_given_twice_appears_twice() -> None:
+def test_m24_m50_a_model_that_is_passed_twice_appears_twice() -> None:
     body = unary_chain(FLOOR)
     model = conditional(body, body).finish()
     assert (len(model.referenced), model.referenced[0]) == (2, model.referenced[1])

@@ -196,7 +196,7 @@ def test_c7_attributes_are_for_exactly_one_explicit_device() -> None:
             compilation.add_extension_attribute("com.example", 0, b"value")
 
 
-def test_c7_c25_attributes_reach_the_driver_and_are_given_once() -> None:
+def test_c7_c25_attributes_reach_the_driver_and_are_set_once() -> None:
     driver = Recorder("a")
     compilation = Compilation.create_for_devices(MODEL, [driver])
     compilation.add_extension_attribute("com.example.unknown", 0, b"first")
@@ -399,7 +399,7 @@ def test_c33_a_model_may_be_freed_before_its_compilation() -> None:
     assert ndk.ANeuralNetworksCompilation_finish(compilation) == 0
 
 
-def test_c28_the_fallback_keeps_preference_and_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c28_the_fallback_retains_preference_and_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = Recorder("cpu")
     cpu.kind = "cpu"
     monkeypatch.setattr(device_list, "cpu", lambda: cpu)

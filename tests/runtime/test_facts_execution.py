@@ -162,7 +162,7 @@ def test_e7_an_argument_is_set_once() -> None:
 
 
 @pytest.mark.parametrize("dims", [(2, 3), (2, 4, 1), (2,)])
-def test_e8_given_dimensions_fit_the_models(dims: tuple[int, ...]) -> None:
+def test_e8_stated_dimensions_fit_the_models(dims: tuple[int, ...]) -> None:
     with pytest.raises(BadDataError):
         Execution(compiled(open_model())).set_input_buffer(0, np.zeros(8, np.float32), dims)
 

@@ -50,7 +50,7 @@ def built(code: int, inputs: list[tuple[int, tuple[int, ...]]], output: tuple[in
 # -- the CPU executor -------------------------------------------------------------------------------------------------
 
 
-def test_u1_nothing_is_kept_between_runs() -> None:
+def test_u1_nothing_is_retained_between_runs() -> None:
     compilation = on_cpu(unary_chain(N.FLOOR, N.ABS))
     first, second = (Execution(compilation).run([x])["y"] for x in (X, 2 * X))
     np.testing.assert_array_equal(first, np.abs(np.floor(X)))

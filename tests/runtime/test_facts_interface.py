@@ -64,7 +64,7 @@ def test_m30_values_are_looked_at_when_computing() -> None:
 
 
 @pytest.mark.parametrize(("code", "fits"), [(FLOAT, True), (INT32, False)])
-def test_m31_an_omitted_operand_has_the_type_of_a_given_one(code: int, fits: bool) -> None:
+def test_m31_an_omitted_operand_has_the_type_of_a_present_one(code: int, fits: bool) -> None:
     """The bias of FULLY_CONNECTED cannot be left out, but its type is checked whether it has a value or not."""
     builder = ModelBuilder()
     dims: tuple[int, ...] = () if code == INT32 else (2,)

@@ -55,7 +55,7 @@ def test_p3_low_power_looks_at_power_and_every_other_preference_at_time() -> Non
         assert places(compiled(unary_chain(FLOOR), quick, thrifty, preference=preference)) == [expected]
 
 
-def test_p15_a_model_is_dealt_by_what_each_device_takes() -> None:
+def test_p15_a_model_is_dealt_by_what_each_device_accepts() -> None:
     first, second = Driver("floors", frozenset({FLOOR})), Driver("others", frozenset({ABS, NEG}))
     compilation = compiled(unary_chain(FLOOR, ABS, NEG, EXP), first, second)
     assert places(compilation) == ["floors", "others", "others", "nnapi-reference"]
@@ -128,7 +128,7 @@ def test_c12_explicit_devices_have_no_fallback() -> None:
         compilation.finish()
 
 
-def test_p10_an_operation_that_no_listed_device_takes_is_bad_data_with_everybodys_reason() -> None:
+def test_p10_an_operation_that_no_listed_device_accepts_is_bad_data_with_everybodys_reason() -> None:
     compilation = Compilation.create_for_devices(unary_chain(FLOOR), [Driver("picky", frozenset({ABS}))])
     with pytest.raises(BadDataError, match="picky"):
         compilation.finish()
@@ -157,7 +157,7 @@ def test_p4_a_relaxed_model_is_rated_by_the_relaxed_figure() -> None:
         assert places(compilation) == [expected]
 
 
-def test_p14_the_cpu_alone_takes_everything() -> None:
+def test_p14_the_cpu_alone_accepts_everything() -> None:
     compilation = Compilation.create_for_devices(unary_chain(FLOOR, ABS), [cpu()])
     assert compilation.finish().simple
 
@@ -333,7 +333,7 @@ def test_d16_a_deadline_that_has_passed_when_preparing() -> None:
         compilation.finish()
 
 
-def test_d14_supported_operations_are_those_that_any_of_the_devices_takes() -> None:
+def test_d14_supported_operations_are_those_that_any_of_the_devices_supports() -> None:
     model = unary_chain(FLOOR, ABS, NEG)
     floors, others = picky("floors", 9.0, "FLOOR"), picky("negs", 9.0, "NEG")
     assert supported_operations(model, [floors, others]) == [True, False, True]

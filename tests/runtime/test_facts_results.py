@@ -186,7 +186,7 @@ def test_e54_a_plan_with_temporaries_of_open_size_is_started_like_any_other() ->
     np.testing.assert_array_equal(out, np.floor(np.tile(X, (2, 1))))
 
 
-def test_e61_a_fenced_execution_reports_the_dimensions_that_it_was_given() -> None:
+def test_e61_a_fenced_execution_reports_the_dimensions_that_were_set() -> None:
     execution = Execution(compiled(unary_chain(OperationCode.RELU, dims=(0, 4))))
     execution.set_input(0, X)
     execution.set_output(0, np.empty((1, 4), np.float32), (1, 4))
@@ -211,7 +211,7 @@ def test_e62_a_fence_that_breaks_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("setter", ["set_input_buffer", "set_output"])
-def test_e8_given_dimensions_give_no_more_than_4_gib(setter: str) -> None:
+def test_e8_stated_dimensions_make_no_more_than_4_gib(setter: str) -> None:
     # Android's DimensionProductOverflow: the product wraps around to a small number there.
     execution = Execution(compiled(unary_chain(OperationCode.RELU, dims=(0, 0, 0))))
     with pytest.raises(BadDataError, match="4294967295 bytes"):

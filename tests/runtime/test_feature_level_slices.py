@@ -96,7 +96,7 @@ def _padding() -> Model:
     return builder.finish()
 
 
-def test_s8_constants_come_first_then_inputs_of_kept_operations_then_what_dropped_ones_made() -> None:
+def test_s8_constants_come_first_then_inputs_of_retained_operations_then_what_dropped_ones_made() -> None:
     model = graph([(ABS, ("a",), "t"), (ADD, ("t", "b"), "y")], ["a", "b"], ["y"], {"a": (2,), "t": (2,), "b": (1,), "y": (2,)})
     part = at_level(model, 1)
     assert [o.name for o in part.main.operands] == ["none", "b", "t", "y"]
@@ -125,7 +125,7 @@ def test_s9_another_shape_or_scale_is_another_operand() -> None:
     assert len(at_level(builder.finish(), 1).main.inputs) == 2
 
 
-def test_s10_what_only_dropped_operations_read_is_an_output_and_what_kept_ones_read_is_not() -> None:
+def test_s10_what_only_dropped_operations_read_is_an_output_and_what_retained_ones_read_is_not() -> None:
     model = graph(
         [(FLOOR, ("x",), "t"), (ABS, ("t",), "u"), (RELU, ("x",), "v"), (FLOOR, ("v",), "w"), (ADD, ("v", "u"), "y")],
         ["x"],

@@ -45,7 +45,7 @@ def kept(pattern: str, limit: int) -> str:
     ("limit", "expected"),
     [(0, "A.AAA.AA.A"), (4, "A.AAA.AA.A"), (3, "A.AAA.AA.."), (2, "..AAA.AA.."), (1, "..AAA.....")],
 )
-def test_the_largest_partitions_are_kept_the_earlier_ones_of_equal_size(limit: int, expected: str) -> None:
+def test_the_largest_partitions_are_retained_the_earlier_ones_of_equal_size(limit: int, expected: str) -> None:
     assert kept("ANAAANAANA", limit) == expected
 
 
@@ -129,7 +129,7 @@ def test_operations_of_one_operator_count_as_one() -> None:
     assert places(limited(model, 1)) == [CPU] * 4 + ["takes ABS"] * 2
 
 
-def test_an_operator_that_drivers_take_only_in_part_stays_on_the_cpu() -> None:
+def test_an_operator_that_drivers_accept_only_in_part_stays_on_the_cpu() -> None:
     prelu = Source(1, "PRELU")
     model = sourced(chain("AANAA"), [Source(0, "ABS"), prelu, prelu, Source(2, "ABS"), Source(3, "ABS")])
     compilation = limited(model, 3)

@@ -1,9 +1,10 @@
-"""Reusable executions: the second computation on the same buffers goes a short way, and differs in nothing else."""
+"""Computations that repeat go a short way, and differ in nothing else: reusable executions, single runs of small models."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from nnbridge import Compilation, Execution, Model, ModelBuilder, NnapiError
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import Request, Result
+from nnbridge.errors import BadDataError, BadStateError
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, OperationCode
 from tests.graphs import unary_chain
@@ -44,6 +46,17 @@ def bound(model: Model, kernels: str, *inputs: np.ndarray, size: int) -> tuple[E
         execution.set_input_buffer(i, array, array.shape)
     execution.set_output(0, out)
     return execution, out
+
+
+def gather_of_three() -> Model:
+    """One of three numbers, by an index that comes with the run."""
+    builder = ModelBuilder("gather")
+    x, axis, at = builder.add_operand(FLOAT, (3,)), builder.add_operand(OperandCode.INT32), builder.add_operand(INT, (1,))
+    builder.set_operand_value(axis, 0)
+    y = builder.add_operand(FLOAT, (1,))
+    builder.add_operation(OperationCode.GATHER, [x, axis, at], [y])
+    builder.identify_inputs_and_outputs([x, at], [y])
+    return builder.finish()
 
 
 @KERNELS
@@ -86,14 +99,8 @@ def test_an_observer_that_comes_later_sees_everything(kernels: str) -> None:
 
 @KERNELS
 def test_what_fails_the_second_time_reports_why_and_may_succeed_again(kernels: str) -> None:
-    builder = ModelBuilder("gather")
-    x, axis, at = builder.add_operand(FLOAT, (3,)), builder.add_operand(OperandCode.INT32), builder.add_operand(INT, (1,))
-    builder.set_operand_value(axis, 0)
-    y = builder.add_operand(FLOAT, (1,))
-    builder.add_operation(OperationCode.GATHER, [x, axis, at], [y])
-    builder.identify_inputs_and_outputs([x, at], [y])
     index = np.array([1], np.int32)
-    execution, out = bound(builder.finish(), kernels, np.array([5, 6, 7], np.float32), index, size=4)
+    execution, out = bound(gather_of_three(), kernels, np.array([5, 6, 7], np.float32), index, size=4)
     for _ in range(2):
         execution.compute()
     index[:] = 9
@@ -167,3 +174,86 @@ def test_a_small_output_of_unknown_size_is_computed_once(executions: list[Reques
         found = Execution(compilation).run([np.full((rows, 4), -1, np.float32)])
         assert next(iter(found.values())).shape == (rows, 4)
         assert len(executions) == (1 if rows == 3 else 2)
+
+
+# -- Execution.run, again and again --------------------------------------------------------------------------------------
+
+
+def finished(model: Model, kernels: str = "auto") -> Compilation:
+    compilation = Compilation.create(model, [], kernels=kernels)
+    compilation.finish()
+    return compilation
+
+
+@KERNELS
+def test_small_models_are_bound_for_runs_of_one_shape(kernels: str, executions: list[Request]) -> None:
+    compilation = finished(unary_chain(OperationCode.RELU, dims=(0, 4)), kernels)
+    for rows in (1, 3, 1, 3, 1, 3):
+        execution = Execution(compilation)
+        found = execution.run([np.full((rows, 4), rows, np.float32)])
+        np.testing.assert_array_equal(found["y"], np.full((rows, 4), rows))
+        assert execution.output_dims(0) == (rows, 4)
+        assert [(step.device, step.runs) for step in execution.report.steps] == [("nnapi-reference", 1)]
+    assert len(executions) == 4
+
+
+def test_answers_of_bound_runs_are_the_callers_own() -> None:
+    compilation = finished(RELUS)
+    answers = [Execution(compilation).run({"x": np.full((1, 4), k, np.float32)})["y"] for k in range(5)]
+    np.testing.assert_allclose([answer[0, 0] for answer in answers], np.sin(np.arange(5)), rtol=1e-6)
+
+
+def test_an_execution_that_ran_bound_has_completed() -> None:
+    compilation = finished(RELUS)
+    for _ in range(3):
+        execution = Execution(compilation)
+        execution.run([np.ones((1, 4), np.float32)])
+        with pytest.raises(BadStateError):
+            execution.run([np.ones((1, 4), np.float32)])
+
+
+def test_inputs_that_do_not_fit_are_refused_as_before_the_run_was_bound() -> None:
+    compilation = finished(RELUS)
+    messages = []
+    for _ in range(3):
+        with pytest.raises(BadDataError) as refused:
+            Execution(compilation).run([np.ones((1, 5), np.float32)])
+        messages.append(str(refused.value))
+        Execution(compilation).run([np.ones((1, 4), np.float32)])
+    assert len(set(messages)) == 1
+
+
+def test_a_bound_run_that_fails_is_repeated_the_whole_way(executions: list[Request]) -> None:
+    compilation = finished(gather_of_three())
+    data = np.array([5, 6, 7], np.float32)
+    for index in (1, 2, 0):
+        assert next(iter(Execution(compilation).run([data, np.array([index], np.int32)]).values())) == data[index]
+    assert len(executions) == 2
+    for _ in range(2):
+        with pytest.raises(NnapiError, match="index"):
+            Execution(compilation).run([data, np.array([9], np.int32)])
+    assert len(executions) == 4
+
+
+def test_threads_share_no_arrays_of_bound_runs() -> None:
+    compilation = finished(RELUS)
+
+    def many(k: int) -> bool:
+        x = np.full((1, 4), k / 4, np.float32)
+        return all(np.allclose(Execution(compilation).run([x])["y"], np.sin(k / 4), rtol=1e-6) for _ in range(200))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(many, range(8)))
+
+
+def test_large_models_are_not_copied(executions: list[Request]) -> None:
+    compilation = finished(unary_chain(OperationCode.RELU, dims=(100, 200)))
+    for _ in range(4):
+        Execution(compilation).run([np.ones((100, 200), np.float32)])
+    assert len(executions) == 4
+
+
+def test_the_fixed_cost_of_a_single_run_is_small() -> None:
+    compilation, x = finished(RELUS), np.ones((1, 4), np.float32)
+    # 14 microseconds where docs/compiled-kernels.md was measured.
+    assert microseconds(lambda: Execution(compilation).run([x])) < 40

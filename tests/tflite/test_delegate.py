@@ -114,7 +114,7 @@ def test_the_delegate_refuses(make: Make, level: int, rule: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("make", "level"), [(_dequantize, 4), (_half, 4), (_split, 4), (_resize, 4), (_difference, 4)])
-def test_the_delegate_takes_it_from_the_next_level(make: Make, level: int, tmp_path: Path) -> None:
+def test_the_delegate_accepts_it_from_the_next_level(make: Make, level: int, tmp_path: Path) -> None:
     assert _placed(make, level, tmp_path).mapping == "delegate"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnbridge.compare import compare, seeded_samples
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import TensorMetadata
 from nnbridge.errors import ConversionError

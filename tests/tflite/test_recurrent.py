@@ -195,7 +195,7 @@ def test_integer_lstm_agrees(name: str, projection: bool, calls: int, tmp_path: 
     assert max(found) <= 1
 
 
-def test_the_delegate_takes_an_integer_lstm_as_quantized_lstm_from_level_4(tmp_path: Path) -> None:
+def test_the_delegate_accepts_an_integer_lstm_as_quantized_lstm_from_level_4(tmp_path: Path) -> None:
     path = _integer_lstm(tmp_path, "LSTM", projection=False)
     model, placements = converted(path, mapping="delegate")
     assert placements[0].mapping == "delegate"

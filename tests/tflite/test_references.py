@@ -9,7 +9,7 @@ import pytest
 
 from nnbridge import devices, storage
 from nnbridge.compare import compare, seeded_samples, sign_flipped, stored_samples
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import InputError
 from nnbridge.loading import load

@@ -10,7 +10,7 @@ import pytest
 
 from nnbridge import devices, storage
 from nnbridge.compare import compare, seeded_inputs, seeded_samples
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError
 from nnbridge.loading import load
@@ -104,7 +104,7 @@ def test_real_file_agrees_with_litert_over_several_calls(name: str, level: int) 
     assert compared.passed
 
 
-def test_run_repeats_and_goes_on(tmp_path: Path) -> None:
+def test_run_repeats_and_continues(tmp_path: Path) -> None:
     path = _accumulator(tmp_path)
     np.save(tmp_path / "x.npy", np.ones((1, 1), np.float32))
     for repeat in (1, 4):

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,9 +28,12 @@ from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.host.messages import codec, decode, encode
+from nnbridge_onnx.host.work import work
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, dtype_of
 
 Options: TypeAlias = Mapping[str, Any]
+RunBody: TypeAlias = "Callable[[Mapping[str, Any]], Sequence[Any]]"
+"""From values by name to the outputs of a body."""
 _FIRST_QUANTISED = 19
 """The oldest opset of QuantizeLinear and DequantizeLinear that the evaluator knows."""
 
@@ -70,11 +73,15 @@ class HostNode:
         results: Sequence[Any] = prepared.run(None, dict(feeds))
         return results
 
-    def body(self, outer: Sequence[str]) -> Any:
-        """The evaluator of the node's body; values from outside are further inputs."""
+    def body(self, outer: Sequence[str]) -> RunBody:
+        """The node's body, a function of its inputs and values from outside by name."""
         return self.prepared(("body", *outer), lambda: self._body(outer))
 
-    def _body(self, outer: Sequence[str]) -> Any:
+    def _body(self, outer: Sequence[str]) -> RunBody:
+        from nnbridge_onnx.host.bodies import Body, can_prepare
+
+        if can_prepare(self.attributes["body"]):
+            return Body(self.attributes["body"], self.version).run
         import onnx
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
@@ -83,7 +90,7 @@ class HostNode:
         body.CopyFrom(self.attributes["body"])
         body.input.extend(onnx.ValueInfoProto(name=name) for name in outer)
         model = helper.make_model(body, opset_imports=[helper.make_opsetid("", self.version)])
-        return ReferenceEvaluator(model, new_ops=_replaced_operators(self.version))
+        return partial(ReferenceEvaluator(model, new_ops=_replaced_operators(self.version)).run, None)
 
 
 @dataclass(frozen=True)
@@ -260,6 +267,8 @@ def host_extension() -> HostExtension:
     types = [ExtensionOperandType(n, True, size, name, dtype, codec(n)) for n, (name, size, dtype) in ELEMENT_TYPES.items()]
     types += [ExtensionOperandType(UNSUPPORTED, True, 1, "UNSUPPORTED", None), OPTIONS_TYPE]
     operations = {
-        definition.number: HostOperation(definition.name, prepare=prepare) for definition in REGISTRY if definition.number
+        definition.number: HostOperation(definition.name, prepare=prepare, work=work)
+        for definition in REGISTRY
+        if definition.number
     }
-    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", prepare=prepare), **operations})
+    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", prepare=prepare, work=work), **operations})

@@ -49,7 +49,7 @@ def _spread(to: Lowerer, i: int, shape: Dims) -> Value:
     if own == shape:
         return value
     if value.type == OperandCode.TENSOR_BOOL8:
-        # TILE does not take booleans; LOGICAL_OR repeats its operands by itself.
+        # TILE does not support booleans; LOGICAL_OR repeats its operands by itself.
         to.draft.spend(math.prod(shape))
         return to.emit(C.LOGICAL_OR, value, Value(OperandCode.TENSOR_BOOL8, shape, data=np.zeros(shape, np.uint8)))
     wide = (1,) * (len(shape) - len(own)) + own

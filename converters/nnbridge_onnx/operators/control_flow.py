@@ -13,7 +13,7 @@ from nnbridge.errors import ConversionError
 from nnbridge.model import Array, Model
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
-from nnbridge_onnx.host.evaluator import HostCall, HostNode, evaluator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of, type_name
 
@@ -224,8 +224,8 @@ def _run_loop(call: HostCall) -> Sequence[Any]:
     iteration, last = 0, None if count is None else int(np.ravel(count)[0])
     while going and (last is None or iteration < last):
         known = dict(zip(own, [np.array(iteration, np.int64), np.array(going), *states], strict=True))
-        results = evaluate.run(None, {**outer, **known})
-        going, states = bool(np.ravel(results[0])[0]), results[1 : 1 + len(states)]
+        results = evaluate({**outer, **known})
+        going, states = bool(np.ravel(results[0])[0]), list(results[1 : 1 + len(states)])
         for group, value in zip(stacked, results[1 + len(states) :], strict=True):
             group.append(value)
         iteration += 1
@@ -240,32 +240,30 @@ def _nothing(kind: Any) -> Array:
 
 @SCAN.host_kernel
 def _run_scan(call: HostCall) -> Sequence[Any]:
-    """The evaluator scans along axis 0 and forwards alone: inputs are brought into that order, and results back from it."""
+    """Row by row, along each input's axis and in its direction; results are stacked likewise."""
     if call.version < _FIRST_PLAIN_SCAN:
         return _scan_batches(call)
-    node, count = call.node, call.option("num_scan_inputs")
-    states = len(node.proto.input) - count
-    ordered = dict(call.feeds)
-    for name, axis, backwards in zip(node.proto.input[states:], *_orders(call, "input", count), strict=True):
+    node, body, count = call.node, call.option("body"), call.option("num_scan_inputs")
+    first = len(node.proto.input) - count
+    own = [value.name for value in body.input]
+    scanned = []
+    for name, axis, backwards in zip(node.proto.input[first:], *_orders(call, "input", count), strict=True):
         moved = np.moveaxis(call.feeds[name], axis, 0)
-        ordered[name] = np.ascontiguousarray(moved[::-1] if backwards else moved)
-    results = list(node.prepared("scan", lambda: _plain_scan(node)).run(None, ordered))
-    orders = zip(*_orders(call, "output", len(results) - states), strict=True)
-    for i, (axis, backwards) in enumerate(orders, states):
-        stacked = results[i][::-1] if backwards else results[i]
-        results[i] = np.moveaxis(stacked, 0, axis)
-    return results
-
-
-def _plain_scan(node: HostNode) -> Any:
-    """The evaluator of a Scan along axis 0, forwards."""
-    import onnx
-
-    plain = onnx.NodeProto()
-    plain.CopyFrom(node.proto)
-    for a in [a for a in plain.attribute if a.name.startswith("scan_")]:
-        plain.attribute.remove(a)
-    return evaluator(plain, node.domain, node.version, node.types)
+        scanned.append(np.ascontiguousarray(moved[::-1] if backwards else moved))
+    if len({len(rows) for rows in scanned}) > 1:
+        raise ValueError(f"inputs of one length, found {[len(rows) for rows in scanned]}")
+    outer = {name: array for name, array in call.feeds.items() if name not in own}
+    evaluate, states = node.body(list(outer)), [call.feeds[name] for name in node.proto.input[:first]]
+    stacked: list[list[Any]] = [[] for _ in body.output[first:]]
+    for row in zip(*scanned, strict=True):
+        results = evaluate({**outer, **dict(zip(own, [*states, *map(np.asarray, row)], strict=True))})
+        states = list(results[:first])
+        for group, value in zip(stacked, results[first:], strict=True):
+            group.append(value)
+    kinds = [value.type.tensor_type for value in body.output[first:]]
+    made = [np.stack(group) if group else _nothing(kind) for group, kind in zip(stacked, kinds, strict=True)]
+    orders = zip(made, *_orders(call, "output", len(made)), strict=True)
+    return [*states, *(np.moveaxis(rows[::-1] if backwards else rows, 0, axis) for rows, axis, backwards in orders)]
 
 
 def _scan_batches(call: HostCall) -> Sequence[Any]:
@@ -287,8 +285,8 @@ def _scan_batches(call: HostCall) -> Sequence[Any]:
             indexes = [int(lengths[batch]) - 1 - step if back else step for back in backwards]
             elements = [array[batch, index] for array, index in zip(scanned, indexes, strict=True)]
             known = dict(zip((value.name for value in body.input), [*states, *elements], strict=True))
-            results = evaluate.run(None, {**outer, **known})
-            states, rows = results[:first], [*rows, results[first:]]
+            results = evaluate({**outer, **known})
+            states, rows = list(results[:first]), [*rows, results[first:]]
         # What lies behind a batch's own length is zero.
         stacked = [np.stack(group) for group in zip(*rows, strict=True)] or [_nothing(kind) for kind in kinds]
         padded = [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1)) for a in stacked]

@@ -271,7 +271,7 @@ def _conv_integer(to: Lowerer) -> None:
     filter = to.float_tensor(numbers.transpose(filter_order(to, weights.shape)), floats.like)
     made = convolve(to, image, weights.shape, filter, to.float_tensor(np.zeros(count), floats.like), to.temporary(floats.like))
     if to.channels_last:
-        # TRANSPOSE does not take INT32: the result in ONNX's own order is cast after it was transposed.
+        # TRANSPOSE does not support INT32: the result in ONNX's own order is cast after it was transposed.
         transposed = floats.emit(C.TRANSPOSE, made, to.vector(FIRST[4]))
         to.finish(C.CAST, transposed)
     to.finish(C.CAST, made, images=True)

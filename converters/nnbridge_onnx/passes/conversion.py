@@ -112,7 +112,7 @@ class Conversion:
                 outcomes.append(self._place(node))
         outputs = self._outputs(inputs)
         steps = live_steps(self._draft.steps, outputs)
-        return Assembly(graph.name).build(inputs, outputs, steps, self._draft.inferred), tuple(outcomes)
+        return Assembly(graph.name).build(inputs, outputs, steps, self._draft.checked), tuple(outcomes)
 
     def known(self) -> Graph:
         """The graph with all that the conversion has found out about its values."""

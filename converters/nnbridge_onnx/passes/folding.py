@@ -11,10 +11,13 @@ from nnbridge.errors import OpFailedError
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import declared
 from nnbridge_onnx.host.evaluator import run_node
-from nnbridge_onnx.read.graph import Dims, Graph, Node, Tensor, dtype_of
+from nnbridge_onnx.read.graph import Dims, Fold, Graph, Node, Tensor, dtype_of
 
 MAX_ELEMENTS = 1 << 22
 """Constants larger than this are not created at conversion; the operator runs instead."""
+
+_FEW = 64
+"""Elements of arrays that are compared."""
 
 
 class Known:
@@ -23,6 +26,7 @@ class Known:
     def __init__(self, graph: Graph) -> None:
         self.constants: dict[str, Array] = dict(graph.constants)
         self._tensors: dict[str, Tensor] = dict(graph.tensors)
+        self._folds = graph.folds
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
@@ -38,6 +42,14 @@ class Known:
         shape = self.tensor(name).shape
         return None if shape is None or any(d < 0 for d in shape) else shape
 
+    def results(self, node: Node, inputs: Mapping[str, Array]) -> Sequence[Array]:
+        """What a node computes, once for the same inputs however often the graph is gone through. OP_FAILED if it cannot."""
+        found = self._folds.get(node.outputs)
+        if found is None or found.type != node.type or not _same(found.inputs, inputs):
+            computed = run_node(node, inputs, {name: self.tensor(name).type for name in inputs})
+            found = self._folds[node.outputs] = Fold(node.type, inputs, computed)
+        return found.results
+
     def fold(self, name: str, array: Array, type: int) -> None:
         """A node's result is known now."""
         self.constants[name] = array
@@ -46,6 +58,18 @@ class Known:
     def describe(self, name: str, tensor: Tensor) -> None:
         """Type and shape of a value that the file does not have."""
         self._tensors[name] = tensor
+
+
+def _same(arrays: Mapping[str, Array], others: Mapping[str, Array]) -> bool:
+    """The very same arrays under the same names, or equal small ones."""
+    return arrays.keys() == others.keys() and all(
+        array is others[name] or (array.size <= _FEW and _content(array) == _content(others[name]))
+        for name, array in arrays.items()
+    )
+
+
+def _content(array: Array) -> tuple[object, ...]:
+    return array.dtype, array.shape, array.tobytes() if array.size <= _FEW else None
 
 
 def fold_constants(graph: Graph, live: frozenset[int]) -> tuple[Graph, frozenset[int]]:
@@ -71,9 +95,7 @@ def fold(node: Node, known: Known) -> bool:
     if any(a.size > MAX_ELEMENTS for a in arrays) or not definition.folding.fits(arrays, MAX_ELEMENTS):
         return False
     try:
-        results: Sequence[Array] = run_node(
-            node, {name: known.constants[name] for name in names}, {name: known.tensor(name).type for name in names}
-        )
+        results = known.results(node, {name: known.constants[name] for name in names})
     except OpFailedError:
         return False
     for name, result in zip(node.results, results, strict=True):

@@ -67,12 +67,12 @@ def replace_nodes(onnx: Any, graph: Any, nodes: Sequence[Any]) -> None:
 def inline(onnx: Any, bare: Any, known: Known, weights: dict[str, Any], *, loops: bool) -> bool:
     """Put the branch of each If whose condition is known in its place, and write short loops out; True if there was one."""
     nodes: list[Any] = []
-    found = False
+    found, version = False, _version(bare)
     for node in bare.graph.node:
         condition = known.constants.get(node.input[0]) if node.op_type == "If" and node.domain in ("", "ai.onnx") else None
         if condition is None or condition.size != 1:
             budget = MAX_NODES - len(bare.graph.node) - len(nodes)
-            written = _unrolled(onnx, node, known, weights, budget, _version(bare)) if loops else None
+            written = _unrolled(onnx, node, known, weights, budget, version) if loops else None
             nodes += [node] if written is None else written
             found |= written is not None
             continue

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
-from nnbridge_onnx.read.graph import INT64, Graph
+from nnbridge_onnx.read.graph import INT64, Fold, Graph
 
 ROUNDS = 8
 SMALL = 4096
@@ -24,8 +25,12 @@ MAX_PROPAGATED = 1 << 16
 MAX_RANK = 64
 
 
-def infer_shapes(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]], Graph], *, loops: bool = True) -> Graph:
+def infer_shapes(
+    onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any], Graph | None], Graph], *, loops: bool = True
+) -> Graph:
     """A ``ModelProto`` as data, by ``read``, which is called with a model without weights and the weights by name.
+
+    The graph that it returned before is the third argument if its nodes are still the model's.
 
     ``loops`` are written out where their iterations are known and few.
     """
@@ -33,15 +38,17 @@ def infer_shapes(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]],
     declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
     bare = _without_weights(onnx, model)
     known: dict[str, Array] = {}
+    folds: dict[tuple[str, ...], Fold] = {}
+    before: Graph | None = None
     for _ in range(ROUNDS):
         _describe(onnx, bare, weights, known, declared)
-        graph = read(bare, weights)
+        graph = replace(read(bare, weights, before), folds=folds)
         folded = _folded(graph)
         found = {name: array for name, array in folded.constants.items() if name not in weights and array.size <= SMALL}
         inlined = inline(onnx, bare, folded, weights, loops=loops)
         if not inlined and (found.keys() == known.keys() or _complete(graph)):
             break
-        known = found
+        known, before = found, None if inlined else graph
     return graph
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,15 @@ class Node:
         return f"{self.index}: {self.type} {self.outputs[0] if self.outputs else ''}".rstrip()
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Fold:
+    """The results of a node on the inputs of that time."""
+
+    type: str
+    inputs: Mapping[str, Array]
+    results: Sequence[Array]
+
+
 @dataclass(frozen=True)
 class Graph:
     """A model's main graph."""
@@ -127,6 +137,8 @@ class Graph:
     """Names of constants that a caller of ONNX Runtime may replace: inputs with a default value, from IR version 4 on."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Output of what an operator of com.microsoft was expanded into → that operator."""
+    folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
+    """What nodes that were folded so far computed, by their outputs."""
 
 
 def type_name(type: int) -> str:
@@ -134,6 +146,7 @@ def type_name(type: int) -> str:
     return ELEMENT_TYPES[type][0] if type in ELEMENT_TYPES else ("unknown" if type == 0 else f"elements of type {type}")
 
 
+@cache
 def dtype_of(type: int) -> np.dtype[Any] | None:
     """NumPy's element type of a ``TensorProto.DataType``, None for what are no numbers."""
     name = ELEMENT_TYPES[type][2] if type in ELEMENT_TYPES else None

@@ -215,8 +215,8 @@ class _Reader:
         self._read: dict[str, Array] = dict(weights)
         self._opsets: dict[str, int] = {}
 
-    def graph(self, model: Any, weights: Mapping[str, Any]) -> Graph:
-        """The model, whose constants are ``weights``, as data."""
+    def graph(self, model: Any, weights: Mapping[str, Any], before: Graph | None = None) -> Graph:
+        """The model, whose constants are ``weights``, as data; ``before`` has the same nodes."""
         self._opsets = {("" if e.domain == "ai.onnx" else e.domain): int(e.version) for e in model.opset_import}
         graph = model.graph
         self._read.update({name: self._array(tensor) for name, tensor in weights.items() if name not in self._read})
@@ -227,7 +227,7 @@ class _Reader:
         for name, array in constants.items():
             tensors[name] = Tensor(self._type_of(array), array.shape)
         inputs = tuple(value.name for value in graph.input if value.name not in constants)
-        nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
+        nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node)) if before is None else before.nodes
         outputs = tuple(value.name for value in graph.output)
         self._check_names((*tensors, *inputs, *outputs, *(name for node in nodes for name in _names_of(node))))
         name = graph.name if self._folder is None else Path(self._source).stem

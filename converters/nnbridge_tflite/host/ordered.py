@@ -54,9 +54,9 @@ def function(name: str) -> Callable[..., Array]:
     """A function of the C library, such as ``expf``, of one float32 array or of two that broadcast."""
 
     def apply(*arrays: Array) -> Array:
-        given = np.broadcast_arrays(*(np.asarray(array, np.float32) for array in arrays))
-        values = map(_of_c_library(name, len(given)), *(array.ravel().tolist() for array in given))
-        return np.fromiter(values, np.float32, given[0].size).reshape(given[0].shape)
+        broadcast = np.broadcast_arrays(*(np.asarray(array, np.float32) for array in arrays))
+        values = map(_of_c_library(name, len(broadcast)), *(array.ravel().tolist() for array in broadcast))
+        return np.fromiter(values, np.float32, broadcast[0].size).reshape(broadcast[0].shape)
 
     return apply
 

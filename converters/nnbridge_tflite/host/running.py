@@ -233,8 +233,8 @@ class _Drafted:
         return [_as_nnapi(arrays[i], value) for i, value in self.inputs.items()]
 
     def __call__(self, tensors: Tensors) -> Sequence[Array]:
-        given = self.arguments([tensor.data for tensor in tensors])
-        known = {id(value): array for value, array in zip(self.inputs.values(), given, strict=True) if array is not None}
+        arguments = self.arguments([tensor.data for tensor in tensors])
+        known = {id(value): array for value, array in zip(self.inputs.values(), arguments, strict=True) if array is not None}
         return evaluated(self.steps, self.results, known)
 
 

@@ -151,9 +151,9 @@ def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
     scale = 0.0 if filter.channel_quant is not None else float(np.float32(data.scale) * np.float32(filter.scale))
     if not to.has(i):
         return Value(INT32, (units,), scale=scale, data=np.zeros(units, np.int32))
-    given = to.input(i)
-    to.require(given.type == INT32, "an int32 bias", to.declared(i))
-    return given.scaled(scale)
+    stated = to.input(i)
+    to.require(stated.type == INT32, "an int32 bias", to.declared(i))
+    return stated.scaled(scale)
 
 
 def weights(to: Lowerer, i: int, data: Value) -> Value:
@@ -273,8 +273,12 @@ _declare_kernels(CONV_2D, _convolved)
 _declare_kernels(DEPTHWISE_CONV_2D, _convolved_by_channel)
 
 
-def _spread(shape: Sequence[int], data: Array, weights: Array, options: Options) -> Array:
-    """The sums of a transposed convolution with weights [..., units, depth], in the dimensions that are stated."""
+def spread(shape: Sequence[int], data: Array, weights: Array, options: Options, *, ordered: bool = False) -> Array:
+    """The sums of a transposed convolution with weights [..., units, depth], in the dimensions that are stated.
+
+    ``ordered``: as TFLite adds what each cell of the data contributes, one after the other: an output's terms begin with the
+    window's last cell.
+    """
     *size, units, _ = weights.shape
     if len(shape) != data.ndim or (shape[0], shape[-1]) != (len(data), units):
         dims = ", ".join(("height", "width") if data.ndim == 4 else ("depth", "height", "width"))
@@ -284,15 +288,17 @@ def _spread(shape: Sequence[int], data: Array, weights: Array, options: Options)
     reach = [(n - 1) * w.stride + w.extent for n, w in zip(counts, window, strict=True)]
     whole = [max(r, w.before + n) for r, w, n in zip(reach, window, shape[1:-1], strict=True)]
     total = np.zeros((len(data), *whole, units), data.dtype)
-    for cell in np.ndindex(*size):
-        total[spans(cell, counts, window)] += data @ weights[cell].T
+    for cell in list(np.ndindex(*size))[:: -1 if ordered else 1]:
+        reached, factors = total[spans(cell, counts, window)], weights[cell].T
+        for terms in (data[..., k, np.newaxis] * row for k, row in enumerate(factors)) if ordered else (data @ factors,):
+            reached += terms
     inside = (slice(None), *(slice(w.before, w.before + n) for w, n in zip(window, shape[1:-1], strict=True)))
     return total[inside]
 
 
 def _planes(inputs: Tensors, read: Callable[[HostTensor], Array], options: Options) -> Array:
     """The sums of TRANSPOSE_CONV, each input cell spread over a window of the output."""
-    return _spread(integers(inputs[0]), read(inputs[2]), np.moveaxis(read(inputs[1]), 0, 2), options)
+    return spread(integers(inputs[0]), read(inputs[2]), np.moveaxis(read(inputs[1]), 0, 2), options)
 
 
 @TRANSPOSE_CONV.kernel_16_bit
@@ -326,4 +332,4 @@ def host_conv_3d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
 
 @CONV_3D_TRANSPOSE.host_kernel
 def host_conv_3d_transpose(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    return _biased(_spread(integers(inputs[0]), real(inputs[2]), real(inputs[1]), options), inputs, 3, outputs[0], options)
+    return _biased(spread(integers(inputs[0]), real(inputs[2]), real(inputs[1]), options), inputs, 3, outputs[0], options)

@@ -41,9 +41,9 @@ def dispatch(c: Conversion, operator: Operator) -> Mapped:
     partition = partition_in(file.pool.data[start : start + size], options["name"], operator.label)
     model = partition.model
     c.context.relaxed |= model.relaxed
-    given = [c.values.value(i) for i in operator.inputs if i >= 0]
+    arguments = [c.values.value(i) for i in operator.inputs if i >= 0]
     results = [c.values.fresh_output(i) for i in operator.outputs]
-    values = {**_bound(operator, model, model.main.inputs, given), **_bound(operator, model, model.main.outputs, results)}
+    values = {**_bound(operator, model, model.main.inputs, arguments), **_bound(operator, model, model.main.outputs, results)}
     _write_out(c, operator, model, values)
     for i, value in zip(operator.outputs, results, strict=True):
         c.values.commit(i, value)

@@ -6,21 +6,18 @@ Recurrent operators, ELU, GELU and RFFT2D are not here: TFLite has optimised ker
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import product
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from nnbridge.operations.shapes import implicit_padding
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, activated, axes, bounded, data_of, first, integers
 from nnbridge_tflite.host.ordered import ATAN2, COS, EXP, LOG, POW, SIN, TANH, dots, total
+from nnbridge_tflite.host.windows import taps, windows
 from nnbridge_tflite.operators import activations, arithmetic, convolution, elementwise, matmul, normalisation, reductions
 from nnbridge_tflite.operators.reshaping import RANGE
 from nnbridge_tflite.operators.resizing import RESIZE_BILINEAR
 
-_AXES = {2: "hw", 3: "dhw"}
 _ONE = np.float32(1)
 _LOGISTIC_ENDS = np.float32(-9), np.float32(16.619047164916992)
 """Below: e^x; above: 1."""
@@ -122,8 +119,8 @@ def _reduced(inputs: Tensors, options: Options) -> tuple[Array, int]:
     count = math.prod(data.shape[a] for a in over)
     left = [d for a, d in enumerate(data.shape) if a not in over]
     sums = total(np.moveaxis(data, over, range(data.ndim - len(over), data.ndim)).reshape(*left, count))
-    kept = [1 if a in over else d for a, d in enumerate(data.shape)]
-    return sums.reshape(kept if options["keep_dims"] else left), count
+    retained = [1 if a in over else d for a, d in enumerate(data.shape)]
+    return sums.reshape(retained if options["keep_dims"] else left), count
 
 
 @reductions.SUM.float_kernel
@@ -183,60 +180,14 @@ def batch_matmul(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
     return [found]
 
 
-class _Step(NamedTuple):
-    """A window along one side: its cells, how it moves and spreads, and the padding in front and behind."""
-
-    cells: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-
-    def reached(self, cell: int, positions: int) -> slice:
-        """Where one cell lies at each position."""
-        start = cell * self.dilation
-        return slice(start, start + (positions - 1) * self.stride + 1, self.stride)
-
-    def span(self, positions: int) -> int:
-        """From the first cell of the first position to the last one of the last."""
-        return (positions - 1) * self.stride + (self.cells - 1) * self.dilation + 1
-
-    def positions(self, size: int) -> int:
-        """How many there are in a padded side."""
-        return (self.before + size + self.after - self.span(1)) // self.stride + 1
-
-
-def _steps(sizes: Sequence[int], cells: Sequence[int], options: Options) -> list[_Step]:
-    """The windows over height and width, or depth, height and width."""
-    found = []
-    for axis, size, window in zip(_AXES[len(cells)], sizes, cells, strict=True):
-        stride, dilation = (max(int(options.get(name) or 1), 1) for name in (f"stride_{axis}", f"dilation_{axis}_factor"))
-        padding = implicit_padding(size, window, stride, dilation, options["padding"] + 1)
-        found.append(_Step(window, stride, dilation, *padding))
-    return found
-
-
-def _within(slices: Iterable[slice]) -> tuple[slice, ...]:
-    """Slices of the sides, behind all of the batch."""
-    return (slice(None), *slices)
-
-
-def _seen(data: Array, steps: Sequence[_Step]) -> Iterator[Array]:
-    """What each cell of the window sees at every position, in the order of cells; zeros outside of the data."""
-    wide = np.pad(data, [(0, 0), *((step.before, step.after) for step in steps), (0, 0)])
-    outs = [step.positions(size) for step, size in zip(steps, data.shape[1:-1], strict=True)]
-    for cell in product(*(range(step.cells) for step in steps)):
-        yield wide[_within(step.reached(c, out) for step, c, out in zip(steps, cell, outs, strict=True))]
-
-
 def _convolved(data: Array, weights: Array, options: Options) -> Array:
     """Sums over a sliding window; ``weights`` have the channels in and out last, of the former those of a group."""
     cells, (depth, units) = weights.shape[:-2], weights.shape[-2:]
-    steps, groups = _steps(data.shape[1:-1], cells, options), data.shape[-1] // depth
+    window, groups = windows(data.shape[1:-1], cells, options), data.shape[-1] // depth
     flat = weights.reshape(-1, groups, units // groups)
     found = []
     for image in data[:, np.newaxis]:
-        patches = np.stack(list(_seen(image, steps)), -2)
+        patches = np.stack([seen for _, seen in taps(image, window)], -2)
         shape = patches.shape[1:-2]
         parts = (patches[..., g * depth : (g + 1) * depth].reshape(-1, len(flat)) for g in range(groups))
         found.append(np.concatenate([dots(part, flat[:, g]) for g, part in enumerate(parts)], 1).reshape(*shape, units))
@@ -258,29 +209,17 @@ def depthwise_conv_2d(inputs: Tensors, outputs: Tensors, options: Options) -> Se
     data, weights = _real(inputs[0]), _finite(inputs[1])
     each = weights.reshape(-1, data.shape[-1], weights.shape[3] // data.shape[-1])
     found: Array | float = np.float32(0)
-    for seen, factors in zip(_seen(data, _steps(data.shape[1:-1], weights.shape[1:3], options)), each, strict=True):
+    for (_, seen), factors in zip(taps(data, windows(data.shape[1:-1], weights.shape[1:3], options)), each, strict=True):
         found = found + seen[..., np.newaxis] * factors
     return _finished(np.asarray(found).reshape(*np.shape(found)[:3], weights.shape[3]), inputs, 2, options)
 
 
 def _spread(inputs: Tensors, weights: Array, options: Options) -> Array:
-    """The sums of a transposed convolution; ``weights`` have the channels out and in last.
-
-    TFLite adds what each cell of the data contributes, one after the other: an output's terms begin with the window's last cell.
-    """
-    shape, data = bounded(integers(inputs[0])), _real(inputs[2])
-    cells, (units, depth) = weights.shape[:-2], weights.shape[-2:]
-    if len(shape) != data.ndim or (shape[0], shape[-1], depth) != (len(data), units, data.shape[-1]):
-        raise ValueError(f"an output shape of [{len(data)}, sizes, {units}], found {list(shape)}")
-    sides, sizes = data.shape[1:-1], shape[1:-1]
-    steps = _steps(sizes, cells, options)
-    whole = [max(step.span(side), step.before + size) for step, side, size in zip(steps, sides, sizes, strict=True)]
-    found = np.zeros((len(data), *whole, units), np.float32)
-    for cell in product(*(range(n - 1, -1, -1) for n in cells)):
-        reached = _within(step.reached(c, side) for step, c, side in zip(steps, cell, sides, strict=True))
-        for channel in range(depth):
-            found[reached] += data[..., channel, np.newaxis] * weights[cell][:, channel]
-    return found[_within(slice(step.before, step.before + size) for step, size in zip(steps, sizes, strict=True))]
+    """The sums of a transposed convolution; ``weights`` have the channels out and in last."""
+    data = _real(inputs[2])
+    if weights.shape[-1] != data.shape[-1]:
+        raise ValueError(f"weights for {data.shape[-1]} channels, found {weights.shape[-1]}")
+    return convolution.spread(integers(inputs[0]), data, weights, options, ordered=True)
 
 
 @convolution.TRANSPOSE_CONV.float_kernel

@@ -1,4 +1,4 @@
-"""Operators that move elements or compute shapes: reshaping, joining, cutting, repeating."""
+"""Operators that move elements or compute shapes: reshaping, repeating, filling, reversing."""
 
 from __future__ import annotations
 
@@ -12,37 +12,21 @@ from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
-from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
+from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
-from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
+from nnbridge_tflite.lowerer import INT32, Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
     NUMBERS,
     NUMBERS_HALF,
-    RANK_4,
     Condition,
-    Node,
     constant,
-    from_level,
     input_in,
-    input_rank,
     mapped,
-    no_activation,
     type_in,
 )
 
 _MOVES = Folding(moves_only=True)
-
-
-def _sizes_above_0(node: Node) -> bool:
-    """Every size of SPLIT_V is above 0, also the one that is left open."""
-    sizes = node.values.constant(node.operator.inputs[1])
-    data, axis = node.input(0), node.values.constant(node.operator.inputs[2])
-    if sizes is None or axis is None or data is None or not -len(data.shape) <= int(axis.reshape(-1)[0]) < len(data.shape):
-        return False
-    listed = [int(size) for size in sizes.reshape(-1)]
-    rest = data.shape[int(axis.reshape(-1)[0])] - sum(size for size in listed if size > 0)
-    return 0 not in listed and (-1 not in listed or rest != 0)
 
 
 RESHAPE = TfliteOperator(
@@ -103,85 +87,6 @@ TRANSPOSE = TfliteOperator(
     delegate=mapped(2, 2, None, constant(1, "permutation")),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
     kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
-)
-CONCATENATION = TfliteOperator(
-    "CONCATENATION",
-    "Joined along an axis.",
-    inputs("parts*"),
-    options=(AXIS, FUSED),
-    folding=_MOVES,
-    delegate=mapped(2, 1, ("FLOAT16", *FLOAT_QUANT8), no_activation(NUMBERS_HALF), RANK_4),
-    kernel=lambda inputs, outputs, options: [np.concatenate([data_of(t) for t in inputs], options["axis"])],
-)
-PACK = TfliteOperator(
-    "PACK",
-    "Joined along a new axis.",
-    inputs("parts*"),
-    options=(Option("values_count", 0, "the number of inputs"), AXIS),
-    folding=_MOVES,
-    delegate=mapped(
-        2,
-        4,
-        NUMBERS,
-        input_in("FLOAT32", "INT8", below=6),
-        Condition(
-            "an axis before the last",
-            lambda node: node.option("axis") not in (-1, node.rank(0)),
-            lambda node: node.option("axis"),
-            6,
-            Why.ARGUMENT,
-        ),
-    ),
-    kernel=lambda inputs, outputs, options: [np.stack([data_of(t) for t in inputs], options["axis"])],
-)
-UNPACK = TfliteOperator(
-    "UNPACK",
-    "Cut into slices, without the axis.",
-    outputs=outputs("parts*"),
-    options=(Option("num", 0, "the number of outputs"), AXIS),
-    folding=_MOVES,
-    delegate=mapped(
-        2,
-        4,
-        FLOAT_QUANT8,
-        input_rank("an input of rank 2 to 4", 2, 3, 4),
-        Condition(
-            "an axis before the last",
-            lambda node: node.option("axis") not in (-1, node.rank(0) - 1),
-            lambda node: node.option("axis"),
-            kind=Why.ARGUMENT,
-        ),
-    ),
-)
-SPLIT = TfliteOperator(
-    "SPLIT",
-    "Cut into equal parts.",
-    inputs("axis!", "input"),
-    outputs("parts*"),
-    options=(Option("num_splits", 0, "the number of outputs"),),
-    folding=_MOVES,
-    delegate=mapped(
-        3, 3, NUMBERS, type_in(0, "INT32"), constant(0, "axis"), from_level(4, "int8", lambda node: node.type(1) != "INT8"), of=1
-    ),
-    kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
-)
-SPLIT_V = TfliteOperator(
-    "SPLIT_V",
-    "Cut into parts of stated sizes, one of which may be -1.",
-    inputs("input", "sizes!", "axis!"),
-    outputs("parts*"),
-    options=SPLIT.options,
-    folding=_MOVES,
-    delegate=mapped(
-        2,
-        4,
-        NUMBERS,
-        constant(1, "sizes"),
-        constant(2, "axis"),
-        type_in(1, "INT32"),
-        type_in(2, "INT32"),
-        Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0), kind=Why.OPERAND_VALUE),
-    ),
 )
 TILE = TfliteOperator(
     "TILE",
@@ -309,132 +214,6 @@ def reshape_instead(to: Lowerer) -> None:
         to.require(all(shape[a] == 1 for a in axes), "axes of size 1", shape)
         shape = [d for i, d in enumerate(shape) if i not in axes]
     to.reshaped(to.input(0), shape, out=to.out)
-
-
-@CONCATENATION.lowering()
-def concatenation(to: Lowerer) -> None:
-    """CONCATENATION; NNAPI has the axis last and fuses no activation."""
-    fused = to.option("fused_activation_function")
-    to.require(fused == 0, "no fused activation", fused)
-    axis = to.axis(to.option("axis"), to.input(0).rank)
-    to.finish(OperationCode.CONCATENATION, *to.inputs(), to.scalar(axis))
-
-
-@CONCATENATION.lowering(wide=True)
-def concatenation_by_pack(to: Lowerer) -> None:
-    """Int32, which NNAPI packs but does not concatenate: slices of size 1, packed."""
-    values = to.inputs()
-    to.require(all(v.type == INT32 for v in values), "int32", to.declared(0))
-    axis = to.axis(to.option("axis"), values[0].rank)
-    to.require(sum(v.dims[axis] for v in values) <= MAX_SLICES, f"at most {MAX_SLICES} slices", "more")
-    pieces = [piece for value in values for piece in to.slices(value, axis)]
-    rest = values[0].dims[:axis] + values[0].dims[axis + 1 :]
-    if not rest:
-        stacked = to.emit(OperationCode.PACK, to.scalar(0), *pieces, like=pieces[0], dims=(len(pieces), 1))
-        to.reshaped(stacked, (len(pieces),), out=to.out)
-        return
-    to.finish(OperationCode.PACK, to.scalar(axis), *(to.reshaped(piece, rest) for piece in pieces))
-
-
-@PACK.lowering()
-def pack(to: Lowerer) -> None:
-    """PACK; NNAPI has the axis first. Scalars are vectors of one element and need a RESHAPE, which the delegate does not add."""
-    shape = to.shape(0)
-    axis = to.axis(to.option("axis"), len(shape) + 1)
-    if shape:
-        to.finish(OperationCode.PACK, to.scalar(axis), *to.inputs())
-        return
-    to.require(to.mapping != MappingKind.DELEGATE, "tensors that are not scalars", to.declared(0))
-    packed = to.emit(OperationCode.PACK, to.scalar(0), *to.inputs(), like=to.input(0), dims=(to.count, 1))
-    to.reshaped(packed, (to.count,), out=to.out)
-
-
-@PACK.lowering()
-def pack_by_concatenation(to: Lowerer) -> None:
-    """What the delegate does below feature level 6: CONCATENATION along the axis, then RESHAPE."""
-    to.require(
-        to.draft.feature_level < 6 or to.mapping != MappingKind.DELEGATE, "a feature level below 6", to.draft.feature_level
-    )
-    values = to.inputs()
-    shape = to.shape(0)
-    axis = to.axis(to.option("axis"), len(shape) + 1)
-    to.require(axis < len(shape) and len(values) > 1, "an axis before the last, two tensors or more", axis)
-    to.require(all(v.dims == values[0].dims for v in values), "tensors of one shape", [v.dims for v in values])
-    joined = to.emit(OperationCode.CONCATENATION, *values, to.scalar(axis))
-    to.reshaped(joined, (*shape[:axis], len(values), *shape[axis:]), out=to.out)
-
-
-@PACK.lowering(wide=True)
-def pack_expanded(to: Lowerer) -> None:
-    """A new axis for each tensor, then CONCATENATION."""
-    shape = to.shape(0)
-    axis = to.axis(to.option("axis"), len(shape) + 1)
-    dims = (*shape[:axis], 1, *shape[axis:])
-    grown = [to.reshaped(value, dims) for value in to.inputs()]
-    if len(grown) == 1:
-        to.reshaped(grown[0], dims, out=to.out)
-        return
-    to.finish(OperationCode.CONCATENATION, *grown, to.scalar(axis))
-
-
-@UNPACK.lowering()
-def unpack_by_split(to: Lowerer) -> None:
-    """What the delegate does: RESHAPE joins the axis with the next one, SPLIT cuts it."""
-    data = to.input(0)
-    axis = to.axis(to.option("axis"), data.rank)
-    to.require(0 not in data.dims and axis < data.rank - 1, "known dimensions, an axis before the last", [data.dims, axis])
-    to.require(data.dims[axis] == len(to.outputs), f"{len(to.outputs)} slices", data.dims[axis])
-    joined = (*data.dims[:axis], data.dims[axis] * data.dims[axis + 1], *data.dims[axis + 2 :])
-    parts = (to.reshaped(data, joined), to.scalar(axis), to.scalar(len(to.outputs)))
-    to.emit_all(OperationCode.SPLIT, parts, to.outputs)
-
-
-@UNPACK.lowering(wide=True)
-def unpack(to: Lowerer) -> None:
-    """SPLIT into slices of size 1, whose axis a RESHAPE removes."""
-    data = to.input(0)
-    axis = to.axis(to.option("axis"), data.rank)
-    pieces = to.slices(data, axis)
-    to.require(len(pieces) == len(to.outputs), f"{len(to.outputs)} slices", len(pieces))
-    for piece, out in zip(pieces, to.outputs, strict=True):
-        to.reshaped(piece, data.dims[:axis] + data.dims[axis + 1 :] or (1,), out=out)
-
-
-@UNPACK.host_kernel
-def host_unpack(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, axis = data_of(inputs[0]), options["axis"]
-    return [np.take(data, i, axis) for i in range(data.shape[axis])]
-
-
-@SPLIT.lowering()
-def split(to: Lowerer) -> None:
-    """SPLIT into equal parts; TFLite has the axis first."""
-    axis = to.axis(to.integer(0), to.input(1).rank)
-    to.emit_all(OperationCode.SPLIT, (to.input(1), to.scalar(axis), to.scalar(len(to.outputs))), to.outputs)
-
-
-@SPLIT_V.lowering()
-def split_v(to: Lowerer) -> None:
-    """Parts of given sizes, one SLICE each."""
-    data, sizes = to.input(0), to.integers(1)
-    axis = to.axis(to.integer(2), data.rank)
-    to.require(len(sizes) == len(to.outputs) and sizes.count(-1) <= 1, f"{len(to.outputs)} sizes", sizes)
-    if -1 in sizes:
-        sizes[sizes.index(-1)] = data.dims[axis] - sum(s for s in sizes if s >= 0)
-    start = 0
-    for size, out in zip(sizes, to.outputs, strict=True):
-        begin, extent = [0] * data.rank, list(data.dims)
-        begin[axis], extent[axis] = start, size
-        to.emit(OperationCode.SLICE, data, to.vector(begin), to.vector(extent), out=out)
-        start += size
-
-
-@SPLIT_V.host_kernel
-def host_split_v(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, sizes, axis = data_of(inputs[0]), integers(inputs[1]), integers(inputs[2])[0]
-    if -1 in sizes:
-        sizes[sizes.index(-1)] = data.shape[axis] - sum(s for s in sizes if s >= 0)
-    return np.split(data, np.cumsum(sizes)[:-1], axis)
 
 
 @TILE.host_kernel

@@ -34,7 +34,7 @@ def subgraph_model(name: str, inputs: Sequence[Value], outputs: Sequence[Value],
         return own
 
     own = own_outputs(outputs, inputs, copy)
-    return Assembly(name).build(inputs, own, live_steps(draft.steps, own), draft.inferred)
+    return Assembly(name).build(inputs, own, live_steps(draft.steps, own), draft.checked)
 
 
 def model_with_states(

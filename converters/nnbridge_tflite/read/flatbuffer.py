@@ -7,8 +7,9 @@ tables and vector elements has a ceiling that no real model comes near.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,10 +65,42 @@ class _Reading:
     """Bytes from the table's position to the end of its last field."""
     parts: tuple[tuple[struct.Struct, tuple[str, ...]], ...]
     """Fields that do not overlap, in order of their offsets, and their names. Most tables have one part."""
-    offsets: tuple[tuple[Field, int], ...]
-    """Fields that stand elsewhere, where the table holds an offset to them, in order of their slots."""
+    offsets: tuple[tuple[str, int, Callable[[int, Table], Any]], ...]
+    """Names of fields that stand elsewhere, where the table holds an offset to them, and what reads them, in order of slots."""
     defaults: Table
     """What the fields hold where they are absent."""
+
+
+class _Layout(NamedTuple):
+    """What all files with a vtable of these words have in common; see :class:`_Reading`."""
+
+    size: int
+    parts: tuple[tuple[struct.Struct, tuple[str, ...]], ...]
+    elsewhere: Sequence[tuple[Field, int]]
+    defaults: Table
+
+
+@lru_cache(maxsize=1024)
+def _layout(fields: Callable[[str], tuple[Field, ...]], name: str, words: tuple[int, ...]) -> _Layout:
+    """The declared fields that a vtable lists, and what they hold where they are absent."""
+    declared = {field.slot: field for field in fields(name)}
+    present = [(declared[2 * i], offset) for i, offset in enumerate(words) if offset and 2 * i in declared]
+    parts: list[tuple[struct.Struct, tuple[str, ...]]] = []
+    rest = sorted(present, key=lambda entry: entry[1])
+    while rest:
+        format, names, end, overlapping = "<", [], 0, []
+        for field, offset in rest:
+            if offset < end:
+                overlapping.append((field, offset))
+                continue
+            format += f"{offset - end}x{field.format if field.kind is Kind.SCALAR else 'I'}"
+            names.append(field.name)
+            end = offset + (field.size if field.kind is Kind.SCALAR else 4)
+        parts.append((struct.Struct(format), tuple(names)))
+        rest = overlapping
+    size = max((part.size for part, _ in parts), default=4)
+    elsewhere = [(field, offset) for field, offset in present if field.kind is not Kind.SCALAR]
+    return _Layout(size, tuple(parts), elsewhere, {field.name: field.default for field in declared.values()})
 
 
 class Decoder:
@@ -86,13 +119,16 @@ class Decoder:
         self._budget = Budget()
         self._tables: dict[tuple[str, int], Table] = {}
         self._vectors: dict[tuple[str, Kind, int], Any] = {}
-        self._layouts: dict[str, tuple[dict[int, Field], Table]] = {}
         self._readings: dict[tuple[str, int], _Reading] = {}
         self._dtypes = {letter: np.dtype("<" + letter) for letter in "?bBhHiIqQfd"}
 
     def root(self, table: str) -> Table:
         """The root table."""
-        return self.table(table, self._length(0, 0))
+        try:
+            return self.table(table, self._length(0, 0))
+        finally:
+            # What refers to the decoder itself would keep all tables until Python looks for cycles.
+            self._readings.clear()
 
     def table(self, name: str, at: int) -> Table:
         """The table of class ``name`` at a position: field name → value; unknown fields are passed over."""
@@ -114,22 +150,14 @@ class Decoder:
         values = reading.defaults.copy()
         for part, names in reading.parts:
             values.update(zip(names, part.unpack_from(self._data, at), strict=True))
-        for field, offset in reading.offsets:
+        for field, offset, elsewhere in reading.offsets:
             try:
-                values[field.name] = self._elsewhere(field, at + offset + values[field.name], values)
+                values[field] = elsewhere(at + offset + values[field], values)
             except Malformed as error:
-                error.path.insert(0, field.name)
+                error.path.insert(0, field)
                 raise
         self._tables[name, at] = values
         return values
-
-    def _layout(self, name: str) -> tuple[dict[int, Field], Table]:
-        """A table's fields by slot, and what they hold where they are absent."""
-        found = self._layouts.get(name)
-        if found is None:
-            listed = self._fields(name)
-            found = self._layouts[name] = {f.slot: f for f in listed}, {f.name: f.default for f in listed}
-        return found
 
     def _reading(self, name: str, vtable: int) -> _Reading:
         """The declared fields that a vtable lists."""
@@ -138,56 +166,42 @@ class Decoder:
         length = _U16.unpack_from(self._data, vtable)[0]
         if length < 4 or length % 2 or vtable + length > self._size:
             raise Malformed("a vtable of even length inside the file", f"{length} bytes at byte {vtable}")
-        declared, defaults = self._layout(name)
         # A hostile file may have long vtables that overlap; what lies behind the last declared field is not read.
-        count = min(length, max(declared, default=0) + 2) // 2
-        words = struct.unpack_from(f"<{count}H", self._data, vtable)
-        present = [(declared[2 * i], offset) for i, offset in enumerate(words) if offset and 2 * i in declared]
-        parts: list[tuple[struct.Struct, tuple[str, ...]]] = []
-        rest = sorted(present, key=lambda entry: entry[1])
-        while rest:
-            format, names, end, overlapping = "<", [], 0, []
-            for field, offset in rest:
-                if offset < end:
-                    overlapping.append((field, offset))
-                    continue
-                format += f"{offset - end}x{field.format if field.kind is Kind.SCALAR else 'I'}"
-                names.append(field.name)
-                end = offset + (field.size if field.kind is Kind.SCALAR else 4)
-            parts.append((struct.Struct(format), tuple(names)))
-            rest = overlapping
-        size = max((part.size for part, _ in parts), default=4)
-        offsets = tuple(entry for entry in present if entry[0].kind is not Kind.SCALAR)
-        return _Reading(size, tuple(parts), offsets, defaults)
+        count = min(length, max([field.slot for field in self._fields(name)], default=0) + 2) // 2
+        layout = _layout(self._fields, name, struct.unpack_from(f"<{count}H", self._data, vtable))
+        offsets = tuple([(field.name, offset, self._reader(field)) for field, offset in layout.elsewhere])
+        return _Reading(layout.size, layout.parts, offsets, layout.defaults)
 
-    def _elsewhere(self, field: Field, target: int, values: Table) -> Any:
-        """What an offset of a table leads to."""
+    def _reader(self, field: Field) -> Callable[[int, Table], Any]:
+        """What reads a field at the place that an offset leads to; the other fields of its table name a union's class."""
         if field.kind is Kind.SCALARS:
-            return self._scalars(field, target)
+            return self._span if field.format == "B" else self._scalars(field)
         if field.kind is Kind.TABLE:
-            return self.table(field.target, target)
+            return lambda target, _: self.table(field.target, target)
         if field.kind is Kind.STRING:
-            return self._string(target)
+            return self._string
         if field.kind is Kind.UNION:
-            return self._union(field, target, values)
-        return self._elements(field, target)
+            return lambda target, values: self._union(field, target, values)
+        return lambda target, _: self._elements(field, target)
 
     def _union(self, field: Field, target: int, values: Table) -> Table | None:
         member = self._members(field.target).get(values.get(f"{field.name}_type") or 0, "")
         # A member that this version of the schema does not know is ignored like any newer field.
         return None if member in ("", "NONE") else self.table(member, target)
 
-    def _string(self, target: int) -> str:
+    def _string(self, target: int, _: Table | None = None) -> str:
         length = self._length(target, 1)
         self._spend(length)
         return str(self._data[target + 4 : target + 4 + length], "utf-8", "replace")
 
-    def _scalars(self, field: Field, target: int) -> Span | npt.NDArray[Any]:
-        """Bytes as a :class:`Span`, other scalars as a read-only view of the file."""
-        length = self._length(target, field.size)
-        if field.format == "B":
-            return Span(target + 4, length)
-        return np.frombuffer(self._data, self._dtypes[field.format], length, target + 4)
+    def _span(self, target: int, _: Table) -> Span:
+        """Bytes."""
+        return Span(target + 4, self._length(target, 1))
+
+    def _scalars(self, field: Field) -> Callable[[int, Table], npt.NDArray[Any]]:
+        """Other scalars as a read-only view of the file."""
+        data, dtype, size, length_of = self._data, self._dtypes[field.format], field.size, self._length
+        return lambda target, _: np.frombuffer(data, dtype, length_of(target, size), target + 4)
 
     def _elements(self, field: Field, target: int) -> tuple[Any, ...]:
         """A vector of strings or tables."""

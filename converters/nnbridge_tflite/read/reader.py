@@ -294,10 +294,13 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_li
         _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
     held = tuple(scales.tolist())
     # One scale is the rule; NumPy takes longer for it than Python.
-    least, most = (held[0], held[0]) if len(held) == 1 else (scales.min(), scales.max())
-    if not (least >= 0 and most < math.inf):
+    fits = 0 <= held[0] < math.inf if len(held) == 1 else scales.min() >= 0 and scales.max() < math.inf
+    if not fits:
         _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
-    return Quantisation(held, tuple(zero_points.tolist()), axis, True)
+    count = len(zero_points)
+    # Those of channels are 0.
+    points = (0,) * count if count > 1 and not zero_points.any() else tuple(zero_points.tolist())
+    return Quantisation(held, points, axis, True)
 
 
 _LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}
@@ -316,10 +319,11 @@ def _check_zero_points(tensor: Tensor) -> None:
 
 def _check_size(tensor: Tensor) -> None:
     """A constant has the bytes that its shape and type need; no tensor is larger than NNAPI can say."""
-    needed = tensor.bytes_needed
-    if needed is None:
+    if tensor.type.dtype is None:
         return
-    if math.prod(tensor.shape) > MAX_TENSOR_BYTES or needed > MAX_TENSOR_BYTES:
+    elements = tensor.elements
+    needed = -(-elements * tensor.type.bits // 8)
+    if max(elements, needed) > MAX_TENSOR_BYTES:
         _refuse(tensor.label, f"a tensor of at most {MAX_TENSOR_BYTES} bytes", str(tensor))
     if tensor.data is not None and tensor.sparsity is None and tensor.data.length != needed:
         _refuse(tensor.label, f"a buffer of {needed} bytes for {tensor}", f"{tensor.data.length} bytes")

@@ -67,7 +67,7 @@ def _bound(devices: Sequence[Device]) -> list[BoundDevice]:
 
 
 def _refused(bound: Sequence[BoundDevice]) -> dict[Key, frozenset[Why]]:
-    """Operators of the file that none of the devices takes, with the reasons."""
+    """Operators of the file that none of the devices accepts, with the reasons."""
     subgraph, answers = bound[0].graph.subgraph, zip(*(device.claims for device in bound), strict=True)
     reasons = {(subgraph, claims[0].operator.index): [claim.reason for claim in claims] for claims in answers}
     return {key: frozenset(r.kind for r in each if r and r.kind) for key, each in reasons.items() if None not in each}

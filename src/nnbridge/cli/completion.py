@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import click
 from click.shell_completion import CompletionItem
@@ -25,14 +25,24 @@ def devices(_: click.Context, parameter: click.Parameter, typed: str) -> list[Co
     return [CompletionItem(listed + comma + name) for name in found] or files(_, parameter, typed)
 
 
+def words(known: Callable[[], Iterable[str]]) -> Completion:
+    """Names that are read when a shell asks, the last one of a list with commas."""
+
+    def complete(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+        listed, comma, last = typed.rpartition(",")
+        return [CompletionItem(listed + comma + name) for name in known() if name.lower().startswith(last.lower())]
+
+    return complete
+
+
 def by_metavar(metavar: str) -> Completion | None:
     """The completion of an option, by what its help says of the value; None where nothing is known."""
     if metavar in ("NAME[,NAME…]", "DEVICE"):
         return devices
-    words = metavar.split("|")
-    if not any("FILE" in word for word in words):
+    parts = metavar.split("|")
+    if not any("FILE" in part for part in parts):
         return None
-    known = [word for word in words if word.islower()]
+    known = [part for part in parts if part.islower()]
 
     def complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
         found = [CompletionItem(word) for word in known if word.startswith(typed)]

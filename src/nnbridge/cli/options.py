@@ -40,7 +40,7 @@ def option(name: str, *names: str, **settings: Any) -> Callable[[Command], Comma
     if "values" in settings:
         settings["type"] = click.Choice(list(settings.pop("values")))
     if "type" not in settings and "metavar" in settings:
-        settings["shell_complete"] = by_metavar(settings["metavar"])
+        settings.setdefault("shell_complete", by_metavar(settings["metavar"]))
     shown = "default" in settings and settings["default"] not in (None, "")
     return click.option(name, *names, show_default=shown, **settings)
 

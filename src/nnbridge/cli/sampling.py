@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nnbridge.cli.file_samples import FileSamples
     from nnbridge.compare import Sample
-    from nnbridge.compare.references import LiteRT, OnnxRuntime
+    from nnbridge.compare.litert import LiteRT
+    from nnbridge.compare.references import OnnxRuntime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.inputs import Preparation
     from nnbridge.model import Model

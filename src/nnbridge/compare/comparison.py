@@ -180,17 +180,17 @@ class OutputComparison:
         if actual.size == 0:
             return
         self._dtype = expected.dtype
-        want, got = _parts(expected), _parts(actual)
+        theirs, ours = _parts(expected), _parts(actual)
         with np.errstate(all="ignore"):
-            finite = np.isfinite(want) & np.isfinite(got)
-            same = (want == got) | ((want != want) & (got != got))
-            difference = np.where(finite, _differences(got, want), 0)
-            magnitudes = np.abs(want[finite].astype(np.float64))
+            finite = np.isfinite(theirs) & np.isfinite(ours)
+            same = (theirs == ours) | ((theirs != theirs) & (ours != ours))
+            difference = np.where(finite, _differences(ours, theirs), 0)
+            magnitudes = np.abs(theirs[finite].astype(np.float64))
             excess = np.where(finite, difference.astype(np.float64), np.inf)
             excess[finite] -= self.rtol * magnitudes
             excess[same] = -np.inf
         count = int(finite.sum())
-        self.metrics.add(*((got, want) if count == want.size else (got[finite], want[finite])), self.zero_point)
+        self.metrics.add(*((ours, theirs) if count == theirs.size else (ours[finite], theirs[finite])), self.zero_point)
         self.compared += count
         self.non_finite += int((~finite).sum())
         self.non_finite_unequal += int((~finite & ~same).sum())
@@ -199,8 +199,8 @@ class OutputComparison:
         self.sum_abs_diff += float(difference.sum(dtype=np.float64))
         if expected.dtype.kind in "fc":
             self._magnitudes.add(magnitudes)
-            self.low = float(np.min(want, initial=self.low, where=finite))
-            self.high = float(np.max(want, initial=self.high, where=finite))
+            self.low = float(np.min(theirs, initial=self.low, where=finite))
+            self.high = float(np.max(theirs, initial=self.high, where=finite))
         else:
             self.max_quant_diff = max(self.max_quant_diff or 0, int(difference.max()))
         grid = self._grid
@@ -211,7 +211,7 @@ class OutputComparison:
         if excess.max() > self._worst_excess:
             k = int(excess.argmax())
             self._worst_excess = float(excess[k])
-            parts = want.size // expected.size
+            parts = theirs.size // expected.size
             index = tuple(map(int, np.unravel_index(k // parts, expected.shape)))
             difference_there = float(difference[k]) if finite[k] else np.nan
             self.worst = Worst(sample, index, actual[index].item(), expected[index].item(), difference_there)
@@ -379,12 +379,12 @@ def add_sample(
 ) -> None:
     """Compare one run's outputs, by name, with a reference's."""
     in_order = [expected[output.name] for output in outputs] if isinstance(expected, Mapping) else list(expected)
-    for output, operand, want in zip(outputs, named_outputs(model).values(), in_order, strict=True):
-        codec, found = codec_of(operand), answers[output.name]
+    for output, operand, theirs in zip(outputs, named_outputs(model).values(), in_order, strict=True):
+        codec, ours = codec_of(operand), answers[output.name]
         if codec is None:
-            output.add(found, in_model(operand, want), label)
+            output.add(ours, in_model(operand, theirs), label)
         else:
-            _add_unpacked(output, codec.unpack(found), codec.unpack(want), label)
+            _add_unpacked(output, codec.unpack(ours), codec.unpack(theirs), label)
 
 
 def _add_unpacked(output: OutputComparison, found: Sequence[Array], expected: Sequence[Array], label: str) -> None:

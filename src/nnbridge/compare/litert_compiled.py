@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.references import LiteRT, NamedTensors
+from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.errors import InputError, Reason
 from nnbridge.loading import load
 from nnbridge.runtime.compilation import Compilation
@@ -61,13 +61,13 @@ class CompiledLiteRT(LiteRT):
         """Outputs in the file's order; inputs in the file's order, whatever their names."""
         from ai_edge_litert.tensor_buffer import TensorBuffer
 
-        given = list(inputs.values())
+        arrays = list(inputs.values())
         try:
             read = self._compiled.create_input_buffers(0)
-            for buffer, array in zip(read, given, strict=True):
+            for buffer, array in zip(read, arrays, strict=True):
                 buffer.write(array.view(np.bool_) if array.dtype == np.bool_ else array)
             # LiteRT's own buffers are of the dimensions that the file declares, and it would write beyond them.
-            empty = self._zeros(given)
+            empty = self._zeros(arrays)
             written = [TensorBuffer.create_from_host_memory(array) for array in empty]
             self._compiled.run_by_index(0, read, written)
             return [b.read(a.size, a.dtype.type).reshape(a.shape) for b, a in zip(written, empty, strict=True)]

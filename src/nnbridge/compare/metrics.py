@@ -37,15 +37,15 @@ class Metrics:
     def add(self, actual: Array, expected: Array, zero_point: int = 0) -> None:
         """Flat arrays of one kind of numbers, all of them finite."""
         real = actual.dtype.kind == "f"
-        got, want = (values.astype(np.float64, copy=False) - (0 if real else zero_point) for values in (actual, expected))
-        difference = got - want
+        ours, theirs = (values.astype(np.float64, copy=False) - (0 if real else zero_point) for values in (actual, expected))
+        difference = ours - theirs
         self.elements += difference.size
         # Squares of the largest floats are infinite, as are the sums then.
         with np.errstate(over="ignore", invalid="ignore"):
             self.noise += float(difference @ difference)
-            self.signal += float(want @ want)
-            self.own += float(got @ got)
-            self.products += float(got @ want)
+            self.signal += float(theirs @ theirs)
+            self.own += float(ours @ ours)
+            self.products += float(ours @ theirs)
         if not real:
             clipped = np.clip(difference, -LAST_STEP - 1, LAST_STEP + 1).astype(np.int64)
             found, counts = np.unique(clipped, return_counts=True)

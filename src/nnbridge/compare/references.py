@@ -2,124 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nnbridge.compare.arrays import Array
+from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.converters import converter_for
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.extensions import TYPES, Codec
 from nnbridge.loading import is_saved
-
-RESOURCES = ("CALL_ONCE", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "VAR_HANDLE")
-"""Operators with state that outlives LiteRT's reset: variables, positions in streams of random numbers."""
-
-
-@dataclass
-class NamedTensors:
-    """Every tensor of one run of a reference."""
-
-    named: dict[tuple[int, str], Array | None] = field(default_factory=dict)
-    """Subgraph and name → value; None for a name that several tensors have."""
-    produced: dict[tuple[int, int, str], Array] = field(default_factory=dict)
-    """Subgraph, operator and name → value."""
-
-    def add(self, subgraph: int, name: str, value: Array) -> None:
-        """Add a tensor by its name."""
-        self.named[subgraph, name] = None if (subgraph, name) in self.named else value
-
-
-class LiteRT:
-    """LiteRT (TFLite) with its reference kernels, on one thread."""
-
-    name = "litert"
-
-    def __init__(self, path: Path, signature: str = "", kernels: str = "reference", *, preserve: bool = False) -> None:
-        """``kernels``: ``reference``, ``optimised`` (plain ones for the processor) or ``xnnpack``.
-
-        ``preserve``: retain every tensor for :meth:`tensors`.
-        """
-        try:
-            from ai_edge_litert.interpreter import Interpreter, OpResolverType
-        except ImportError as error:
-            raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="--reference")) from error
-        resolver = {
-            "reference": OpResolverType.BUILTIN_REF,
-            "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-            "xnnpack": OpResolverType.BUILTIN,
-        }
-        self._signature = signature
-        settings = {"num_threads": 1, "experimental_preserve_all_tensors": preserve}
-        self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], **settings)
-        try:
-            try:
-                self._open()
-            except ValueError:
-                # A few operators have no reference kernel of their own.
-                self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver["optimised"], **settings)
-                self._open()
-        except (ValueError, RuntimeError) as error:
-            raise InputError(Reason("a model that LiteRT runs", first_line(error), operand=str(path))) from error
-
-    def _open(self) -> None:
-        self._interpreter = self._make()
-        self._interpreter.allocate_tensors()
-        self._runner = self._interpreter.get_signature_runner(self._signature) if self._signature else None
-
-    def reset(self) -> None:
-        """Reset variable tensors; resource variables need a new interpreter, as LiteRT cannot reset them."""
-        if any(operator["op_name"] in RESOURCES for operator in self._interpreter._get_ops_details()):
-            self._open()
-        self._interpreter.reset_all_variables()
-
-    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
-        """Outputs in the file's order, those of a signature by name; inputs in the file's order or by name."""
-        try:
-            return self._outputs(inputs)
-        except (ValueError, RuntimeError, TypeError, KeyError) as error:
-            raise InputError(Reason("inputs that LiteRT runs", first_line(error), operand="--reference litert")) from error
-
-    def _outputs(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
-        if self._runner is not None:
-            outputs: Mapping[str, Array] = self._runner(**inputs)
-            return {name: np.array(value) for name, value in outputs.items()}
-        interpreter = self._interpreter
-        details = interpreter.get_input_details()
-        resized = False
-        for detail, value in zip(details, inputs.values(), strict=True):
-            if tuple(detail["shape"]) != value.shape:
-                interpreter.resize_tensor_input(detail["index"], value.shape)
-                resized = True
-        if resized:
-            interpreter.allocate_tensors()
-        for detail, value in zip(details, inputs.values(), strict=True):
-            interpreter.set_tensor(detail["index"], value)
-        interpreter.invoke()
-        return [np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()]
-
-    def tensors(self) -> NamedTensors:
-        """Every tensor of the last run, of bodies their last iteration's."""
-        interpreter, values = self._interpreter, NamedTensors()
-        by_index: dict[int, tuple[str, Array]] = {}
-        for subgraph in range(interpreter.num_subgraphs()):
-            for detail in interpreter.get_tensor_details(subgraph_index=subgraph):
-                try:
-                    value = np.array(interpreter.get_tensor(detail["index"], subgraph))
-                except (ValueError, RuntimeError):
-                    continue  # of a subgraph that did not run, or a temporary of LiteRT's own
-                if subgraph == 0:
-                    by_index[detail["index"]] = (detail["name"], value)
-                values.add(subgraph, detail["name"], value)
-        for operator in interpreter._get_ops_details():
-            for index in operator["outputs"]:
-                if index in by_index:
-                    values.produced[0, operator["index"], by_index[index][0]] = by_index[index][1]
-        return values
 
 
 class OnnxRuntime:
@@ -251,7 +145,7 @@ def reference(name: str, path: Path, signature: str = "", *, preserve: bool = Fa
     except UnicodeEncodeError as error:
         raise InputError(Reason(f"a path in UTF-8, which {name} can open", str(path), operand="MODEL")) from error
     if name == "litert" and is_compiled(path):
-        from nnbridge.compare.litert_compiled import CompiledLiteRT
+        from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
 
         return CompiledLiteRT(path)
     return LiteRT(path, signature, preserve=preserve) if name == "litert" else OnnxRuntime(path, signature, preserve=preserve)

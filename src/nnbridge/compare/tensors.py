@@ -9,8 +9,9 @@ from typing import Protocol
 
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array, load_arrays
+from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.compare.observation import Observation, Position, observed_run
-from nnbridge.compare.references import LiteRT, NamedTensors, OnnxRuntime
+from nnbridge.compare.references import OnnxRuntime
 from nnbridge.compare.samples import in_model, named_inputs
 from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import Device

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.converters.draft import Inferred, Region, Step, Value, kinds_of
+from nnbridge.converters.draft import Checked, Region, Step, Value, kinds_of
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.model import INFERRED, Location, Model
 from nnbridge.types import CONTROL_FLOW, MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, Lifetime, is_extension
@@ -62,6 +63,7 @@ def in_file(reason: Reason, source: object) -> Reason:
 
 
 _NOWHERE = Location()
+NOTHING: Mapping[Step, Checked] = MappingProxyType({})
 
 
 def _in_file(value: Value) -> Region | None:
@@ -77,21 +79,26 @@ class Assembly:
         self._name = name
 
     def build(
-        self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step], inferred: Inferred | None = None
+        self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step], checked: Mapping[Step, Checked] = NOTHING
     ) -> Model:
-        """The finished model of these operations. Operands are made for what is used, constants stay where they are."""
+        """The finished model of these operations. Operands are made for what is used, constants stay where they are.
+
+        ``checked``: what the draft found of operations, which holds if their values are as they were.
+        """
+        found = zip(steps, map(checked.get, steps), strict=True)
+        self._found = [one if one is not None and one.kinds == kinds_of(step) else None for step, one in found]
         try:
             model = self._built(inputs, outputs, steps, checked=False)
         except BadDataError:
             # The call that brings what finish refuses names it.
             model = self._built(inputs, outputs, steps, checked=True)
-        if inferred:
+        if checked:
             drafted = zip(model.main.operations, self._builder.run_order, strict=True)
             model.main.known[INFERRED] = frozenset(
                 k
                 for k, (operation, i) in enumerate(drafted)
-                # Values may have changed since, and trailing inputs may be dropped.
-                if inferred.get(steps[i]) == kinds_of(steps[i]) and len(operation.inputs) == len(steps[i].inputs)
+                # Trailing inputs may be dropped.
+                if (one := self._found[i]) is not None and one.inferred and len(operation.inputs) == len(steps[i].inputs)
             )
         return model
 
@@ -104,7 +111,7 @@ class Assembly:
         """Names in use, and the number that was last tried for each."""
         # The interface comes first so that its names stay as they are.
         interface = [*map(self._operand, inputs), *map(self._operand, outputs)]
-        for step in steps:
+        for step, found in zip(steps, self._found, strict=True):
             builder.add_operation(
                 step.code,
                 [self._operand(v) for v in step.inputs],
@@ -113,6 +120,7 @@ class Assembly:
                 mapping=step.mapping,
                 source=step.source,
                 checked=checked or step.code in CONTROL_FLOW,
+                verdict=None if checked or found is None else found.verdict,
             )
         builder.identify_inputs_and_outputs(interface[: len(inputs)], interface[len(inputs) :])
         return builder.finish()
@@ -126,6 +134,8 @@ class Assembly:
 
     def _add(self, value: Value) -> int:
         builder = self._builder
+        if value.scalar is not None and not self._checked:
+            return builder.add_drafted_scalar(value.type, value.scalar)
         name = self._unique(value.name)
         place = None if self._checked else self._place(value)
         if place is not None:

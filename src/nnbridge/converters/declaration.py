@@ -191,7 +191,8 @@ class Registry(Generic[Definition]):
 
     def get(self, name: str) -> Definition | None:
         """The operator of this name, or None if the importer does not know it."""
-        self.load()
+        if not self._loaded:
+            self.load()
         return self._definitions.get(name)
 
     def __getitem__(self, name: str) -> Definition:

@@ -20,12 +20,31 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
 from nnbridge.operations.matching import match
-from nnbridge.operations.validation import OperandKind, check_operand_type, validate_model, validate_operation, verdict_of
+from nnbridge.operations.validation import (
+    OperandKind,
+    Verdict,
+    check_operand_type,
+    validate_model,
+    validate_operation,
+    verdict_of,
+)
 from nnbridge.records import quick
-from nnbridge.types import CONTROL_FLOW, TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
+from nnbridge.types import (
+    CONTROL_FLOW,
+    MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,
+    TYPE_FACTS,
+    FeatureLevel,
+    Lifetime,
+    OperandCode,
+    OperationCode,
+    is_extension,
+)
 
 _RELATIVE_SCALE_ERROR = 1e-5
 _TENSORS = frozenset(code for code, facts in TYPE_FACTS.items() if facts.tensor)
+_LAST_TYPE = max(TYPE_FACTS)
+_SMALL = MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES
+Key: TypeAlias = "tuple[Any, ...]"
 _TRIED_SIZES = (7, 11)
 """Two sizes for an open dimension; what depends on it comes out differently."""
 
@@ -70,8 +89,8 @@ class Value:
     """The dimensions while only a run can know them, where the file says which those are."""
     model: Model | None = None
     """The finished model that a MODEL operand stands for."""
-    _scalar: tuple[Arg, OperandKind] | None = field(default=None, init=False, repr=False)
-    """What :meth:`arg` and :meth:`kind` return of a scalar, which is never changed; equal ones share it."""
+    _scalar: tuple[Arg, OperandKind, Key] | None = field(default=None, init=False, repr=False)
+    """What :meth:`arg`, :meth:`kind` and :meth:`key` return of a scalar, which is never changed; equal ones share it."""
 
     @property
     def constant(self) -> bool:
@@ -93,6 +112,14 @@ class Value:
         own = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
         return Value(**{**own, **changes})
 
+    @property
+    def scalar(self) -> bytes | None:
+        """The content of a scalar that :meth:`Draft.scalar` made, which has no name."""
+        if self._scalar is None:
+            return None
+        content: bytes = self._scalar[2][-1][1]
+        return content
+
     def scaled(self, scale: float) -> Value:
         """The same value read with another scale and zero point 0; several times faster than ``dataclasses.replace``."""
         return Value(
@@ -110,12 +137,13 @@ class Value:
             self.model,
         )
 
-    def arg(self) -> Arg:
-        """The value as shape rules see it."""
+    def arg(self, *, large: bool = True) -> Arg:
+        """The value as shape rules see it; without ``large``, of large constants not the numbers."""
         if self._scalar is not None:
             return self._scalar[0]
-        scale = float32(self.scale)
-        return Arg(self.type, self.dims, scale, self.zero_point, self.channel_quant, self.data, not self.omitted, self.constant)
+        scale, data = float32(self.scale), self.data
+        seen = data if large or data is None or data.nbytes <= _SMALL else None
+        return Arg(self.type, self.dims, scale, self.zero_point, self.channel_quant, seen, not self.omitted, data is not None)
 
     def kind(self) -> OperandKind:
         """What validation reads of the operand."""
@@ -124,6 +152,15 @@ class Value:
         channel_dim = None if self.channel_quant is None else self.channel_quant.channel_dim
         present = not self.omitted or self.constant
         return self.type, self.dims, float32(self.scale), self.zero_point, channel_dim, present, self.constant
+
+    def key(self) -> Key:
+        """All that a shape rule and validation can see of the value, but for the numbers of large constants."""
+        if self._scalar is not None:
+            return self._scalar[2]
+        quant, data = self.channel_quant, self.data
+        content = data if data is None else (data.shape, data.tobytes() if data.nbytes <= _SMALL else None)
+        channel_dim = None if quant is None else quant.channel_dim
+        return self.type, self.dims, self.scale, self.zero_point, channel_dim, self.omitted, content
 
     def operand(self) -> Operand:
         """The operand that the model gets."""
@@ -147,8 +184,25 @@ class Step:
 
 
 StepKinds: TypeAlias = "tuple[tuple[OperandKind, ...], tuple[OperandKind, ...]]"
-Inferred: TypeAlias = "dict[Step, StepKinds]"
-"""Operations all of whose outputs are as NNAPI computes them, with the inputs and outputs of that time."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found of an operation when it was drafted."""
+
+    outputs: tuple[tuple[tuple[int, ...], float], ...]
+    """Dimensions and scale that each output got."""
+    inferred: bool
+    """True if all outputs are as NNAPI computes them."""
+    kinds: StepKinds
+    """The inputs and outputs of that time."""
+    verdict: Verdict
+
+
+_CHECKED: dict[Key, Checked] = {}
+"""Operations that were accepted, by all that this depends on: networks repeat the same few."""
+_MOST_CHECKED = 4096
 
 
 def kinds_of(step: Step) -> StepKinds:
@@ -164,7 +218,7 @@ class Draft:
         self._budget = budget
         self._outer = outer
         self.steps: list[Step] = []
-        self.inferred: Inferred = {}
+        self.checked: dict[Step, Checked] = {}
         self._shared: dict[Any, Value] = {}
 
     def inner(self) -> Draft:
@@ -189,7 +243,7 @@ class Draft:
         key = (type, value)
         if key not in self._shared:
             like = self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
-            like._scalar = like.arg(), like.kind()
+            like._scalar = like.arg(), like.kind(), like.key()
         made = Value(type, data=self._shared[key].data)
         made._scalar = self._shared[key]._scalar
         return made
@@ -224,7 +278,31 @@ class Draft:
         self.steps.append(step)
 
     def _check(self, step: Step) -> None:
-        inferred = self._resolve(step)
+        key = _key_of(step)
+        found = None if key is None else _CHECKED.get(key)
+        if found is None:
+            found = self._checked(step, large=key is None)
+            if key is not None and found is not None and found.inferred:
+                if len(_CHECKED) >= _MOST_CHECKED:
+                    _CHECKED.clear()
+                _CHECKED[key] = found
+            found = found or self._checked(step, large=True)
+            assert found is not None, "the numbers of large constants are all that can be missing"
+        else:
+            for value, (dims, scale) in zip(step.outputs, found.outputs, strict=True):
+                value.dims, value.scale = dims, scale
+        if found.verdict.level > self.feature_level:
+            name = OperationCode(step.code).name
+            raise Unmappable(
+                Reason(f"feature level {found.verdict.level} at least", str(self.feature_level), name, kind=Why.FEATURE_LEVEL)
+            )
+        self.checked[step] = found
+
+    def _checked(self, step: Step, *, large: bool) -> Checked | None:
+        """What an operation gets, or Unmappable; None if that depends on numbers of large constants, not looked at."""
+        inferred = self._resolve(step, large=large)
+        if inferred is None:
+            return None
         inputs, outputs = kinds_of(step)
         for type, dims, scale, zero_point, *_ in outputs:
             broken = check_operand_type(type, dims, scale, zero_point)
@@ -233,22 +311,17 @@ class Draft:
         verdict = verdict_of(step.code, inputs, outputs)
         if verdict.reason is not None:
             raise Unmappable(verdict.reason)
-        if verdict.level > self.feature_level:
-            name = OperationCode(step.code).name
-            raise Unmappable(
-                Reason(f"feature level {verdict.level} at least", str(self.feature_level), name, kind=Why.FEATURE_LEVEL)
-            )
-        if inferred:
-            self.inferred[step] = inputs, outputs
+        return Checked(tuple([(value.dims, value.scale) for value in step.outputs]), inferred, (inputs, outputs), verdict)
 
-    def _resolve(self, step: Step) -> bool:
+    def _resolve(self, step: Step, *, large: bool) -> bool | None:
         """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI lays down for them; True if all is known.
 
-        This comes before validation, because the dimensions that a file declares for computed tensors may be stale.
+        This comes before validation, because the dimensions that a file declares for computed tensors may be stale. None where
+        a value would have to be read without ``large``.
         """
         declared = definition(step.code)
         assert declared is not None
-        args, outs = [value.arg() for value in step.inputs], [value.arg() for value in step.outputs]
+        args, outs = [value.arg(large=large) for value in step.inputs], [value.arg() for value in step.outputs]
         found = match(declared, [a.type for a in args], [a.type for a in outs])
         if isinstance(found, Reason):
             raise Unmappable(found)
@@ -260,6 +333,8 @@ class Draft:
         try:
             resolved = resolve(Call(declared, found.signature, tuple(args), tuple(outs)))
         except NeedsValue:
+            if not large:
+                return None
             for value in step.outputs:
                 value.dims = value.open_dims or value.dims
             return False
@@ -274,9 +349,22 @@ class Draft:
         )
 
 
+def _key_of(step: Step) -> Key | None:
+    """What :data:`_CHECKED` has an operation under; None where a dimension is open or a type may come to mean another."""
+    values = (*step.inputs, *step.outputs)
+    for value in values:
+        if value._scalar is None and (value.type > _LAST_TYPE or (not value.omitted and _is_open(value.type, value.dims))):
+            return None
+    return step.code, len(step.inputs), *[value.key() for value in values]
+
+
+def _is_open(type: int, dims: tuple[int, ...]) -> bool:
+    return 0 in dims if dims else type in _TENSORS
+
+
 def _open(arg: Arg) -> bool:
     """True for a tensor of which a dimension or the rank is not known."""
-    return 0 in arg.dims if arg.dims else arg.type in _TENSORS
+    return _is_open(arg.type, arg.dims)
 
 
 def _open_dims(call: Call) -> list[tuple[int, ...]] | None:

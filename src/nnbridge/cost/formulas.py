@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from nnbridge.extensions import Dims as DimsOfAll
+from nnbridge.extensions import HostOperation, host_operation, host_options, is_options
 from nnbridge.model import Model, Operation
 from nnbridge.operations.matching import input_places
-from nnbridge.types import Lifetime
+from nnbridge.types import Lifetime, is_extension
 from nnbridge.types import OperationCode as C
 
 Dims = tuple[int, ...]
@@ -100,18 +103,32 @@ def has_formula(operation: Operation) -> bool:
 def multiply_adds(model: Model, operation: Operation) -> int | None:
     """Multiply-adds of an operation of the main subgraph; None while a dimension that counts is not known.
 
-    0 for operations of no family, among them vendor extensions and the host's, whose work is not declared.
+    0 for operations of no family, among them those of vendor extensions, whose work is not declared. The host's state theirs.
     """
-    if not has_formula(operation):
-        return 0
-    formula = _OF[C(operation.type)]
     operands = model.main.operands
-    present = {name: operands[operation.inputs[i]] for name, i in input_places(model, operation).items()}
-    inputs = {name: operand.dims for name, operand in present.items() if operand.lifetime is not Lifetime.NO_VALUE}
-    found = Operands(inputs, tuple(operands[i].dims for i in operation.outputs))
-    if not inputs or any(0 in dims for dims in (*inputs.values(), *found.outputs)):
-        return None
+    outputs = tuple(operands[i].dims for i in operation.outputs)
+    if has_formula(operation):
+        found = {name: operands[operation.inputs[i]] for name, i in input_places(model, operation).items()}
+        inputs = {name: operand.dims for name, operand in found.items() if operand.lifetime is not Lifetime.NO_VALUE}
+        known = bool(inputs) and not any(0 in dims for dims in (*inputs.values(), *outputs))
+        count = partial(_OF[C(operation.type)].count, Operands(inputs, outputs))
+    else:
+        counted = _host_work(model, operation)
+        if counted is None:
+            return 0
+        given = [operands[i] for i in operation.inputs if not is_options(operands[i])]
+        stated = [operand.dims for operand in given if operand.lifetime is not Lifetime.NO_VALUE]
+        known = all(dims and 0 not in dims for dims in (*stated, *outputs))
+        dims = tuple(() if operand.lifetime is Lifetime.NO_VALUE else operand.dims for operand in given)
+        count = partial(counted, dims, outputs)
     try:
-        return formula.count(found)
+        return count() if known else None
     except (KeyError, IndexError, ZeroDivisionError):
         return None
+
+
+def _host_work(model: Model, operation: Operation) -> Callable[[DimsOfAll, DimsOfAll], int] | None:
+    hosted = host_operation(model, operation) if is_extension(operation.type) else None
+    if not isinstance(hosted, HostOperation) or hosted.work is None:
+        return None
+    return hosted.work(host_options(model, model.main, operation))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -28,20 +28,28 @@ class Lease(Generic[Key]):
 
 
 def plan_arena(leases: Sequence[Lease[Key]]) -> tuple[dict[Key, int], int]:
-    """The offset of each buffer by its index, and the bytes of all together.
+    """The offset of each buffer by its index, and the bytes of all together."""
+    offsets, size = _placed(tuple([(lease.size, lease.first, lease.last) for lease in leases]))
+    return {lease.index: offset for lease, offset in zip(leases, offsets, strict=True)}, size
+
+
+@lru_cache(maxsize=32)
+def _placed(leases: tuple[tuple[int, int, int], ...]) -> tuple[Sequence[int], int]:
+    """Offsets of buffers of so many bytes, needed from a first to a last step, and the bytes of all together.
 
     Greedy by size: each buffer goes to the lowest gap that no buffer alive at the same time occupies.
     """
-    placed: list[tuple[int, int, int, Lease[Key]]] = []
-    offsets: dict[Key, int] = {}
-    for number, lease in enumerate(sorted(leases, key=lambda item: (-item.size, item.first))):
-        size = math.ceil(lease.size / ALIGNMENT) * ALIGNMENT
+    placed: list[tuple[int, int, int, int, int]] = []
+    offsets = [0] * len(leases)
+    for number, index in enumerate(sorted(range(len(leases)), key=lambda i: (-leases[i][0], leases[i][1]))):
+        size, first, last = leases[index]
+        size = -(-size // ALIGNMENT) * ALIGNMENT
         offset = 0
-        for start, end, _, other in placed:
-            if other.first <= lease.last and lease.first <= other.last and start < offset + size and offset < end:
+        for start, end, _, other_first, other_last in placed:
+            if other_first <= last and first <= other_last and start < offset + size and offset < end:
                 offset = end
-        insort(placed, (offset, offset + size, number, lease))
-        offsets[lease.index] = offset
+        insort(placed, (offset, offset + size, number, first, last))
+        offsets[index] = offset
     return offsets, max((end for _, end, *_ in placed), default=0)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import timeit
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import evaluate, make_call, prepare, run_kernel
 from nnbridge.operations.kernels import KERNELS, InPlace, Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
+from nnbridge.records import seldom_collected
 
 if TYPE_CHECKING:
     from nnbridge.cpu.compiled.program import Program
@@ -61,6 +63,7 @@ class Executor:
     ``kernels``: the highest tier of kernels that is used; default: as :mod:`nnbridge.cpu.settings` has it.
     """
 
+    @seldom_collected()
     def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier | None = None) -> None:
         settings = current()
         self.model = model
@@ -115,7 +118,8 @@ class _Bindings:
     """A subgraph and what it was bound to last: one program for each set of input shapes."""
 
     def __init__(self, executor: Executor, number: int, subgraph: Subgraph) -> None:
-        self._executor = executor
+        # Without a cycle, a prepared model's memory is free as soon as nobody holds it.
+        self._executor: Executor = weakref.proxy(executor)
         self._number = number
         self._subgraph = subgraph
         store = executor.store if executor.numerics.all_stored else None
@@ -192,19 +196,18 @@ class _Program:
             return {}
         from nnbridge.cpu.compiled.program import Candidate, plan  # llvmlite is imported when it is used
 
-        reason = "requires dimensions that are known before a run"
         # An operation for which a kernel of its own is registered is computed by that.
         calls = {k: call for k, call in self._calls.items() if Tier.COMPILED not in KERNELS[call.definition.code]}
         found = plan(
-            [Candidate(k, o.inputs, o.outputs, calls.get(k), reason) for k, o in enumerate(subgraph.operations)],
+            [Candidate(k, o.inputs, o.outputs, calls.get(k)) for k, o in enumerate(subgraph.operations)],
             [i for o in subgraph.operations for i in o.outputs] if observed else subgraph.outputs,
         )
 
-        def step_of(program: Program) -> Step:
+        def step_of(program: Program, threads: int = executor.threads) -> Step:
             def run_program(run: Run) -> None:
                 values = run.values
                 inputs = [np.ascontiguousarray(values[i]) for i in program.inputs]
-                program.run(inputs, [values[i] for i in program.outputs], executor.threads)
+                program.run(inputs, [values[i] for i in program.outputs], threads)
 
             return run_program
 

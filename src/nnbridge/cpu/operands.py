@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from nnbridge.model import Array, Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import make_call, merge_dims, resolve
-from nnbridge.types import Lifetime, operation_name
+from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, operation_name
 
 Store: TypeAlias = Callable[[Array], Array]
 """What float32 numbers are rounded with before they are stored."""
@@ -36,8 +37,20 @@ def store_results(
             values[i] = value.copy() if shared else value
 
 
+_SCALARS = frozenset(code for code, facts in TYPE_FACTS.items() if not facts.tensor and facts.dtype is not None)
+
+
+@lru_cache(maxsize=1024)
+def _scalar(code: int, content: bytes) -> Arg:
+    """A scalar's argument: networks have a few of them many times."""
+    return Arg(code, value=np.frombuffer(content, TYPE_FACTS[OperandCode(code)].dtype).reshape(()), constant=True)
+
+
 def constant(model: Model, operand: Operand, store: Store | None) -> Arg | None:
     """The argument for an operand that is known before a run: a constant or an omitted one."""
+    if operand.lifetime is Lifetime.CONSTANT_COPY and operand.type in _SCALARS and store is None:
+        at = operand.location
+        return _scalar(operand.type, model.operand_values[at.offset : at.offset + at.length])
     if operand.is_constant:
         value = model.value(operand)
         if store is not None and value is not None and value.dtype == np.float32:

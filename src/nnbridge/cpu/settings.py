@@ -50,7 +50,7 @@ class Settings:
 def limit_blas(threads: int) -> None:
     """Let NumPy's BLAS, which has one pool for the process, compute on so many threads.
 
-    Without threadpoolctl it goes on as it did, which is logged at INFO level.
+    Without threadpoolctl it continues as it did, which is logged at INFO level.
     """
     try:
         _blas().limit(limits=threads, user_api="blas")

@@ -14,8 +14,8 @@ from nnbridge.converters.delegation import Dims, Part, Target, whole_or_nothing
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
-from nnbridge.delegate.kernel import Kernel, compiled, mismatches
-from nnbridge.delegate.options import Options
+from nnbridge.delegate.kernel import DelegateKernel, compiled, mismatches
+from nnbridge.delegate.options import DelegateOptions
 from nnbridge.delegate.source import DELEGATE_NAME
 from nnbridge.devices.device import Device
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
@@ -32,7 +32,7 @@ Log = Callable[[str], None]
 
 
 @dataclass
-class Partition:
+class DelegatePartition:
     """Nodes of an interpreter's graph that run as one."""
 
     graph: OpenGraph
@@ -47,7 +47,7 @@ class Partition:
 class Delegate:
     """A delegate: options and devices, for any number of interpreters."""
 
-    options: Options
+    options: DelegateOptions
     log: Log
     target: tuple[Device, ...] = ()
     """The devices that are named, or all but the CPU; empty for all with fallback to the CPU."""
@@ -55,12 +55,12 @@ class Delegate:
     """Every device that NNAPI lists, its CPU last."""
     useful: bool = True
     """False where NNAPI has no device but its CPU, and the CPU is not asked for: nothing is handed over then."""
-    waiting: dict[int, list[tuple[Partition, Kernel]]] = field(default_factory=dict)
+    waiting: dict[int, list[tuple[DelegatePartition, DelegateKernel]]] = field(default_factory=dict)
     """Compiled partitions that TFLite has not created nodes for yet, by thread."""
     plans: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, options: Options, log: Log) -> Delegate:
+    def of(cls, options: DelegateOptions, log: Log) -> Delegate:
         """Find the devices. InputError for a name that no device has."""
         named = tuple(_device(name) for name in options.nnbridge_devices)
         found = (*(device for device in named if device.kind == "device"), device_list.cpu())
@@ -102,18 +102,20 @@ class Delegate:
             largest = sorted(range(len(partitions)), key=lambda k: -len(partitions[k][0].nodes))[:limit]
             partitions = [partitions[k] for k in sorted(largest)]
         chosen = [(partition, self.compile(partition, part)) for partition, part in partitions]
-        taken = sorted(node for partition, _ in chosen for node in partition.nodes)
+        accepted = sorted(node for partition, _ in chosen for node in partition.nodes)
         self.waiting[threading.get_ident()] = chosen
         try:
-            status = replace_nodes(taken)
+            status = replace_nodes(accepted)
         finally:
             self.waiting.pop(threading.get_ident(), None)
-        if status == 0 and taken:
-            self._say_replaced(context, graph, len(taken), len(plan))
+        if status == 0 and accepted:
+            self._say_replaced(context, graph, len(accepted), len(plan))
         self._write_plans(graph, plan, chosen)
         return status
 
-    def claim(self, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Partition, Kernel]:
+    def claim(
+        self, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
+    ) -> tuple[DelegatePartition, DelegateKernel]:
         """The compiled partition of these nodes, while TFLite creates its node; another group is compiled now."""
         waiting = self.waiting[threading.get_ident()]
         found = next((pair for pair in waiting if set(pair[0].nodes) == set(nodes)), None)
@@ -122,17 +124,17 @@ class Delegate:
         partition = replace(waiting[0][0], nodes=tuple(nodes), inputs=tuple(inputs), outputs=tuple(outputs))
         return partition, self.compile(partition)
 
-    def compile(self, partition: Partition, part: Part | None = None) -> Kernel:
+    def compile(self, partition: DelegatePartition, part: Part | None = None) -> DelegateKernel:
         """Compile a partition for the dimensions that it was decided for."""
         part = part or self.part(partition)
         key = f"{partition.graph.subgraph} {partition.nodes} {[partition.dims[i] for i in part.inputs]} {self.options.allow_fp16}"
         compilation = compiled(part.model, self.options, self.listed, self.target, key)
-        kernel = Kernel(part, compilation, self.options, [partition.dims[i] for i in part.inputs])
+        kernel = DelegateKernel(part, compilation, self.options, [partition.dims[i] for i in part.inputs])
         if part.lasting:
             kernel.resized(kernel.dims, self.computed(partition))
         return kernel
 
-    def part(self, partition: Partition) -> Part:
+    def part(self, partition: DelegatePartition) -> Part:
         """The partition's model; with dynamic dimensions one that lasts, where NNAPI's operations can have what is open."""
         part = None
         if self.options.allow_dynamic_dimensions:
@@ -142,18 +144,18 @@ class Delegate:
         part = part or self._part(partition, partition.dims)
         return replace(part, model=replace(part.model, relaxed=True)) if self.options.allow_fp16 else part
 
-    def computed(self, partition: Partition) -> list[tuple[int, ...]]:
+    def computed(self, partition: DelegatePartition) -> list[tuple[int, ...]]:
         """The dimensions of a partition's outputs for the interpreter's of now; 0 for what only a run knows."""
         main = self._part(partition, partition.dims).model.main
         return [main.operands[i].dims for i in main.outputs]
 
-    def _part(self, partition: Partition, dims: Dims) -> Part:
+    def _part(self, partition: DelegatePartition, dims: Dims) -> Part:
         graph, p = partition.graph, partition
         return graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, dims, self.decisive)
 
     def _supported(
         self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int], *, whole: bool
-    ) -> list[tuple[Partition, Part]]:
+    ) -> list[tuple[DelegatePartition, Part]]:
         """Partitions of the nodes that the target devices support as a whole, with their models.
 
         As in Android's delegate, nodes that are refused are left out, and what remains is grouped once more; of a ``whole`` graph
@@ -174,11 +176,11 @@ class Delegate:
         left = [] if whole else [node for node in nodes if node not in refused]
         return self._parts(context, graph, dims, left)
 
-    def _parts(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[Partition, Part]]:
+    def _parts(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[DelegatePartition, Part]]:
         """The partitions that TFLite makes of nodes, with their models; those that cannot be models are left to TFLite."""
         found = []
         for members, inputs, outputs in context.partitions(nodes) if nodes else ():
-            partition = Partition(graph, tuple(members), tuple(inputs), tuple(outputs), dims)
+            partition = DelegatePartition(graph, tuple(members), tuple(inputs), tuple(outputs), dims)
             try:
                 part = self.part(partition)
                 # With open dimensions, those of outputs follow when the node is prepared.
@@ -199,17 +201,19 @@ class Delegate:
                 why = "; ".join(map(str, mapped.reasons)) or f"{mapped.mapping} at conversion"
                 self.log(f"INFO: Operator {mapped.operator} (v{version}) refused by NNAPI delegate: {why}\n")
 
-    def _say_replaced(self, context: Context, graph: OpenGraph, taken: int, total: int) -> None:
+    def _say_replaced(self, context: Context, graph: OpenGraph, accepted: int, total: int) -> None:
         """TFLite's line, which its own log has at a level that is not shown."""
         name = graph.delegation.subgraph_name(graph.subgraph)
         delegated = [context.builtin_code(node)[0] == DELEGATED for node in context.nodes()]
         groups = sum(now or before for before, now in zip([True, *delegated], delegated, strict=False))
         self.log(
-            f"INFO: Replacing {taken} out of {total} node(s) with delegate ({DELEGATE_NAME}) node, "
+            f"INFO: Replacing {accepted} out of {total} node(s) with delegate ({DELEGATE_NAME}) node, "
             f"yielding {groups} partitions for subgraph {graph.subgraph} ({name}).\n"
         )
 
-    def _write_plans(self, graph: OpenGraph, plan: Sequence[int], chosen: Sequence[tuple[Partition, Kernel]]) -> None:
+    def _write_plans(
+        self, graph: OpenGraph, plan: Sequence[int], chosen: Sequence[tuple[DelegatePartition, DelegateKernel]]
+    ) -> None:
         """The plans of all partitions so far, as ``nnbridge_plan`` asks."""
         if self.options.nnbridge_plan is None:
             return

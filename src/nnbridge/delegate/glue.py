@@ -11,9 +11,9 @@ from typing import Any
 
 from nnbridge import ndk
 from nnbridge.clib.glue import begin_log
-from nnbridge.delegate.delegating import Delegate, Partition
+from nnbridge.delegate.delegating import Delegate, DelegatePartition
 from nnbridge.delegate.interpreter import Context, integers
-from nnbridge.delegate.kernel import Kernel
+from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.delegate.options import parse
 from nnbridge.errors import NnapiError, NnbridgeError
 
@@ -67,8 +67,8 @@ class _Node:
     record: Any
     """C's NnbridgeKernel."""
     delegate: Delegate
-    partition: Partition
-    kernel: Kernel
+    partition: DelegatePartition
+    kernel: DelegateKernel
     arrays: Sequence[Any] = ()
     """What the record points at."""
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from nnbridge.converters.delegation import Part
 from nnbridge.delegate.interpreter import Context
-from nnbridge.delegate.options import Options
+from nnbridge.delegate.options import DelegateOptions
 from nnbridge.devices.device import Device
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Model, Operand
@@ -26,7 +26,9 @@ from nnbridge.runtime.execution import Execution
 _FLIP = 0x80
 
 
-def compiled(model: Model, options: Options, devices: Sequence[Device], target: Sequence[Device], key: str) -> Compilation:
+def compiled(
+    model: Model, options: DelegateOptions, devices: Sequence[Device], target: Sequence[Device], key: str
+) -> Compilation:
     """Compile a partition as Android's delegate does: for target devices alone, or without them for all with fallback.
 
     ``key`` says which partition it is, for the cache.
@@ -61,10 +63,10 @@ class _Bound:
     after: list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], bool]] = field(default_factory=list)
 
 
-class Kernel:
+class DelegateKernel:
     """A partition of one interpreter, compiled."""
 
-    def __init__(self, part: Part, compilation: Compilation, options: Options, dims: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, part: Part, compilation: Compilation, options: DelegateOptions, dims: Sequence[tuple[int, ...]]) -> None:
         self.part, self.compilation, self._options = part, compilation, options
         self.dims = tuple(dims)
         """The dimensions of the partition's inputs that it was compiled for."""

@@ -17,7 +17,7 @@ Hint = tuple[str, int, bytes]
 
 
 @dataclass(frozen=True)
-class Options:
+class DelegateOptions:
     """What a delegate was created with."""
 
     execution_preference: int = -1
@@ -42,7 +42,7 @@ class Options:
     nnbridge_plan: Path | None = None
 
 
-def parse(pairs: Sequence[tuple[str, str]]) -> Options:
+def parse(pairs: Sequence[tuple[str, str]]) -> DelegateOptions:
     """Options as text; InputError for unknown names, one that is there twice, and wrong values."""
     found: dict[str, Any] = {}
     for key, text in pairs:
@@ -55,7 +55,7 @@ def parse(pairs: Sequence[tuple[str, str]]) -> Options:
         if name in found:
             raise InputError(Reason(f"{name} once", f"{key} again", operand="delegate options"))
         found[name] = READERS[name](name, text.strip())
-    return Options(**found)
+    return DelegateOptions(**found)
 
 
 def _fails(name: str, rule: str, text: str) -> InputError:

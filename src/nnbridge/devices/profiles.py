@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nnbridge.devices.cpu import check_deadline
 from nnbridge.devices.device import Capabilities, Device, PreparedModel, PrepareModelConfig, Request, Result, Support
 from nnbridge.devices.operation_facts import ModelFacts, OperandFacts, OperationFacts
 from nnbridge.devices.requantise import prepared_with
-from nnbridge.devices.rules import RuleCondition, Subject
+from nnbridge.devices.rules import RuleCondition, Subject, Suspects, suspects
 from nnbridge.errors import BadDataError, OpFailedError, Reason, Why
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
@@ -157,7 +157,10 @@ class ProfileDevice(Device):
         """Why each operation is refused; None where it is not. One operand that the device does not know refuses all."""
         facts = ModelFacts(model)
         fault = self._operand_fault(facts, "support")
-        return [fault or self._refusal(facts, operation) for operation in model.main.operations]
+        operations = model.main.operations
+        asked = ((rule.conditions, operation) for operation in operations for rule in self._alternatives(operation))
+        left = suspects(asked, partial(OperationFacts, facts))
+        return [fault or self._refusal(facts, operation, left) for operation in operations]
 
     def _operand_fault(self, facts: ModelFacts, stage: str) -> Reason | None:
         """Why the device refuses the whole model at a stage."""
@@ -169,7 +172,7 @@ class ProfileDevice(Device):
         known = operation.type in _CODES
         return self.rules.get(OperationCode(operation.type), self.others) if known else ()
 
-    def _refusal(self, facts: ModelFacts, operation: Operation) -> Reason | None:
+    def _refusal(self, facts: ModelFacts, operation: Operation, left: Suspects) -> Reason | None:
         """The first broken rule of the only alternative; what each alternative requires where there are several."""
         model = facts.model
         name = model.operation_name(operation)
@@ -182,8 +185,8 @@ class ProfileDevice(Device):
         if not alternatives:
             return unlisted
         if len(alternatives) == 1:
-            return next(_broken(alternatives[0], facts, operation, name), None)
-        broken = [list(_broken(rule, facts, operation, name)) for rule in alternatives]
+            return next(_broken(alternatives[0], facts, operation, name, left), None)
+        broken = [list(_broken(rule, facts, operation, name, left)) for rule in alternatives]
         if [] in broken:
             return None
         required = dict.fromkeys(" and ".join(f"{r.operand}: {r.rule}" for r in reasons) for reasons in broken)
@@ -252,16 +255,17 @@ def _reason(condition: RuleCondition, subject: Subject, name: str, operand: str 
     return Reason(condition.sentence, found or "otherwise", name, operand, Why.OPERAND_VALUE, condition.says)
 
 
-def _broken(rule: ProfileRule, facts: ModelFacts, operation: Operation, name: str) -> Iterator[Reason]:
+def _broken(rule: ProfileRule, facts: ModelFacts, operation: Operation, name: str, left: Suspects) -> Iterator[Reason]:
     """Every rule that an operation breaks."""
     if rule.never:
         yield Reason("an operation that the device supports", f"{name}: {rule.never}", name, kind=Why.OPERATOR, says=rule.says)
         return
     if rule.has_keys:
         yield from _broken_keys(rule, facts.model, operation, name)
-    if rule.conditions:
+    conditions = left.get((id(rule.conditions), id(operation)), rule.conditions)
+    if conditions:
         subject = OperationFacts(facts, operation)
-        for made in rule.conditions:
+        for made in conditions:
             if made.broken(subject):
                 yield _reason(made, subject, name)
 

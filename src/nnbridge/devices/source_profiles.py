@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from nnbridge.devices.cpu import check_deadline
 from nnbridge.devices.device import (
@@ -21,7 +22,7 @@ from nnbridge.devices.device import (
 )
 from nnbridge.devices.host import HostPreparedModel
 from nnbridge.devices.requantise import prepared_with
-from nnbridge.devices.rules import RuleCondition
+from nnbridge.devices.rules import RuleCondition, Suspects, suspects
 from nnbridge.devices.source_facts import OperatorFacts
 from nnbridge.errors import InputError, Reason
 from nnbridge.estimate.numbers import Cost
@@ -97,20 +98,25 @@ class SourceProfile(Device):
         """The answer for each operator of a file."""
         if graph.format != self.format:
             raise InputError(Reason(f"a {self.format} file", f"a {graph.format} file", self.name))
-        found = [self._claim(graph, operator) for operator in graph.operators]
+        asked = ((conditions, o) for o in graph.operators for conditions in self.rules.operators.get(o.name, ()))
+        left = suspects(asked, partial(self._facts, graph))
+        found = [self._claim(graph, operator, left) for operator in graph.operators]
         fatal = next((c for c in found if c.reason is not None and c.reason.rule.startswith(_FATAL)), None)
         if fatal is not None:
             return tuple(replace(claim, reason=claim.reason or fatal.reason) for claim in found)
         return tuple(_first_run(graph, found, self.name) if self.partitions == "first" else found)
 
-    def _claim(self, graph: SourceGraph, operator: SourceOperator) -> Claim:
+    def _facts(self, graph: SourceGraph, operator: SourceOperator) -> OperatorFacts:
+        return OperatorFacts(graph, operator, self.hardware)
+
+    def _claim(self, graph: SourceGraph, operator: SourceOperator, left: Suspects) -> Claim:
         alternatives = self.rules.operators.get(operator.name, ())
         if not alternatives:
             return Claim(operator, Reason("an operator that the profile lists", operator.name, operator.label))
-        subject = OperatorFacts(graph, operator, self.hardware)
+        subject = self._facts(graph, operator)
         first: Claim | None = None
         for conditions in alternatives:
-            broken = next((each for each in conditions if each.broken(subject)), None)
+            broken = next((c for c in left.get((id(conditions), id(operator)), conditions) if c.broken(subject)), None)
             if broken is None:
                 return Claim(operator, uncertain=next((c.uncertain for c in conditions if c.uncertain), ""))
             rule = _FATAL + broken.sentence if broken.fails_model else broken.sentence

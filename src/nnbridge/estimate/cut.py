@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-
-EXHAUSTIVE = 16
-"""Groups up to which every choice can be tried."""
 
 
 @dataclass(frozen=True)
-class Option:
+class CutOption:
     """One group, or a run of operators within one: what delegating it gains and needs."""
 
     group: int
@@ -28,7 +24,7 @@ class Option:
 class Cut:
     """A choice of options, at most one for each group."""
 
-    options: tuple[Option, ...]
+    options: tuple[CutOption, ...]
 
     @property
     def gain_us(self) -> float:
@@ -41,14 +37,14 @@ class Cut:
         return memory(self.options)
 
 
-def memory(options: Sequence[Option]) -> int:
+def memory(options: Sequence[CutOption]) -> int:
     """Bytes of options that are delegated together."""
     return sum(o.bytes - o.peak for o in options) + max((o.peak for o in options), default=0)
 
 
-def largest(options: Sequence[Option], count: int, limit: int | None = None) -> Cut:
+def largest(options: Sequence[CutOption], count: int, limit: int | None = None) -> Cut:
     """TFLite's rule: the ``count`` groups with the most operators (0: all), as long as they fit, whether they gain or not."""
-    chosen: list[Option] = []
+    chosen: list[CutOption] = []
     for option in sorted(options, key=lambda o: (-len(o.operators), o.group)):
         if count and len(chosen) == count:
             break
@@ -57,17 +53,7 @@ def largest(options: Sequence[Option], count: int, limit: int | None = None) -> 
     return Cut(tuple(sorted(chosen, key=lambda o: o.group)))
 
 
-def exhaustive(options: Sequence[Option], limit: int | None = None) -> Cut:
-    """The best of all choices, by trying them; for tests and up to :data:`EXHAUSTIVE` groups."""
-    best = Cut(())
-    for count in range(1, len(options) + 1):
-        for chosen in combinations(options, count):
-            if len({o.group for o in chosen}) == count and (limit is None or memory(chosen) <= limit):
-                best = max(best, Cut(chosen), key=lambda cut: (cut.gain_us, -len(cut.options)))
-    return best
-
-
-def best_cut(options: Sequence[Option], limit: int | None = None) -> Cut:
+def best_cut(options: Sequence[CutOption], limit: int | None = None) -> Cut:
     """The choice with the largest gain within the limit, exactly: at most one option of each group.
 
     Without a limit every group with a gain is chosen. With one, each peak that the choice may have is tried as the memory set
@@ -76,7 +62,7 @@ def best_cut(options: Sequence[Option], limit: int | None = None) -> Cut:
     """
     gaining = [o for o in options if o.gain_us > 0 and (limit is None or o.bytes <= limit)]
     if limit is None:
-        by_group: dict[int, Option] = {}
+        by_group: dict[int, CutOption] = {}
         for option in gaining:
             by_group[option.group] = max(by_group.get(option.group, option), option, key=lambda o: o.gain_us)
         return Cut(tuple(by_group[group] for group in sorted(by_group)))
@@ -87,9 +73,9 @@ def best_cut(options: Sequence[Option], limit: int | None = None) -> Cut:
     return best
 
 
-def _within(options: Sequence[Option], available: int) -> Cut:
+def _within(options: Sequence[CutOption], available: int) -> Cut:
     """The best choice whose weights fit into a number of bytes."""
-    front: list[tuple[int, float, tuple[Option, ...]]] = [(0, 0.0, ())]
+    front: list[tuple[int, float, tuple[CutOption, ...]]] = [(0, 0.0, ())]
     for group in sorted({o.group for o in options}):
         members = [o for o in options if o.group == group]
         wider = front + [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from nnbridge.estimate.buffering import Buffer
-from nnbridge.estimate.partitions import Group
+from nnbridge.estimate.partitions import OperatorGroup
 from nnbridge.estimate.work import JOINS, OVERWRITES, PARTS, RESIZES, VIEWS, sides
 from nnbridge.source import SourceGraph, SourceOperator, SourceTensor
 
@@ -18,7 +18,7 @@ LSTM_BYTES, LSTM_STATE = 9, 18
 
 def peak_bytes(
     graph: SourceGraph,
-    group: Group,
+    group: OperatorGroup,
     channel_multiple: int,
     buffers: Mapping[int, Buffer],
     fused: Collection[int],
@@ -83,7 +83,7 @@ def _copies(operator: SourceOperator, multiple: int) -> int:
     return LSTM_BYTES * state.elements if state is not None else 0
 
 
-def _held(group: Group, buffers: Mapping[int, Buffer]) -> Mapping[int, int]:
+def _held(group: OperatorGroup, buffers: Mapping[int, Buffer]) -> Mapping[int, int]:
     """Place → bytes of weights: all that the operator uses in turns, or its last part and the first of the next operator."""
     running = [(place, buffers[index]) for place, index in enumerate(group.operators) if index in buffers]
     following = [buffer.parts[0] if buffer.early else 0 for _, buffer in running[1:]] + [0]
@@ -97,7 +97,7 @@ def _stored(tensor: SourceTensor, multiple: int) -> int:
     return -(-elements * tensor.bits // 8 // ALIGNMENT) * ALIGNMENT
 
 
-def _in_rows(graph: SourceGraph, group: Group) -> set[int]:
+def _in_rows(graph: SourceGraph, group: OperatorGroup) -> set[int]:
     """Values whose shape changes without a copy, or that are multiplied as rows: stored as they are."""
     operators = [graph.operators[index] for index in group.operators]
     viewed = {t.index for o in operators if o.name in VIEWS for t in (*o.computed, *o.outputs)}
@@ -114,11 +114,11 @@ def _uneven(parts: Sequence[SourceTensor], whole: SourceTensor) -> bool:
 
 
 def _storage(
-    graph: SourceGraph, group: Group, elsewhere: Collection[int], fused: Collection[int], plain: Collection[int]
+    graph: SourceGraph, group: OperatorGroup, elsewhere: Collection[int], fused: Collection[int], plain: Collection[int]
 ) -> Mapping[int, int]:
     """Value → the value whose storage it shares."""
     found: dict[int, int] = {}
-    kept = {tensor.index for tensor in (*group.inputs, *group.outputs)}
+    retained = {tensor.index for tensor in (*group.inputs, *group.outputs)}
 
     def root(index: int) -> int:
         while index in found:
@@ -128,7 +128,7 @@ def _storage(
     for operator in (graph.operators[index] for index in group.operators if index not in elsewhere):
         out = operator.outputs[0]
         for tensor in operator.computed:
-            alone = len(graph.readers.get(tensor.index, ())) == 1 and tensor.index not in kept
+            alone = len(graph.readers.get(tensor.index, ())) == 1 and tensor.index not in retained
             alike = (tensor.shape, tensor.bits, tensor.index in plain) == (out.shape, out.bits, out.index in plain)
             overwrites = operator.name in OVERWRITES and alone and alike and out.index not in found
             if operator.name in VIEWS or operator.index in fused or overwrites:

@@ -9,7 +9,7 @@ from nnbridge.estimate.buffering import Buffer
 from nnbridge.estimate.cycles import PRODUCTS, Timing, operation_cycles, weight_bytes
 from nnbridge.estimate.memory import peak_bytes
 from nnbridge.estimate.numbers import Band, Cost
-from nnbridge.estimate.partitions import Group
+from nnbridge.estimate.partitions import OperatorGroup
 from nnbridge.estimate.partitions import group as group_of
 from nnbridge.estimate.work import CLAMPS, JOINS, PARTS, TABLES, Work, work_of
 from nnbridge.source import SourceGraph, SourceOperator
@@ -35,7 +35,7 @@ class OperatorEstimate:
 class PartitionEstimate:
     """One group of operators on the device."""
 
-    group: Group
+    group: OperatorGroup
     operators: tuple[OperatorEstimate, ...]
     call_us: float
     copy_us: float
@@ -57,7 +57,7 @@ class PartitionEstimate:
         return tuple(each for each in self.operators if not each.kind)
 
 
-def partition_estimate(graph: SourceGraph, group: Group, cost: Cost) -> PartitionEstimate:
+def partition_estimate(graph: SourceGraph, group: OperatorGroup, cost: Cost) -> PartitionEstimate:
     """A group's operators one by one."""
     members = frozenset(group.operators)
     estimates, weights, buffers = [], 0.0, dict[int, Buffer]()
@@ -91,7 +91,7 @@ def _fused(graph: SourceGraph, members: Collection[int]) -> list[int]:
 
 
 def _operator(
-    graph: SourceGraph, operator: SourceOperator, group: Group, members: Collection[int], cost: Cost, slack: float | None
+    graph: SourceGraph, operator: SourceOperator, group: OperatorGroup, members: Collection[int], cost: Cost, slack: float | None
 ) -> tuple[OperatorEstimate, float, Timing | None]:
     """The estimate, the bytes of weights, and the times on an array if it runs by itself on one."""
     work = work_of(operator)
@@ -137,7 +137,7 @@ def _looks_up(graph: SourceGraph, operator: SourceOperator, members: Collection[
     return any(reader.name in TABLES and fused_into(graph, reader, members) is operator for reader in readers)
 
 
-def _in_place(graph: SourceGraph, operator: SourceOperator, work: Work, group: Group, members: Collection[int]) -> Work:
+def _in_place(graph: SourceGraph, operator: SourceOperator, work: Work, group: OperatorGroup, members: Collection[int]) -> Work:
     """The work without copies of parts that are written where they belong; maps at the boundary are stored as they are."""
     outer = {tensor.index for tensor in (*group.inputs, *group.outputs)}
     plain = tuple(tensor.index in outer for tensor in (*operator.computed, operator.outputs[0]))

@@ -9,7 +9,7 @@ from nnbridge.source import SourceGraph, SourceTensor
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class OperatorGroup:
     """Operators that run together, in run order."""
 
     operators: tuple[int, ...]
@@ -24,12 +24,12 @@ class Group:
         return sum(tensor.bytes for tensor in (*self.inputs, *self.outputs))
 
 
-def groups(graph: SourceGraph, accepted: Collection[int]) -> tuple[Group, ...]:
+def groups(graph: SourceGraph, accepted: Collection[int]) -> tuple[OperatorGroup, ...]:
     """The accepted operators in as few groups as the order of dependence allows: each takes all that is ready."""
     waiting = {o.index: sum(t.index in graph.producers for t in set(o.computed)) for o in graph.operators}
     taken: set[int] = set()
     ready = [i for i, missing in waiting.items() if missing == 0]
-    found: list[Group] = []
+    found: list[OperatorGroup] = []
     accepting = bool(ready) and ready[0] in accepted
     while ready:
         members: list[int] = []
@@ -49,7 +49,7 @@ def groups(graph: SourceGraph, accepted: Collection[int]) -> tuple[Group, ...]:
     return tuple(found)
 
 
-def group(graph: SourceGraph, members: Collection[int]) -> Group:
+def group(graph: SourceGraph, members: Collection[int]) -> OperatorGroup:
     """Operators as a group, with what crosses its boundary."""
     inside = set(members)
     own = {t.index for i in inside for t in graph.operators[i].outputs}
@@ -61,4 +61,4 @@ def group(graph: SourceGraph, members: Collection[int]) -> Group:
         for tensor in graph.operators[i].outputs
         if tensor.index in final or any(reader.index not in inside for reader in graph.readers.get(tensor.index, ()))
     ]
-    return Group(tuple(sorted(inside)), tuple(read.values()), tuple(outputs))
+    return OperatorGroup(tuple(sorted(inside)), tuple(read.values()), tuple(outputs))

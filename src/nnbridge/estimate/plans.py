@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason
-from nnbridge.estimate.cut import Cut, Option, best_cut, largest
+from nnbridge.estimate.cut import Cut, CutOption, best_cut, largest
 from nnbridge.estimate.network import PartitionEstimate, arena_bytes, partition_estimate
 from nnbridge.estimate.numbers import Cost
-from nnbridge.estimate.partitions import Group, group, groups
+from nnbridge.estimate.partitions import OperatorGroup, group, groups
 from nnbridge.estimate.reading import cost_of
 from nnbridge.estimate.work import work_of
 from nnbridge.source import SourceGraph
@@ -123,31 +123,31 @@ def estimate(
     return Estimate(device, cost, cpu, cpu_cost, partitions, alone, tuple(choices), limit, arena_bytes(graph, partitions, cost))
 
 
-def _option(graph: SourceGraph, number: int, partition: PartitionEstimate, cpu_cost: Cost) -> Option:
+def _option(graph: SourceGraph, number: int, partition: PartitionEstimate, cpu_cost: Cost) -> CutOption:
     gain = cpu_us(graph, partition.group.operators, cpu_cost) - partition.us
     needed = partition.weight_bytes + partition.peak_bytes
-    return Option(number, partition.group.operators, gain, needed, partition.peak_bytes)
+    return CutOption(number, partition.group.operators, gain, needed, partition.peak_bytes)
 
 
 def _runs(
     graph: SourceGraph,
     partitions: Sequence[PartitionEstimate],
-    whole: Sequence[Option],
+    whole: Sequence[CutOption],
     cost: Cost,
     cpu_cost: Cost,
     limit: int,
-) -> list[Option]:
+) -> list[CutOption]:
     """Of groups that do not fit: for each operator the longest run from it, and up to it, that fits."""
-    found: dict[tuple[int, ...], Option] = {}
+    found: dict[tuple[int, ...], CutOption] = {}
     for option, partition in zip(whole, partitions, strict=True):
         members = partition.group.operators
         if option.bytes <= limit or len(members) > _RUNS:
             continue
 
-        def run(first: int, last: int, number: int = option.group, members: tuple[int, ...] = members) -> Option:
+        def run(first: int, last: int, number: int = option.group, members: tuple[int, ...] = members) -> CutOption:
             made = found.get(members[first:last])
             if made is None:
-                inner: Group = group(graph, members[first:last])
+                inner: OperatorGroup = group(graph, members[first:last])
                 made = found[members[first:last]] = _option(graph, number, partition_estimate(graph, inner, cost), cpu_cost)
             return made
 

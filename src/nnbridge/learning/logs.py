@@ -54,7 +54,7 @@ class Delegated:
     device: str
     where: str
     accepted: int = -1
-    """Operators that it takes; -1: not stated."""
+    """Operators that it accepts; -1: not stated."""
     total: int = -1
     refused: Mapping[str, str] = field(default_factory=dict)
     """Operators of which some are refused, with its words."""

@@ -124,7 +124,7 @@ def _parts(model: Model, operations: Sequence[str]) -> Iterator[tuple[int, ...]]
 
 @dataclass
 class Operators:
-    """Answers for one operator of a file format: how many are taken, refused, not known; the delegate's words."""
+    """Answers for one operator of a file format: how many are accepted, refused, not known; the delegate's words."""
 
     accepted: int = 0
     refused: int = 0

@@ -25,9 +25,9 @@ from nnbridge.errors import NnbridgeError
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
-from nnbridge.loading import bound_to, load, mapping_of
+from nnbridge.loading import bound_to, load_with_report, mapping_of
 from nnbridge.report import PLACES
-from nnbridge.report.plan import reasons
+from nnbridge.report.outcomes import reasons_off
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
@@ -36,7 +36,6 @@ from nnbridge.storage.atomic import file_checksum
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
-    from nnbridge.model import Model
 
 _TIMED_RUNS = 5
 _AND = "+"
@@ -186,7 +185,8 @@ class _Opened:
         options = self.options = ConversionOptions(task.level, task.settings.mapping)
         self.path, self.settings = Path(task.path), task.settings
         self.mapping = mapping_of(self.path, options)
-        self.model: Model = load(self.path, options)
+        self.model, mapped = load_with_report(self.path, options)
+        self.outcomes = {found.key: found for found in mapped}
 
     @cached_property
     def reference(self) -> str:
@@ -207,7 +207,7 @@ def _cell(task: Task, opened: _Opened) -> Cell:
     compilation.set_preference(task.settings.preference)
     compilation.set_max_partitions(limit if limit is not None else TFLITE_DEFAULT if opened.mapping == "delegate" else 0)
     compilation.finish()
-    counted = {**_placement(compilation.plan), **_work(compilation.plan)}
+    counted = {**_placement(compilation.plan, opened), **_work(compilation.plan)}
     compared = _comparison(compilation, opened) if opened.reference else {}
     time_ms = _time(compilation) if task.settings.timed else None
     found = {**counted, **compared, "time_ms": time_ms, "estimated_ms": _estimate(chosen)}
@@ -224,7 +224,7 @@ def _estimate(devices: Sequence[Device]) -> float | None:
     return estimate(device.graph, accepted, device.name, device.profile.cost, ESTIMATE_CPU).us / 1e3
 
 
-def _placement(plan: Plan) -> dict[str, Any]:
+def _placement(plan: Plan, opened: _Opened) -> dict[str, Any]:
     placed: list[tuple[str, str]] = []
     refused: list[tuple[int, str, str, str]] = []
     counts = dict.fromkeys(("device", "cpu", "host"), 0)
@@ -235,7 +235,8 @@ def _placement(plan: Plan) -> dict[str, Any]:
         place = plan.device_of(placement.operation, source).kind
         counts[place if place in counts else "cpu"] += 1
         if place != "device":
-            why = "; ".join(_sentence(reason) for reason in reasons(plan, placement, source)) or PLACES[place]
+            stated = reasons_off(plan, placement, source, opened.outcomes, opened.mapping)
+            why = "; ".join(map(_sentence, stated)) or PLACES[place]
             refused.append((len(placed), kind, operation.name, why))
         placed.append((kind, operation.name))
     return {

@@ -1,4 +1,4 @@
-"""Cells in an SQLite file: each is on the disk when it is done, so that a run that was killed goes on where it was."""
+"""Cells in an SQLite file: each is on the disk when it is done, so that a run that was killed continues where it was."""
 
 from __future__ import annotations
 

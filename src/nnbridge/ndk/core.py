@@ -41,7 +41,7 @@ class OperandType:
 
     type: int
     dimensions: Sequence[int] | None = ()
-    """None where C gave no array although it gave a count, or an array with a count of 0 (fact M6)."""
+    """None where C passed no array although it passed a count, or an array with a count of 0 (fact M6)."""
     scale: float = 0.0
     zeroPoint: int = 0
 

@@ -19,7 +19,7 @@ from nnbridge.storage.compiled import CompiledPartition
 
 
 @dataclass(frozen=True)
-class Target:
+class NpuTarget:
     """The devices that stand for the NPU."""
 
     names: tuple[str, ...]
@@ -28,14 +28,14 @@ class Target:
 
 
 @cache
-def target() -> Target:
+def target() -> NpuTarget:
     """The drivers that ``NNBRIDGE_DEVICES`` names, or all installed ones; NNAPI's CPU if there are none or it alone is named."""
     drivers = tuple(device for _, device in devices_of_process() if device.kind == "device")
     if not drivers:
-        return Target((device_list.CPU_NAME,), (device_list.cpu(),))
+        return NpuTarget((device_list.CPU_NAME,), (device_list.cpu(),))
     text = "" if os.environ.get(CPU_ONLY_VARIABLE, "") not in ("", "0") else os.environ.get(DEVICES_VARIABLE, "")
     named = [name.strip() for name in text.split(",") if name.strip() != device_list.CPU_NAME] if text else []
-    return Target(tuple(named or (device.name for device in drivers)), drivers)
+    return NpuTarget(tuple(named or (device.name for device in drivers)), drivers)
 
 
 def route() -> Route:
@@ -47,13 +47,13 @@ def route() -> Route:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the devices take of a graph."""
+class Granted:
+    """What the devices accept of a graph."""
 
     names: tuple[str, ...]
     """The operators' names, empty for those that the compiler does not pass on."""
     refused: Mapping[int, Reason]
-    """Operators that the devices do not take, by index, and why."""
+    """Operators that the devices do not accept, by index, and why."""
 
     def runs(self) -> list[tuple[int, ...]]:
         """The partitions that LiteRT makes of what is granted: operators that follow each other in the file."""
@@ -68,15 +68,15 @@ class Answer:
         return found
 
 
-def answered(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[int, Reason]) -> Answer:
-    """Which operators of a graph the devices take. What is granted can be compiled and run, in any partition of LiteRT's."""
+def answered(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[int, Reason]) -> Granted:
+    """Which operators of a graph the devices accept. What is granted can be compiled and run, in any partition of LiteRT's."""
     names = expressed.names
     while True:
         refused = _refused(expressed, devices, lost)
         # What reads such an operator's output gets it from outside then, and does not know its value.
         more = {number: refused[number] for number in expressed.constant if number in refused}
         if not more:
-            return Answer(names, refused)
+            return Granted(names, refused)
         expressed = expressed.without(more)
 
 
@@ -86,7 +86,7 @@ def _refused(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[in
     for number in sorted(spoilt):
         # One operand may make a driver refuse a whole model.
         refused.update(_unsupported(expressed, devices, (number,)))
-    for run in Answer(expressed.names, refused).runs() if spoilt else ():
+    for run in Granted(expressed.names, refused).runs() if spoilt else ():
         refused.update(_unsupported(expressed, devices, run))
     for number, writers in expressed.open.items():
         if any(writer in refused for writer in writers):

@@ -15,7 +15,7 @@ from nnbridge import devices as device_list
 from nnbridge.errors import InputError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
 from nnbridge.neuron import adapter
-from nnbridge.neuron.answers import Answer, answered, route
+from nnbridge.neuron.answers import Granted, answered, route
 from nnbridge.neuron.functions import FILE_VARIABLE, REPORT_VARIABLE
 from nnbridge.storage.atomic import atomic_write
 
@@ -34,7 +34,7 @@ _SHOWN = 2000
 
 
 @dataclass(frozen=True)
-class Partition:
+class NamedPartition:
     """A compiled partition: the name by which the file calls it, and its operators."""
 
     name: str
@@ -46,11 +46,11 @@ class CompiledFile:
     """What the compiler made of a file."""
 
     path: Path
-    answers: tuple[Answer, ...]
+    answers: tuple[Granted, ...]
     """For each subgraph what was granted; refusals as text."""
     operators: tuple[tuple[str, ...], ...]
     """The names of each subgraph's operators."""
-    partitions: tuple[Partition, ...]
+    partitions: tuple[NamedPartition, ...]
     messages: tuple[str, ...]
     """What the compiler printed."""
 
@@ -96,15 +96,15 @@ def compile_file(
             file.write(out.read_bytes())
         entries = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
     answers = tuple(
-        Answer(tuple(e["names"]), {int(number): Reason(text) for number, text in e["refused"].items()})
+        Granted(tuple(e["names"]), {int(number): Reason(text) for number, text in e["refused"].items()})
         for e in entries
         if "refused" in e
     )
-    partitions = tuple(Partition(e["partition"], tuple(e["names"])) for e in entries if "partition" in e)
+    partitions = tuple(NamedPartition(e["partition"], tuple(e["names"])) for e in entries if "partition" in e)
     return CompiledFile(target, answers, tuple(p.operators for p in passed), partitions, messages)
 
 
-def predicted(model: Path, devices: Sequence[str]) -> tuple[Answer, ...]:
+def predicted(model: Path, devices: Sequence[str]) -> tuple[Granted, ...]:
     """What the devices grant of each subgraph of a file, without LiteRT: by the rules of what its compiler passes on."""
     found = tuple(device_list.device(name) for name in devices)
     return tuple(answered(passed.expressed, found, passed.lost) for passed in route().passed(model))

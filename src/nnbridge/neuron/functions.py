@@ -1,6 +1,6 @@
 """What the functions of libneuron_adapter.so do: models are recorded, compilations answered by nnbridge's devices.
 
-Everything that describes a model is accepted; an operator that nnbridge or its devices cannot take is refused where the
+Everything that describes a model is accepted; an operator that nnbridge or its devices do not accept is refused where the
 compiler asks for it, because any other failure costs the whole file.
 """
 

@@ -8,7 +8,7 @@ SaturatingRoundingDoublingHighMul, RDBP RoundingDivideByPOT, MBQM MultiplyByQuan
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -200,21 +200,25 @@ def _range_of(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 def activation_range(out: Arg, activation: int) -> tuple[int, int]:
     """Smallest and largest quantised value of an 8-bit output under a fused activation."""
-    low, high = integer_range(out)
-    scale = np.float32(out.scale)
+    return _activation_range(*integer_range(out), out.scale, out.zero_point, activation)
 
+
+@lru_cache(maxsize=1024)
+def _activation_range(low: int, high: int, scale: float, zero_point: int, activation: int) -> tuple[int, int]:
     def quantised(real: float) -> int:
-        exact = float(np.float32(real) / scale)
-        return out.zero_point + int(math.copysign(math.floor(abs(exact) + 0.5), exact))
+        exact = float(np.float32(real) / np.float32(scale))
+        return zero_point + int(math.copysign(math.floor(abs(exact) + 0.5), exact))
 
     if activation == FuseCode.RELU:
-        low = max(low, out.zero_point)
+        low = max(low, zero_point)
     elif activation == FuseCode.RELU6:
-        low, high = max(low, out.zero_point), min(high, quantised(6.0))
+        low, high = max(low, zero_point), min(high, quantised(6.0))
     elif activation == FuseCode.RELU1:
         low, high = max(low, quantised(-1.0)), min(high, quantised(1.0))
     return low, high
 
+
+_ACTIVATIONS = frozenset(FuseCode)
 
 FLOAT_RANGES: dict[int, tuple[float, float]] = {
     FuseCode.RELU: (0.0, math.inf),
@@ -232,7 +236,7 @@ def activate(x: Array, activation: int, out: Array | None = None) -> Array:
 def fused_activation(call: Call) -> int:
     """The call's fused activation code; refused unless it is one of the four."""
     code = int(call.scalar("activation"))
-    call.require(code in FuseCode.__members__.values(), "a fused activation code of 0 to 3", code, "activation")
+    call.require(code in _ACTIVATIONS, "a fused activation code of 0 to 3", code, "activation")
     return code
 
 

@@ -166,8 +166,8 @@ class Call:
 
     def scalar(self, name: str) -> Any:
         """A scalar's value as a Python number; the declared default where the form leaves it out."""
-        arg = self.get(name)
-        if arg is not None:
+        arg = self[name]
+        if arg.present:
             data = arg.data
             return data.item() if data.size == 1 else self.fail("a scalar", f"{data.size} values", name)
         default = self.definition.defaults.get(name)

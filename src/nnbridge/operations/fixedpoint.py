@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -120,22 +121,33 @@ def tanh(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
 
 
 def logistic16(raw: npt.ArrayLike) -> Array:
-    """:func:`logistic` on 16-bit raws with three integer bits."""
-    return _table16(logistic, 3)[np.asarray(raw)]
+    """:func:`logistic` on 16-bit raws with three integer bits; int32."""
+    return _table16(logistic, 3)[np.asarray(raw)].astype(np.int32)
 
 
 def tanh16(raw: npt.ArrayLike, integer_bits: int = 3) -> Array:
-    """:func:`tanh` on 16-bit raws."""
-    return _table16(tanh, integer_bits)[np.asarray(raw)]
+    """:func:`tanh` on 16-bit raws; int32."""
+    return _table16(tanh, integer_bits)[np.asarray(raw)].astype(np.int32)
+
+
+Function16: TypeAlias = "Callable[[npt.ArrayLike, int, int], Array]"
+"""A function of raws, their integer bits and their width."""
+_PIECE = 1 << 13
+"""Raws that are computed at a time: what lies between takes tens of bytes for each."""
+
+
+def table16(function: Function16, integer_bits: int) -> Array:
+    """A function of every 16-bit raw, int16; as in Python, those of negative raws are counted from the end."""
+    raws = np.arange(1 << 16).astype(np.uint16).view(np.int16).reshape(-1, _PIECE)
+    results = np.empty(raws.shape, np.int16)
+    for piece, result in zip(raws, results, strict=True):
+        result[:] = function(piece, integer_bits, 16)
+    return results.reshape(-1)
 
 
 @functools.cache
-def _table16(function: Callable[[npt.ArrayLike, int, int], Array], integer_bits: int) -> Array:
-    """A function of every 16-bit raw; as in Python, those of negative raws are counted from the end."""
-    raws = np.arange(1 << 16).astype(np.uint16).view(np.int16)
-    results = np.asarray(function(raws, integer_bits, 16))
-    results.flags.writeable = False
-    return results
+def _table16(function: Function16, integer_bits: int) -> Array:
+    return table16(function, integer_bits)
 
 
 def _high(a: Array, b: Array | int) -> Array:

@@ -6,12 +6,14 @@ stand for it. The arithmetic is here, below the importer, for the compiled kerne
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from nnbridge.extensions import HostTensor, StatedKernel
 from nnbridge.model import Array
@@ -33,7 +35,7 @@ DATA, OUTPUT_STATE, CELL_STATE = 0, 18, 19
 _PROJECTION, _PROJECTION_BIAS = 16, 17
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GateSource:
     """What gates add up from one kind of input: centred weights [rows, n], and of each row its bias and multiplier."""
 
@@ -49,16 +51,21 @@ class GateSource:
         factor = float(np.float32(weights.scale) * np.float32(activations.scale) / np.float32(scale))
         multiplier, shift = (np.full(rows, number) for number in quantize_multiplier(factor))
         added = np.zeros(rows, np.int64) if bias is None else data_of(bias).astype(np.int64)
-        return cls(_centred(weights).astype(np.float64), added, multiplier, shift)
+        return cls(_centred(weights, np.int16 if weights.dtype.itemsize == 1 else np.int64), added, multiplier, shift)
 
     @classmethod
     def joined(cls, sources: Sequence[GateSource]) -> GateSource:
         """The rows of several gates."""
         return cls(*(np.concatenate([getattr(source, field.name) for source in sources]) for field in fields(cls)))
 
+    @functools.cached_property
+    def _exact(self) -> Array:
+        """Columns as BLAS multiplies them; compiled kernels have no use for them."""
+        return self.weights.astype(np.float64).T
+
     def products(self, values: Array) -> Array:
         """The rescaled products with centred values [..., n]."""
-        sums = (values.astype(np.float64) @ self.weights.T).astype(np.int64) + self.bias
+        sums = (values.astype(np.float64) @ self._exact).astype(np.int64) + self.bias
         return mbqm(sums, self.multiplier, self.shift)
 
 
@@ -81,8 +88,8 @@ def data_of(tensor: HostTensor) -> Array:
     return tensor.data
 
 
-def _centred(tensor: HostTensor) -> Array:
-    return data_of(tensor).astype(np.int64) - tensor.zero_point
+def _centred(tensor: HostTensor, kind: npt.DTypeLike = np.int64) -> Array:
+    return data_of(tensor).astype(kind) - tensor.zero_point
 
 
 class IntegerLstm(StatedKernel):

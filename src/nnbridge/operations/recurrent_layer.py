@@ -22,7 +22,7 @@ class RecurrentLayer(StatedKernel):
     outputs: Sequence[HostTensor]
     """The sequence, the last states and the last cell states, as far as ``present`` says so."""
     places: tuple[int, ...]
-    """The sequence, then the first states, as far as they are given."""
+    """The sequence, then the first states, where there are any."""
     kind: str
     backwards: tuple[bool, ...]
     """For each direction whether it goes from the last step to the first."""

@@ -169,6 +169,11 @@ def verdicts_of(subgraph: Subgraph) -> Sequence[Verdict]:
     return found
 
 
+def state_verdicts(subgraph: Subgraph, found: Sequence[Verdict]) -> None:
+    """What :func:`verdicts_of` returns, by a client that knows it of the very same operands, of which none is an extension's."""
+    subgraph.known[_VERDICTS] = found
+
+
 def verdict_of(code: int, inputs: tuple[OperandKind, ...], outputs: tuple[OperandKind, ...]) -> Verdict:
     """One operation of these operands against its declaration, the bodies of IF and WHILE apart."""
     extended = is_extension(max([kind[0] for kind in inputs + outputs], default=0))

@@ -18,7 +18,7 @@ from nnbridge.model import Array
 from nnbridge.provider.graph import DTYPES, GraphReader
 from nnbridge.provider.interface import FAIL, Interface
 from nnbridge.provider.options import parse
-from nnbridge.provider.session import Kernel, Provider
+from nnbridge.provider.session import Provider, ProviderKernel
 from nnbridge.provider.source import NAMES
 
 
@@ -69,7 +69,7 @@ class _Glue:
     def __init__(self, embedded: Any) -> None:
         self._lib, self.ffi = embedded.lib, embedded.ffi
         self._sessions: dict[int, Provider] = {}
-        self._kernels: dict[int, Kernel] = {}
+        self._kernels: dict[int, ProviderKernel] = {}
 
     def ready(self, api: Any, version: Any) -> int:
         """Python runs: note the functions of ONNX Runtime; 1, or 0 with the reason on standard error."""

@@ -18,7 +18,7 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 @dataclass(frozen=True)
-class Options:
+class ProviderOptions:
     """What a session asks of the provider."""
 
     use_fp16: bool = False
@@ -35,7 +35,7 @@ class Options:
     nnbridge_plan: Path | None = None
 
 
-def parse(provider: str, entries: Mapping[str, str]) -> Options:
+def parse(provider: str, entries: Mapping[str, str]) -> ProviderOptions:
     """The options of a provider among a session's configuration entries; InputError for unknown names and wrong values."""
     prefix = f"ep.{provider.lower()}."
     found: dict[str, Any] = {}
@@ -53,7 +53,7 @@ def parse(provider: str, entries: Mapping[str, str]) -> Options:
         raise InputError(Reason("a session that does not store compiled models", f"{_CONTEXT} {entries[_CONTEXT]}"))
     if STOPS_ENTRY in entries:
         found["stops"] = frozenset(_names(entries[STOPS_ENTRY]))
-    return Options(**found)
+    return ProviderOptions(**found)
 
 
 def _fails(name: str, rule: str, text: str) -> InputError:

@@ -20,7 +20,7 @@ from nnbridge.model import Array
 from nnbridge.ndk.core import TRACE, traced
 from nnbridge.ndk.device_functions import devices_of_process, partitioning_mode
 from nnbridge.provider.interface import INFO, WARNING
-from nnbridge.provider.options import Options
+from nnbridge.provider.options import ProviderOptions
 from nnbridge.provider.partitions import partitions
 from nnbridge.report.plan import plan_as_dict
 from nnbridge.runtime.compilation import Compilation, supported_operations
@@ -36,7 +36,7 @@ _KINDS = {"device": 4, "cpu": 1}
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class ProviderPartition:
     """Nodes of a graph that run as one, by number, and their model."""
 
     nodes: frozenset[int]
@@ -44,7 +44,7 @@ class Partition:
 
 
 @dataclass
-class Kernel:
+class ProviderKernel:
     """A partition, compiled."""
 
     part: RuntimePart
@@ -84,16 +84,16 @@ class Provider:
     """The provider of one session."""
 
     name: str
-    options: Options
+    options: ProviderOptions
     log: Log
     target: tuple[Device, ...]
     """The devices that a model may run on."""
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: list[ProviderPartition] = field(default_factory=list)
     """What was claimed and is not compiled yet."""
     plans: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, options: Options, log: Log) -> Provider:
+    def of(cls, name: str, options: ProviderOptions, log: Log) -> Provider:
         """Find the devices. InputError for a name that no device has, and where the flags leave none."""
         named = tuple(LOCAL.get(n) or device_list.device(n) for n in options.nnbridge_devices)
         drivers = tuple(device for device in named if device.kind == "device")
@@ -110,7 +110,7 @@ class Provider:
         levels = [int(device.level) if device.kind == "device" else int(RUNTIME_FEATURE_LEVEL) for device in self.target]
         return min(max(levels), int(RUNTIME_FEATURE_LEVEL))
 
-    def claim(self, graph: RuntimeGraph) -> list[Partition]:
+    def claim(self, graph: RuntimeGraph) -> list[ProviderPartition]:
         """The partitions that NNAPI gets; none, with a warning, of a graph that the importer refuses."""
         reader = next(c.runtime_graph for c in converters() if c.runtime_graph is not None)
         try:
@@ -129,7 +129,7 @@ class Provider:
         self.partitions = chosen
         return chosen
 
-    def _partition(self, found: Claims, nodes: frozenset[int]) -> Partition | None:
+    def _partition(self, found: Claims, nodes: frozenset[int]) -> ProviderPartition | None:
         if not nodes & found.supported:
             return None
         try:
@@ -139,9 +139,9 @@ class Provider:
             return None
         if self.options.use_fp16:
             part = replace(part, model=replace(part.model, relaxed=True))
-        return Partition(nodes, part)
+        return ProviderPartition(nodes, part)
 
-    def compile(self, inputs: Sequence[str], outputs: Sequence[str]) -> Kernel:
+    def compile(self, inputs: Sequence[str], outputs: Sequence[str]) -> ProviderKernel:
         """Compile the partition that has these outputs. NnapiError where NNAPI fails, as in Android's provider."""
         found = next((p for p in self.partitions if {*outputs} <= p.part.results.keys()), None)
         if found is None:
@@ -153,7 +153,7 @@ class Provider:
         compilation = self._compiled(part)
         self.partitions.remove(found)
         self.plans.append({"nodes": sorted(found.nodes), "plan": plan_as_dict(compilation)})
-        return Kernel(part, compilation, tuple(map(list(inputs).index, part.inputs)), tuple(outputs))
+        return ProviderKernel(part, compilation, tuple(map(list(inputs).index, part.inputs)), tuple(outputs))
 
     def _compiled(self, part: RuntimePart) -> Compilation:
         model = part.model

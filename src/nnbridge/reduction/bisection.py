@@ -2,7 +2,7 @@
 
 Operations that are not on a driver run on the CPU. The first operations in run order are placed, as many as halving the range
 asks for, until one is found that brings the symptom to those before it; then everything else is placed. If that shows the
-symptom too there are several, and the search goes on without those that were found. docs/reduce.md has an example.
+symptom too there are several, and the search continues without those that were found. docs/reduce.md has an example.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file's own operators in reports: which of them a device takes that looks at them before NNAPI, and why not the others."""
+"""A file's own operators in reports: which of them a device accepts that looks at them before NNAPI, and why not the others."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from nnbridge.compare.tensors import file_names
 from nnbridge.converters.inspection import Mapped
@@ -15,7 +16,10 @@ from nnbridge.model import Operation
 from nnbridge.report import PREFERENCES
 from nnbridge.report.inspection import ON_NNAPI
 from nnbridge.report.plan import reason_line, reasons
+from nnbridge.report.summary import CLIENTS
 from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.placement import Placement
+from nnbridge.runtime.plan import Plan
 
 Key = tuple[int, int]
 """Number of a graph of the file and index of an operator there."""
@@ -79,7 +83,7 @@ def outcomes_of(
         at = placed.operation.source
         key = placed.key if not own or at is None else at.key
         if own and (at is None or (mapped and key not in mappings)):
-            continue  # what the conversion added, or a part that other formats keep inside of an operator
+            continue  # what the conversion added, or a part that other formats have inside of an operator
         outcome = found.setdefault(key, OperatorOutcome())
         outcome.devices.setdefault(placed.device, placed.kind)
         if placed.step is not None and placed.step not in outcome.steps:
@@ -94,6 +98,21 @@ def outcomes_of(
     for graph in graphs:
         _place_merged(graph, found, made)
     return dict(sorted(found.items()))
+
+
+def reasons_off(
+    plan: Plan, placement: Placement, source: int, mapped: Mapping[Key, Mapped], mapping: str
+) -> list[dict[str, Any]]:
+    """Why an operation runs nowhere else: of one on the host, the rule by which the file's operator was not handed to NNAPI.
+
+    The host refuses nothing of a driver's: it takes what NNAPI cannot express.
+    """
+    operation = plan.partition.sources[source].model.main.operations[placement.operation]
+    if plan.device_of(placement.operation, source).kind == "host" and operation.source is not None:
+        found = mapped.get(operation.source.key)
+        if found is not None and found.reasons:
+            return [{"device": CLIENTS[mapping], **found.reasons[0].as_dict(), "host": True}]
+    return [reason for reason in reasons(plan, placement, source) if reason["device"] != HOST_NAME]
 
 
 def _place_merged(graph: FileGraph, found: Mapping[Key, OperatorOutcome], made: Mapping[str, OperatorOutcome]) -> None:
@@ -134,7 +153,7 @@ def _placed(compilation: Compilation) -> Iterator[_Placed]:
             else:
                 number = source or 0
                 device = plan.device_of(i, number)
-                # The CPU takes what is left, the host what NNAPI cannot express: neither refuses anything of a driver's.
+                # The CPU computes what is left, the host what NNAPI cannot express: neither refuses anything of a driver's.
                 known = {HOST_NAME, *([CPU_NAME] if device.kind == "device" else [])}
                 others = () if device.kind == "host" else reasons(plan, placements[i], number)
                 lines = tuple(reason_line(r, kind_of, measure) for r in others if r["device"] not in known)

@@ -109,7 +109,7 @@ def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, 
 
 
 def summarise_claims(compilation: Compilation, claims: Mapping[str, Sequence[bool]], android: str) -> Summary:
-    """What a plan comes to whose devices look at the file's operators: device → whether it takes each of them."""
+    """What a plan comes to whose devices look at the file's operators: device → whether it accepts each of them."""
     supported = [any(each) for each in zip(*claims.values(), strict=True)]
     accepted = sum(supported)
     partitions = sum(compilation.plan.devices[step.device].kind == "device" for step in compilation.plan.steps)

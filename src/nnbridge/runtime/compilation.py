@@ -24,6 +24,7 @@ from nnbridge.runtime.partition_limits import limit_partitions
 from nnbridge.runtime.partitioner import ExecutionStep, Partition, check_step, make_steps
 from nnbridge.runtime.placement import Placement, ask, place
 from nnbridge.runtime.plan import ALIGNMENT, LEAST_ALIGNMENT, Plan, Share
+from nnbridge.runtime.repeated import Repeated
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     FeatureLevel,
@@ -111,11 +112,11 @@ class Compilation:
         A CPU or host among ``drivers`` is not listed twice. A driver that describes itself wrongly is not listed at all.
         BAD_DATA for a driver twice.
         """
-        given = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
-        if given:
-            _check_list(given, "create")
-        chosen = [d for d in given if d.kind == "device" and _listed(d)]
-        cpu = next((d for d in given if d.kind == "cpu"), device_list.cpu())
+        requested = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
+        if requested:
+            _check_list(requested, "create")
+        chosen = [d for d in requested if d.kind == "device" and _listed(d)]
+        cpu = next((d for d in requested if d.kind == "cpu"), device_list.cpu())
         return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False, kernels=kernels, threads=threads)
 
     @classmethod
@@ -123,13 +124,13 @@ class Compilation:
         cls, model: Model, devices: Sequence[Device | str], *, kernels: str | None = None, threads: int | None = None
     ) -> Compilation:
         """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
-        given = [_device(d, "createForDevices") for d in devices]
-        _check_list(given, "createForDevices")
-        fault = next((fault for device in given if (fault := description_fault(device))), None)
+        requested = [_device(d, "createForDevices") for d in devices]
+        _check_list(requested, "createForDevices")
+        fault = next((fault for device in requested if (fault := description_fault(device))), None)
         if fault is not None:
             raise BadDataError(fault)
         mode = PartitioningMode.WITHOUT_FALLBACK
-        return cls(model, _with_host(model, given), mode, explicit=True, kernels=kernels, threads=threads)
+        return cls(model, _with_host(model, requested), mode, explicit=True, kernels=kernels, threads=threads)
 
     @property
     def threads(self) -> int:
@@ -271,7 +272,12 @@ class Compilation:
         """True after a finish that succeeded and prepared every step."""
         return self._plan is not None and len(self._plan.prepared) == len(self._plan.steps)
 
-    @property
+    @cached_property
+    def repeated(self) -> Repeated:
+        """What :meth:`Execution.run` computes again and again."""
+        return Repeated(self.model)
+
+    @cached_property
     def explicit_single(self) -> bool:
         """True for an explicit list of one device, the host apart."""
         return self.explicit and len([d for d in self._devices if d.kind != "host"]) == 1

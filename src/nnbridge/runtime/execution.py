@@ -6,42 +6,32 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import ArrayLike
 
-from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result, deadline_after
+from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Array, Operand, input_name, known, output_name
-from nnbridge.runtime.arguments import MAX_LENGTH, Argument, as_array, bytes_of, fixed_dims, input_array
-from nnbridge.runtime.compilation import Compilation, attribute
+from nnbridge.model import Array, Operand, known
+from nnbridge.runtime.arguments import as_array
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import shaped
 from nnbridge.runtime.driver_calls import FINAL, size_of
 from nnbridge.runtime.event import Event, wait_for
-from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
-from nnbridge.runtime.plan_runner import GROWTH_LIMIT, Observer, PlanRunner, RunReport, allocated
+from nnbridge.runtime.execution_arguments import ExecutionArguments, State
+from nnbridge.runtime.plan_runner import GROWTH_LIMIT, BoundSteps, Observer, PlanRunner, RunReport, allocated
+from nnbridge.runtime.repeated import BoundRun, Kind, kind_of
 from nnbridge.runtime.states import States
-from nnbridge.types import MAX_LOOP_TIMEOUT_NS, DurationCode, OperandCode, ResultCode
+from nnbridge.types import DurationCode, ResultCode
 
 UNKNOWN_DURATION = 2**64 - 1  # what a device that does not measure says
 
 _FIRST_CAPACITY = 1 << 12
 """Bytes that an output of unknown size gets first: small ones are then computed once."""
 
-Item = TypeVar("Item")
 
-
-class _State(Enum):
-    PREPARATION = "preparation"
-    COMPUTATION = "computation"
-    COMPLETED = "completed"
-
-
-class Execution:
+class Execution(ExecutionArguments):
     """``ANeuralNetworksExecution``.
 
     In one call with NumPy arrays: :meth:`run`. As in the NDK: set every input and output (from buffers or memories), then
@@ -49,25 +39,12 @@ class Execution:
     """
 
     def __init__(self, compilation: Compilation, states: States | None = None) -> None:
-        self.compilation = compilation
+        super().__init__(compilation)
         self.states = states or States(compilation.model)
         """What :meth:`run` carries on with; share one between executions that follow each other."""
-        self._explicit_single = compilation.explicit_single
-        _ = compilation.prepared_plan  # BAD_STATE if it is not finished
-        main = compilation.model.main
-        self._input_operands = [main.operands[i] for i in main.inputs]
-        self._output_operands = [main.operands[i] for i in main.outputs]
-        self._inputs: list[Argument | None] = [None] * len(self._input_operands)
-        self._outputs: list[Argument | None] = [None] * len(self._output_operands)
         self._shapes: list[OutputShape] = []
-        self._loop_timeout: int | None = None
-        self._timeout: int | None = None
-        self._padded = self._measured = self._reusable = self._any_set = False
-        self._steps_measured = False
         self._fence_wait = 0  # nanoseconds that the last computation's driver waited for fences
-        self._hints: list[tuple[str, int, bytes]] = []
         self._result = Result()
-        self._state = _State.PREPARATION
         self._starting = threading.Lock()
         self._code = ResultCode.NO_ERROR
         self._report: RunReport | None = RunReport()
@@ -82,147 +59,6 @@ class Execution:
         if self._report is None:
             self._report = RunReport.of_bound(self.compilation.plan, self._bound, self._elapsed)
         return self._report
-
-    # -- arguments ---------------------------------------------------------------------------------------------------
-
-    def set_input(self, index: int, value: ArrayLike | None) -> None:
-        """``setInput`` of an array of the operand's element type, its shape filling in what the model leaves open.
-
-        Numbers and lists of numbers are converted. None omits the input. BAD_STATE if it is set already or the execution has
-        started; BAD_DATA for a wrong index, type or shape.
-        """
-        operand, _ = self._settable(self._inputs, self._input_operands, index, "setInput")
-        array = None if value is None else as_array(operand, value, "setInput")
-        self._inputs[index] = Argument(None, operand.dims if array is None else array.shape, None, array)
-        self._any_set = True
-
-    def set_input_buffer(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
-        """``setInput`` of bytes: anything with the buffer protocol, read when computing; ``dims`` is the ``type`` argument.
-
-        The length must be the operand's size, or more with padding enabled (facts E8 to E14).
-        """
-        self._set(INPUT, index, dims, "setInput", lambda: bytes_of(buffer, "setInput"))
-
-    def set_input_from_memory(
-        self, index: int, memory: Memory, offset: int = 0, length: int = 0, dims: Sequence[int] | None = None
-    ) -> None:
-        """``setInputFromMemory``: ``length`` bytes at ``offset``; 0 and 0 mean the whole of a device memory (fact E16)."""
-        call, role = "setInputFromMemory", Role(self.compilation, INPUT, index)
-        self._set(INPUT, index, dims, call, lambda: memory.part(offset, length, role, call), memory)
-
-    def set_output(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
-        """``setOutput``: a writable buffer to fill; None omits the output.
-
-        ``dims`` may fix dimensions that the model leaves open. Where they stay open, the buffer's size is its capacity.
-        A buffer that overlaps an input, a constant or another output gives undefined results, as on Android.
-        """
-        self._set(OUTPUT, index, dims, "setOutput", lambda: bytes_of(buffer, "setOutput"))
-
-    def set_output_from_memory(
-        self, index: int, memory: Memory, offset: int = 0, length: int = 0, dims: Sequence[int] | None = None
-    ) -> None:
-        """``setOutputFromMemory``."""
-        call, role = "setOutputFromMemory", Role(self.compilation, OUTPUT, index)
-        self._set(OUTPUT, index, dims, call, lambda: memory.part(offset, length, role, call), memory)
-
-    def _set(
-        self,
-        direction: str,
-        index: int,
-        dims: Sequence[int] | None,
-        call: str,
-        bytes_now: Callable[[], npt.NDArray[np.uint8] | None],
-        memory: Memory | None = None,
-    ) -> None:
-        is_input = direction == INPUT
-        arguments, operands = (self._inputs, self._input_operands) if is_input else (self._outputs, self._output_operands)
-        operand, fixed = self._settable(arguments, operands, index, call, dims)
-        fixed = fixed if memory is None else memory.combined(fixed, call)
-        data = bytes_now()
-        if data is not None:
-            if not is_input and memory is None and not data.flags.writeable:
-                raise BadDataError(Reason("a contiguous, writable buffer", "another", call, operand.name))
-            self._check_length(operand, fixed, len(data), call, is_input=is_input)
-        arguments[index] = Argument(data, fixed, memory)
-        self._any_set = True
-
-    def _settable(
-        self,
-        arguments: Sequence[Argument | None],
-        operands: Sequence[Operand],
-        index: int,
-        call: str,
-        dims: Sequence[int] | None = None,
-    ) -> tuple[Operand, tuple[int, ...]]:
-        """The operand and its dimensions. Android's order of checks (fact E6): started, index, dimensions, already set."""
-        self.require_preparation(call)
-        operand = self._at(operands, index, call)
-        fixed = fixed_dims(operand, dims, call)
-        if arguments[index] is not None:
-            what = "input" if call.startswith("setInput") else "output"
-            raise BadStateError(Reason(f"an {what} that is not set", "set before", call, operand.name))
-        return operand, fixed
-
-    def _check_length(self, operand: Operand, dims: tuple[int, ...], length: int, call: str, *, is_input: bool = False) -> None:
-        """Facts E9, E12, E13."""
-        if length > MAX_LENGTH:
-            raise BadDataError(Reason(f"{MAX_LENGTH} bytes at most", str(length), call, operand.name))
-        self._any_set = True  # A refused size counts as well (fact E15).
-        if operand.type == OperandCode.OEM_SCALAR:
-            return
-        if is_input and operand.is_tensor and not known(dims):
-            raise BadDataError(Reason("known dimensions of an input", str(list(dims)), call, operand.name))
-        size = size_of(operand, dims)
-        if size is None:
-            if length == 0:
-                raise BadDataError(Reason("at least one byte", "0", call, operand.name))
-            return
-        if length < size or (length > size and not self._padded):
-            rule = f"{size} bytes" + (" at least" if self._padded else "")
-            raise BadDataError(Reason(rule, f"{length}", call, operand.name))
-
-    # -- options -----------------------------------------------------------------------------------------------------
-
-    def enable_input_and_output_padding(self, enable: bool) -> None:
-        """``enableInputAndOutputPadding``: buffers may be longer than their operands; before anything is set (fact E15)."""
-        self.require_preparation("enableInputAndOutputPadding")
-        if self._any_set:
-            raise BadStateError(Reason("no input or output set yet", "some are", "enableInputAndOutputPadding"))
-        self._padded = bool(enable)
-
-    def set_reusable(self, reusable: bool) -> None:
-        """``setReusable``: computing may be repeated with the same arguments (feature level 5)."""
-        self.require_preparation("setReusable")
-        self._reusable = bool(reusable)
-
-    def set_measure_timing(self, measure: bool) -> None:
-        """``setMeasureTiming``: BAD_DATA unless the compilation has an explicit list of one device (fact E20)."""
-        self._require_single("setMeasureTiming")
-        self.require_preparation("setMeasureTiming")
-        self._measured = bool(measure)
-
-    def measure_steps(self) -> None:
-        """Let every device of the plan measure its steps, which :attr:`report` then states; there is no such call in the NDK."""
-        self.require_preparation("measure_steps")
-        self._steps_measured = True
-
-    def add_extension_attribute(self, name: str, number: int, value: bytes) -> None:
-        """``addExtensionAttribute``: a hint for the driver, each once; for an explicit list of one device (fact E20; level 8)."""
-        call = "addExtensionAttribute"
-        self._require_single(call)
-        self.require_preparation(call)
-        self._hints.append(attribute(self._hints, name, number, value, call))
-
-    def set_timeout(self, nanoseconds: int) -> None:
-        """``setTimeout``: counted anew for each computing; 0 for none (feature level 4, fact E20)."""
-        self._require_single("setTimeout")
-        self.require_preparation("setTimeout")
-        self._timeout = nanoseconds or None
-
-    def set_loop_timeout(self, nanoseconds: int) -> None:
-        """``setLoopTimeout``: time for each WHILE loop, at most 15 s (more is cut down to it)."""
-        self.require_preparation("setLoopTimeout")
-        self._loop_timeout = min(nanoseconds, MAX_LOOP_TIMEOUT_NS)
 
     # -- computing ---------------------------------------------------------------------------------------------------
 
@@ -248,7 +84,7 @@ class Execution:
         if self._uses_memories:
             self._finish(ResultCode.NO_ERROR, self._shapes)
         else:
-            self._state = _State.COMPLETED
+            self._state = State.COMPLETED
         return True
 
     def start_compute(self) -> Event:
@@ -270,11 +106,11 @@ class Execution:
             raise UnexpectedNullError(Reason("an event as dependency", "none", call))
         self._begin(call)
         if duration and not self._explicit_single:
-            self._state = _State.COMPLETED
+            self._state = State.COMPLETED
             raise BadDataError(Reason("a duration with an explicit list of one device alone", str(duration), call))
         for operand, argument in zip(self._output_operands, self._outputs, strict=True):
             if operand.is_tensor and argument is not None and argument.data is not None and not known(argument.dims):
-                self._state = _State.COMPLETED
+                self._state = State.COMPLETED
                 raise BadDataError(Reason("outputs of known dimensions", str(list(argument.dims)), call, operand.name))
         plan = self.compilation.plan
         if plan.has_dynamic_temporaries:
@@ -308,15 +144,15 @@ class Execution:
     def _begin(self, call: str) -> None:
         """From preparation, or completed if reusable, to computation; every argument must be set (facts E1 to E4, E22)."""
         with self._starting:
-            if not (self._reusable and self._state is _State.COMPLETED):
+            if not (self._reusable and self._state is State.COMPLETED):
                 self.require_preparation(call)
-            self._state, self._fence_wait = _State.COMPUTATION, 0
+            self._state, self._fence_wait = State.COMPUTATION, 0
         if self._bound is not None:
             return
         for group, operands in ((self._inputs, self._input_operands), (self._outputs, self._output_operands)):
             for argument, operand in zip(group, operands, strict=True):
                 if argument is None:
-                    self._state, self._code = _State.COMPLETED, ResultCode.BAD_DATA
+                    self._state, self._code = State.COMPLETED, ResultCode.BAD_DATA
                     raise BadDataError(Reason("every input and output set", f"{operand.name or operand} is not", call))
 
     def _check_memories(self) -> None:
@@ -350,17 +186,6 @@ class Execution:
         if result.code is not ResultCode.NO_ERROR:
             raise ERROR_OF_CODE[result.code](result.reason or Reason(result.code.name))
 
-    def request(self, limit: int | None = None) -> Request:
-        """What a device that runs the whole model is asked, with a time limit in nanoseconds."""
-        return Request(
-            tuple(map(input_array, self._inputs, self._input_operands)),
-            tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),
-            deadline_after(limit),
-            self._loop_timeout,
-            self._measured or self._steps_measured,
-            tuple(self._hints),
-        )
-
     def _finish(self, code: ResultCode, shapes: Sequence[OutputShape], *, complete: bool = True) -> None:
         """Facts E63 and E64."""
         self._code, self._shapes = code, list(shapes)
@@ -372,7 +197,7 @@ class Execution:
             self._complete()
 
     def _complete(self) -> None:
-        self._state = _State.COMPLETED
+        self._state = State.COMPLETED
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -395,8 +220,8 @@ class Execution:
         return self._shape(index, "getOutputOperandDimensions").sufficient
 
     def _shape(self, index: int, call: str) -> OutputShape:
-        if self._state is not _State.COMPLETED or self._code not in FINAL:
-            ended = f"one that ended with {self._code.name}" if self._state is _State.COMPLETED else self._state.value
+        if self._state is not State.COMPLETED or self._code not in FINAL:
+            ended = f"one that ended with {self._code.name}" if self._state is State.COMPLETED else self._state.value
             raise BadStateError(Reason("an execution that has completed", ended, call))
         operand: Operand = self._at(self._output_operands, index, call)
         shape = self._shapes[index] if index < len(self._shapes) else OutputShape(operand.dims)
@@ -408,7 +233,7 @@ class Execution:
         """``getDuration`` in nanoseconds; 2**64 - 1 where the device does not measure (facts E41 to E44)."""
         if code not in tuple(DurationCode):
             raise BadDataError(Reason("a duration code of 0 to 3", str(code), "getDuration"))
-        done = self._state is _State.COMPLETED and self._code is ResultCode.NO_ERROR
+        done = self._state is State.COMPLETED and self._code is ResultCode.NO_ERROR
         if not done or not self._measured:
             raise BadStateError(Reason("a measured execution that succeeded", self._state.value, "getDuration"))
         on_hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
@@ -426,7 +251,73 @@ class Execution:
         computed again with the size that NNAPI reports if that was too little. States that are not among the inputs come from
         :attr:`states`, which gets their new values.
         """
-        for i, value in enumerate(self._in_order(inputs)):
+        ordered, repeated = self._in_order(inputs), self.compilation.repeated
+        arrays = self._checked(ordered)
+        kind = None if arrays is None else kind_of(arrays)
+        answers = None if arrays is None or kind is None else self._compute_again(kind, arrays)
+        if answers is None:
+            answers = self._compute_whole(ordered)
+            if arrays is not None and kind is not None and repeated.is_worthwhile(kind, arrays, answers):
+                repeated.put(kind, self._bound_like(arrays))
+        self.states.update(answers)
+        return {name: answers[i] for i, name in repeated.outputs}
+
+    def _checked(self, inputs: Sequence[ArrayLike | None]) -> list[Array | None] | None:
+        """Arrays that inputs may be; None if one may not, or if this execution is asked for more than to compute."""
+        options = self._reusable, self._padded, self._measured, self._steps_measured, self._any_set, self._hints
+        limited = self._timeout is not None or self._loop_timeout is not None
+        if limited or any(options) or self.observer is not None or self._state is not State.PREPARATION:
+            return None
+        try:
+            values = zip(self._input_operands, inputs, strict=True)
+            return [None if value is None else as_array(operand, value, "setInput") for operand, value in values]
+        except NnapiError:
+            return None
+
+    def _compute_again(self, kind: Kind, arrays: Sequence[Array | None]) -> list[Array] | None:
+        """All outputs by a bound run; None if there is none, or if it fails: the whole way reports why."""
+        repeated = self.compilation.repeated
+        run = repeated.borrow(kind)
+        if run is None:
+            return None
+        with self._starting:
+            self.require_preparation("compute")
+            self._state = State.COMPUTATION
+        started = time.perf_counter_ns()
+        try:
+            answers = run.answers(arrays)
+        except BaseException as error:
+            repeated.put(kind, None)
+            if not isinstance(error, Exception):
+                self._finish(ResultCode.OP_FAILED, ())
+                raise
+            self._state = State.PREPARATION
+            return None
+        self._elapsed, self._shapes = time.perf_counter_ns() - started, list(run.shapes)
+        several = isinstance(run.compute, BoundSteps)
+        self._report = RunReport.of_bound(self.compilation.plan, run.compute, self._elapsed) if several else None
+        repeated.put(kind, run)
+        self._state = State.COMPLETED
+        return answers
+
+    def _bound_like(self, arrays: Sequence[Array | None]) -> BoundRun | None:
+        """The computation that has succeeded, bound to other arrays; None if it cannot be."""
+        runner, dims = PlanRunner(self.compilation), [shape.dims for shape in self._shapes]
+        runner.report = self.report
+        sizes = [size_of(operand, each) for operand, each in zip(self._output_operands, dims, strict=True)]
+        inputs = tuple(None if array is None else np.array(array, order="C") for array in arrays)
+        buffers = tuple(OutputBuffer(allocated(size or 0), each) for size, each in zip(sizes, dims, strict=True))
+        try:
+            compute = None if None in sizes else runner.bound(Request(inputs, buffers))
+        except NnapiError:
+            return None
+        places = zip(buffers, self._output_operands, strict=True)
+        outputs = [shaped(b.data, operand, b.dims) for b, operand in places if b.data is not None]
+        return None if compute is None else BoundRun(inputs, outputs, tuple(self._shapes), compute)
+
+    def _compute_whole(self, inputs: Sequence[ArrayLike | None]) -> list[Array]:
+        """All outputs, by buffers that grow until they suffice."""
+        for i, value in enumerate(inputs):
             self.set_input(i, value)
         sizes: list[int | None] = [None] * len(self._output_operands)
         while True:
@@ -445,15 +336,11 @@ class Execution:
                     raise
                 sizes = grown
                 self._outputs = [None] * len(self._output_operands)
-                self._state = _State.PREPARATION
-        answers = [
+                self._state = State.PREPARATION
+        return [
             shaped(buffer, operand, shape.dims)
             for operand, buffer, shape in zip(self._output_operands, buffers, self._shapes, strict=True)
         ]
-        self.states.update(answers)
-        own = set(self.compilation.model.own_outputs)
-        named = zip(self.compilation.model.main.outputs, self._output_operands, answers, strict=True)
-        return {output_name(operand, i): answer for i, (index, operand, answer) in enumerate(named) if index in own}
 
     def _grown(self, sizes: list[int | None]) -> list[int | None]:
         """A size for each output as reported; doubled where only "too small" is known."""
@@ -469,7 +356,7 @@ class Execution:
     def _in_order(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike | None]) -> list[ArrayLike | None]:
         operands = self._input_operands
         if isinstance(inputs, Mapping):
-            names = [input_name(operand, i) for i, operand in enumerate(operands)]
+            names = self.compilation.repeated.inputs
             for name in inputs:
                 if name not in names:
                     raise InputError(Reason(f"an input of the model ({', '.join(names)})", name))
@@ -484,20 +371,3 @@ class Execution:
             raise InputError(Reason(f"{len(operands) - len(states)} inputs", str(len(inputs))))
         rest = iter(inputs)
         return [states[i] if i in states else next(rest) for i in range(len(operands))]
-
-    # -- helpers -----------------------------------------------------------------------------------------------------
-
-    def require_preparation(self, call: str) -> None:
-        """BAD_STATE unless the execution has not started yet."""
-        if self._state is not _State.PREPARATION:
-            raise BadStateError(Reason("an execution that has not started", self._state.value, call))
-
-    def _require_single(self, call: str) -> None:
-        if not self._explicit_single:
-            raise BadDataError(Reason("a compilation for exactly one device", "another", call))
-
-    @staticmethod
-    def _at(items: Sequence[Item], index: int, call: str) -> Item:
-        if not 0 <= index < len(items):
-            raise BadDataError(Reason(f"an index below {len(items)}", str(index), call))
-        return items[index]

@@ -29,7 +29,8 @@ from nnbridge.errors import InputError, Reason
 if TYPE_CHECKING:
     from nnbridge.cli.file_samples import FileSamples
     from nnbridge.compare import Array, Sample, Tolerances
-    from nnbridge.compare.references import LiteRT, OnnxRuntime
+    from nnbridge.compare.litert import LiteRT
+    from nnbridge.compare.references import OnnxRuntime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.converters.inspection import Mapped
     from nnbridge.runtime.compilation import Compilation

@@ -13,6 +13,7 @@ from nnbridge.cli import completion
 from nnbridge.cli.options import option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
 from nnbridge.report.terminal import counted
+from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
@@ -118,7 +119,7 @@ def devices_ask(device: str, models: Path, as_json: bool) -> None:
 
 @devices.command("explain", short_help="Print the rules of a device's profile as sentences.")
 @click.argument("name", shell_complete=completion.devices)
-@click.argument("operation", required=False, default="")
+@click.argument("operation", required=False, default="", shell_complete=completion.words(lambda: OperationCode.__members__))
 @json_option
 def devices_explain(name: str, operation: str, as_json: bool) -> None:
     """Print the rules of a device's profile as sentences, of all its operations or of one.

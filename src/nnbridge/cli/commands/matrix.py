@@ -35,14 +35,21 @@ _OF_RUNS = (
 @option(
     "--devices", multiple=True, metavar="NAME[,NAME…]", help="profiles, samples, patterns (vsi-*), names, FILE.toml; A+B: both."
 )
-@option("--android", "androids", multiple=True, metavar="VERSION[,…]", help="Android's versions, such as 10,13.")
+@option(
+    "--android",
+    "androids",
+    multiple=True,
+    metavar="VERSION[,…]",
+    shell_complete=completion.words(lambda: ANDROID_LEVELS),
+    help="Android's versions, such as 10,13.",
+)
 @option("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
 @option("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as of plan.")
 @option("--preference", values=PREFERENCES, default="fast", help="As of plan.")
 @option("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @option("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @option("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
-@option("--store", type=_PATH, metavar="FILE", help="Cells, each as it is done; a run that was ended goes on. Default: matrix.db")
+@option("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
 @option("--fresh", is_flag=True, help="Compute the cells again that the store has.")
 @option("--html", type=_PATH, metavar="FILE", help="Write a page.")
 @option("--csv", "csv_file", type=_PATH, metavar="FILE", help="Write a row for each cell.")
@@ -53,7 +60,9 @@ _OF_RUNS = (
 @option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")
 @option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="S", help="Seconds for a cell.")
 @option("--scheduler", default="", metavar="ADDRESS", help="Compute on the workers of a Dask scheduler.")
-@option("--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", help="What moved between two stores.")
+@option(
+    "--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", shell_complete=completion.files, help="What moved between two stores."
+)
 @json_option
 def matrix(
     models: tuple[str, ...],
@@ -128,7 +137,7 @@ def matrix(
             cells = run(groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
         except KeyboardInterrupt:
             done = len(cached.find(task.key for group in groups for task in group))
-            echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command goes on.", err=True)
+            echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command continues.", err=True)
             raise
     broken = broken_limits(budgets, cells)
     written: tuple[tuple[Path | None, Callable[[], str]], ...] = (

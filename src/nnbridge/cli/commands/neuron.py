@@ -53,7 +53,7 @@ def built(folder: str) -> dict[str, object]:
 def neuron_compile(model: Path, devices: tuple[str, ...], output: Path, soc: str, flags: tuple[str, ...], as_json: bool) -> None:
     """Compile a TFLite file by LiteRT's MediaTek compiler, and show what it says.
 
-    Operators that the compiler does not pass on, or that no device takes, stay as they are. nnbridge and LiteRT's
+    Operators that the compiler does not pass on, or that no device accepts, stay as they are. nnbridge and LiteRT's
     CompiledModel run the file.
 
     \b

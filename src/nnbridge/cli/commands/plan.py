@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnbridge.cli.completion import words
 from nnbridge.cli.options import (
     MODEL,
     bound_to,
@@ -37,6 +38,12 @@ _MEMORY = "The device's memory for weights and values; partitions that need more
 _CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
 
 
+def _cpus() -> Iterable[str]:
+    from nnbridge.estimate.plans import cpus
+
+    return cpus()
+
+
 @click.command(short_help="Show which device accepts each operation, and why.")
 @MODEL
 @click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
@@ -45,7 +52,7 @@ _CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
 @option("--estimate", is_flag=True, help=_ESTIMATE)
 @option("--optimise", is_flag=True, help=_OPTIMISE)
 @option("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
-@option("--cpu", default=ESTIMATE_CPU, metavar="NAME", help=_CPU)
+@option("--cpu", default=ESTIMATE_CPU, metavar="NAME", shell_complete=words(_cpus), help=_CPU)
 @device_options
 @model_options
 @json_option

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,12 @@ from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.bench.profiling import OperationTime
-    from nnbridge.inputs import Item
+    from nnbridge.converters.inspection import SignatureInfo
+    from nnbridge.inputs import Dataset, Item
     from nnbridge.model import Array
     from nnbridge.report.answers import Answer
+    from nnbridge.runtime.batches import Batches
+    from nnbridge.runtime.compilation import Compilation
     from nnbridge.runtime.plan_runner import RunReport
 
 _PROFILE_RUNS = 20
@@ -87,19 +91,10 @@ def run(
       nnbridge run model.tflite --seed 0 --repeat 50 --profile
       nnbridge run model.tflite --seed 0 --repeat 3 --device nnapi-sample_minimal --trace trace.json
     """
-    from dataclasses import asdict
-
     from nnbridge.bench.profiling import profile as profiled
-    from nnbridge.compare import as_samples, named_inputs, named_outputs, save_arrays, stating_open_dimensions, unpacked
+    from nnbridge.compare import named_outputs, save_arrays, unpacked
     from nnbridge.inputs import Dataset, read_ahead, read_labels
-    from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
-    from nnbridge.report.bench import operation_events, profile_tables
-    from nnbridge.report.outputs import run_as_dict, run_lines
-    from nnbridge.report.terminal import counted
-    from nnbridge.report.trace import run_events, write_trace
     from nnbridge.runtime.batches import Batches
-    from nnbridge.runtime.execution import Execution
-    from nnbridge.runtime.states import States
 
     how, options = parse_preparation(**options)
     if not inputs:
@@ -116,10 +111,9 @@ def run(
     typed_labels = read_labels(labels) if labels is not None else ()
     compilation, _ = compiled(model, **options)
     stated = interface_of(model, options)
-    nnapi = compilation.model
-    dataset = Dataset.of(nnapi, inputs, seed=seed, how=how, stated=stated.inputs)
-    several = len(dataset) > 1
+    dataset = Dataset.of(compilation.model, inputs, seed=seed, how=how, stated=stated.inputs)
     batches = None if batch is None else Batches(compilation)
+    several = len(dataset) > 1
     for name, typed in (
         ("--output", output is not None),
         ("--save-image", save_image is not None),
@@ -128,81 +122,165 @@ def run(
     ):
         if several and typed:
             raise InputError(Reason(f"one sample with {name}", f"{len(dataset)} files (--samples writes all)", operand="--input"))
-    accuracy, found_by_item, stacks, traced = Accuracy(), [], [], []
+    runs = _Runs(compilation, stated, typed_labels, repeat, bool(inputs), several and as_json, samples is not None, batches)
+    interruption = Interruption()
+    with progress("Running", len(dataset) * repeat, as_json) as advance:
+        for item in interruption.until(dataset if batch is None else read_ahead(dataset, batch)):
+            done = list(interruption.until(runs.of(item, advance)))
+            if not done:
+                break
+            runs.add(item, done, traced=trace is not None)
+    if interruption.happened and not runs.answered:
+        raise KeyboardInterrupt
+    times: list[OperationTime] | None = None
+    if profile:
+        times = []
+        if not interruption.happened:
+            with working("Timing each operation"):
+                times = profiled(compilation, runs.item.inputs, repeat if repeat > 1 else _PROFILE_RUNS)
+    if trace is not None:
+        _write_trace(trace, model, runs, times)
+    if output is not None:
+        save_arrays(output, unpacked(named_outputs(runs.compilation.model), runs.outputs))
+    if samples is not None:
+        save_arrays(samples, _stacked(runs.stacks))
+    if save_image is not None:
+        _draw(save_image, runs.item, runs.answered[-1].answers)
+    _show(model, dataset, runs, times, interruption.happened, as_json)
+    interruption.leave()
 
-    def runs(item: Item) -> Iterator[tuple[Mapping[str, Array], RunReport]]:
+
+@dataclass
+class _Answered:
+    """A sample that has been run."""
+
+    item: Item
+    answers: list[Answer]
+    outputs: list[dict[str, Any]]
+    """The outputs as real numbers where they are printed."""
+
+
+@dataclass
+class _Runs:
+    """Runs of samples, and what is retained of them."""
+
+    compilation: Compilation
+    stated: SignatureInfo
+    labels: Sequence[str]
+    repeat: int
+    from_files: bool
+    with_values: bool
+    """Every sample's outputs are printed."""
+    with_samples: bool
+    """Every sample's inputs and outputs are written."""
+    batches: Batches | None
+    answered: list[_Answered] = field(default_factory=list)
+    stacks: list[dict[str, Any]] = field(default_factory=list)
+    traced: list[tuple[str, RunReport]] = field(default_factory=list)
+    outputs: Mapping[str, Array] = field(default_factory=dict)
+    """Those of the last run."""
+    reports: list[RunReport] = field(default_factory=list)
+    """Those of the last sample."""
+
+    def __post_init__(self) -> None:
+        from nnbridge.report.answers import Accuracy
+
+        self.accuracy = Accuracy()
+
+    @property
+    def item(self) -> Item:
+        """The last sample."""
+        return self.answered[-1].item
+
+    def of(self, item: Item, advance: Callable[[int], None]) -> Iterator[tuple[Mapping[str, Array], RunReport]]:
+        """The outputs and the report of each run of a sample; ``advance`` is called after each."""
+        from nnbridge.compare import named_inputs, stating_open_dimensions
+        from nnbridge.runtime.execution import Execution
+        from nnbridge.runtime.states import States
+
+        nnapi = self.compilation.model
         states = States(nnapi)
-        for _ in range(repeat):
-            with stating_open_dimensions(nnapi, named_inputs(nnapi) if inputs else ()):
-                if batches is not None:
-                    yield batches.run(item.inputs), batches.report
+        for _ in range(self.repeat):
+            with stating_open_dimensions(nnapi, named_inputs(nnapi) if self.from_files else ()):
+                if self.batches is not None:
+                    yield self.batches.run(item.inputs), self.batches.report
                 else:
-                    execution = Execution(compilation, states)
+                    execution = Execution(self.compilation, states)
                     execution.measure_steps()
                     yield execution.run(item.inputs), execution.report
             advance(1)
 
-    interruption = Interruption()
-    with progress("Running", len(dataset) * repeat, as_json) as advance:
-        for current in interruption.until(dataset if batch is None else read_ahead(dataset, batch)):
-            done = list(interruption.until(runs(current)))
-            if not done:
-                break
-            item, outputs, reports = current, done[-1][0], [report for _, report in done]
-            traced += [(item.name or f"run {number}", report) for number, report in enumerate(reports)] if trace else []
-            names = label_names(nnapi, stated.outputs, typed_labels, outputs)
-            found = answers(nnapi, outputs, names)
-            accuracy.add(found, item.label, names)
-            found_by_item.append((item, found, real_numbers(nnapi, outputs, values=True) if as_json and several else []))
-            if samples is not None:
-                stacks.append(as_samples(item.inputs, outputs))
-    if interruption.happened and not found_by_item:
-        raise KeyboardInterrupt
-    times: list[OperationTime] = []
-    if profile and not interruption.happened:
-        with working("Timing each operation"):
-            times = profiled(compilation, item.inputs, repeat if repeat > 1 else _PROFILE_RUNS)
-    if trace is not None:
-        single = operation_events(f"{model.name}: operations alone", times, 2) if profile else []
-        write_trace(trace, run_events(model.name, traced) + single)
-    if output is not None:
-        save_arrays(output, unpacked(named_outputs(nnapi), outputs))
-    if samples is not None:
-        save_arrays(samples, _stacked(stacks))
-    if save_image is not None:
-        _draw(save_image, item, found)
-    result = run_as_dict(compilation, outputs, reports)
-    for described, real in zip(result["outputs"], real_numbers(nnapi, outputs, values=as_json), strict=True):
+    def add(self, item: Item, done: Sequence[tuple[Mapping[str, Array], RunReport]], *, traced: bool) -> None:
+        """Retain what is printed and written of a sample's runs."""
+        from nnbridge.compare import as_samples
+        from nnbridge.report.answers import answers, label_names, real_numbers
+
+        nnapi = self.compilation.model
+        self.outputs, self.reports = done[-1][0], [report for _, report in done]
+        if traced:
+            self.traced += [(item.name or f"run {number}", report) for number, report in enumerate(self.reports)]
+        names = label_names(nnapi, self.stated.outputs, self.labels, self.outputs)
+        found = answers(nnapi, self.outputs, names)
+        self.accuracy.add(found, item.label, names)
+        values = real_numbers(nnapi, self.outputs, values=True) if self.with_values else []
+        self.answered.append(_Answered(item, found, values))
+        if self.with_samples:
+            self.stacks.append(as_samples(item.inputs, self.outputs))
+
+
+def _write_trace(path: Path, model: Path, runs: _Runs, times: Sequence[OperationTime] | None) -> None:
+    from nnbridge.report.bench import operation_events
+    from nnbridge.report.trace import run_events, write_trace
+
+    single = [] if times is None else operation_events(f"{model.name}: operations alone", times, 2)
+    write_trace(path, run_events(model.name, runs.traced) + single)
+
+
+def _show(
+    model: Path, dataset: Dataset, runs: _Runs, times: Sequence[OperationTime] | None, interrupted: bool, as_json: bool
+) -> None:
+    """Print what the runs answered, as JSON or as lines and tables."""
+    from nnbridge.report.answers import answer_as_dict, real_numbers
+    from nnbridge.report.bench import profile_tables
+    from nnbridge.report.outputs import run_as_dict, run_lines
+    from nnbridge.report.terminal import counted
+
+    several = len(dataset) > 1
+    result = run_as_dict(runs.compilation, runs.outputs, runs.reports)
+    for described, real in zip(
+        result["outputs"], real_numbers(runs.compilation.model, runs.outputs, values=as_json), strict=True
+    ):
         described.update(real)
     if as_json:
-        data = {"model": str(model), **result, "answers": [answer_as_dict(answer) for answer in found]}
+        data = {"model": str(model), **result, "answers": [answer_as_dict(answer) for answer in runs.answered[-1].answers]}
         if several:
             data["samples"] = [
-                {"name": i.name, "label": i.label, "outputs": real, "answers": [answer_as_dict(a) for a in f]}
-                for i, f, real in found_by_item
+                {
+                    "name": one.item.name,
+                    "label": one.item.label,
+                    "outputs": one.outputs,
+                    "answers": [answer_as_dict(answer) for answer in one.answers],
+                }
+                for one in runs.answered
             ]
-        if profile:
+        if times is not None:
             data["profile"] = [asdict(entry) for entry in times]
-        data |= {"accuracy": accuracy.as_dict(), "interrupted": interruption.happened, "notes": list(dataset.notes)}
-        print_json(data)
-        interruption.leave()
+        print_json({**data, "accuracy": runs.accuracy.as_dict(), "interrupted": interrupted, "notes": list(dataset.notes)})
         return
-    lines, notes = run_lines(compilation, result)
+    lines, notes = run_lines(runs.compilation, result)
     if several:
-        lines = [line for item, found, _ in found_by_item for line in _item_lines(item, found)] + accuracy.lines("accuracy")
+        lines = [line for one in runs.answered for line in _item_lines(one.item, one.answers)] + runs.accuracy.lines("accuracy")
     else:
-        lines += [line for answer in found for line in answer.lines()]
+        lines += [line for answer in runs.answered[-1].answers for line in answer.lines()]
     for line in lines:
         echo(line)
-    if profile:
+    if times is not None:
         print_blocks(profile_tables(times))
     for line in (*dataset.notes, *notes):
         echo(line, err=True)
-    if interruption.happened:
-        echo(
-            f"Interrupted: {counted(len(found_by_item), 'sample')} of {len(dataset)}, {counted(len(reports), 'run')} of the last."
-        )
-    interruption.leave()
+    if interrupted:
+        done, last = counted(len(runs.answered), "sample"), counted(len(runs.reports), "run")
+        echo(f"Interrupted: {done} of {len(dataset)}, {last} of the last.")
 
 
 def _stacked(stacks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, 
 
 @click.command(short_help="Run Android's conformance cases on a device.")
 @click.argument("path", metavar="FOLDER|FILE", type=click.Path(path_type=Path))
-@option("--device", metavar="NAME", default="nnapi-reference", help="The device to test.")
+@option("--device", metavar="DEVICE", default="nnapi-reference", help="The device to test.")
 @option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
 @option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec; repeatable.")
 @option(

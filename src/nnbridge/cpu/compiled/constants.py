@@ -24,6 +24,13 @@ class Constant:
         """Zeros."""
         return cls(allocate(size + SLACK, np.zeros)[:size])
 
+    @classmethod
+    def of_array(cls, value: Array) -> Constant:
+        """A copy of an array's elements."""
+        made = cls.of(value.nbytes)
+        made.data[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        return made
+
 
 def address_of(array: Array) -> int:
     """Where an array's bytes begin."""
@@ -35,7 +42,7 @@ POOLED = 1 << 16
 """The largest constant in bytes that lies with others."""
 
 
-class Pool:
+class ConstantPool:
     """The constants of a program: small ones one behind the other, equal ones once."""
 
     def __init__(self) -> None:
@@ -49,10 +56,7 @@ class Pool:
         """A large one, copied unless it lies as kernels need it."""
         made = self.large.get(id(value))
         if made is None:
-            made = value if isinstance(value, Constant) else Constant.of(value.nbytes)
-            if not isinstance(value, Constant):
-                made.data[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            self.large[id(value)] = made
+            made = self.large[id(value)] = value if isinstance(value, Constant) else Constant.of_array(value)
         return made
 
     def place(self, value: Array) -> int:

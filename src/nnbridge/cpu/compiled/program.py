@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.cpu.arena import ALIGNMENT, Lease, plan_arena
-from nnbridge.cpu.compiled.constants import POOLED, Constant, Pool, address_of
+from nnbridge.cpu.compiled.constants import POOLED, Constant, ConstantPool, address_of
 from nnbridge.cpu.compiled.instance import FAULT_WORDS, Fault, Instance
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
@@ -77,6 +77,11 @@ class Step:
     reads: tuple[Buffer, ...] = ()
     writes: tuple[Buffer, ...] = ()
 
+    @functools.cached_property
+    def places(self) -> list[tuple[str, Place]]:
+        """The arguments that are addresses in the arena."""
+        return [(name, value) for name, value in self.arguments.items() if type(value) is Place]
+
 
 @dataclass(frozen=True)
 class View:
@@ -110,7 +115,7 @@ class Candidate:
     outputs: tuple[int, ...]
     resolved: Call | None
     """None where dimensions or values are known in the run only, or where nnbridge computes no such operation."""
-    reason: str = ""
+    reason: str = "requires dimensions that are known before a run"
     """Why there is no call."""
 
     @property
@@ -141,7 +146,7 @@ def size_of(arg: Arg) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProgramPlan:
     """The outcome of each operation: programs in run order, and why the others are left to the reference tier."""
 
     programs: tuple[Program, ...]
@@ -165,7 +170,7 @@ class Shared:
 
 
 @np.errstate(all="ignore")
-def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
+def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> ProgramPlan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
     from nnbridge.cpu.compiled.bindings import bind
 
@@ -196,7 +201,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         inside = {c.index for c, _ in group}
         read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
         programs.append(_program(group, read_outside, form))
-    return Plan(tuple(programs), left)
+    return ProgramPlan(tuple(programs), left)
 
 
 def program_of(candidate: Candidate, bound: list[Bound], form: InstructionSet) -> Program:
@@ -241,14 +246,14 @@ def _read_directly(
     direct = {i for i in inputs if not is_signed(args[i]) and not is_half(args[i])}
     direct -= {root for i in outputs if isinstance(root := buffers.root(i)[0], int)}
     for step in steps:
-        for name, value in step.arguments.items():
-            if isinstance(value, Place) and not (step.variant.kernel in _DIRECT and name == "source" and value.offset == 0):
-                root, _ = buffers.root(value.buffer)
-                direct -= {root} if isinstance(root, int) else set()
-            elif isinstance(value, Place) and isinstance(value.buffer, int):
-                root, offset = buffers.root(value.buffer)
-                # A view that starts later is not read so.
-                direct -= {root} if isinstance(root, int) and offset else set()
+        if not direct:
+            break
+        for name, value in step.places:
+            root, offset = buffers.root(value.buffer)
+            as_it_is = step.variant.kernel in _DIRECT and name == "source" and value.offset == 0
+            # A view that starts later is not read so.
+            if isinstance(root, int) and (offset or not as_it_is):
+                direct.discard(root)
     return direct
 
 
@@ -364,15 +369,18 @@ class Program:
         self.arena_size = size
         self.memory_size = first_byte + size
         self.slots = slots
-        pool, blocks = Pool(), list[int]()
+        pool, blocks = ConstantPool(), list[int]()
         relocated: list[int] = []
+        pooled: dict[int, int] = {}
         entries = []
         code = library(form)
         for step in every:
             block = len(blocks)
             for name in KERNELS[step.variant.kernel].fields:
                 value = step.arguments[name]
-                if isinstance(value, Place):
+                if type(value) is int:  # as most are
+                    blocks.append(value)
+                elif isinstance(value, Place):
                     relocated.append(len(blocks))
                     root, more = buffers.root(value.buffer)
                     blocks.append(first_byte + offsets[root] + more + value.offset)
@@ -384,7 +392,11 @@ class Program:
                     blocks.append(8 * value.number)
                 elif isinstance(value, np.ndarray) and value.nbytes <= POOLED:
                     pool.positions.append(len(blocks))
-                    blocks.append(pool.place(value))
+                    # Operations share tables.
+                    offset = pooled.get(id(value))
+                    if offset is None:
+                        offset = pooled[id(value)] = pool.place(value)
+                    blocks.append(offset)
                 elif isinstance(value, Constant | np.ndarray):
                     blocks.append(address_of(pool.held(value).data))
                 else:
@@ -420,9 +432,8 @@ class Program:
     def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[Lease[Buffer]]:
         spans: dict[Buffer, list[int]] = {}
         for number, step in enumerate(steps):
-            for value in step.arguments.values():
-                if isinstance(value, Place):
-                    spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
+            for _, value in step.places:
+                spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
         return [
             Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
             for root, at in spans.items()

@@ -75,7 +75,7 @@ class Helper:
                 self._cores = frozenset()
 
 
-class Pool:
+class HelperPool:
     """The helpers of one instruction-set form."""
 
     def __init__(self, instructions: InstructionSet) -> None:
@@ -109,12 +109,12 @@ class Pool:
         return self._helpers[: max(count, 0)]
 
 
-_pools: dict[str, Pool] = {}
+_pools: dict[str, HelperPool] = {}
 
 
-def pool(instructions: InstructionSet) -> Pool:
+def pool(instructions: InstructionSet) -> HelperPool:
     """The process's pool. There is one for each form in use, of which there is one but in tests."""
-    return _pools.setdefault(instructions.name, Pool(instructions))
+    return _pools.setdefault(instructions.name, HelperPool(instructions))
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,6 +8,10 @@ an NNAPI operation or an operator of a file. docs/profiles.md describes the lang
 from nnbridge.devices.rules.compiling import RuleErrors
 from nnbridge.devices.rules.conditions import RuleCondition, condition, contradictions
 from nnbridge.devices.rules.facts import Fact, Subject, Vocabulary
+from nnbridge.devices.rules.sifting import Suspects, suspects
 from nnbridge.devices.rules.syntax import RuleError
 
-__all__ = ["Fact", "RuleCondition", "RuleError", "RuleErrors", "Subject", "Vocabulary", "condition", "contradictions"]
+__all__ = [
+    "Fact", "RuleCondition", "RuleError", "RuleErrors", "Subject", "Suspects", "Vocabulary", "condition", "contradictions",
+    "suspects",
+]  # fmt: skip

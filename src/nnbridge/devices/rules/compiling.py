@@ -66,9 +66,9 @@ _SHOWN = {NUMBER: "a number", TRUTH: "a condition", LIST: "a list", OPERAND: "an
 _MAX_NESTED = 2
 """``for`` within ``for``: the bound of a condition's work is MAX_ELEMENTS to this power."""
 _ARITHMETIC: Mapping[str, Callable[[Value, Value], Value]] = {
-    "+": lambda a, b: a + b,
+    "+": lambda a, b: _number(a) + _number(b),
     "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+    "*": lambda a, b: _number(a) * _number(b),
     "/": lambda a, b: a / b,
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
@@ -150,6 +150,13 @@ def _compiled(node: Expression, vocabulary: Vocabulary, required: str) -> Callab
 def plain(value: Value) -> Value:
     """An operand's value; any other value itself."""
     return value.value if isinstance(value, Fact) else value
+
+
+def _number(value: Value) -> Value:
+    """The value; TypeError for a list, which Python would repeat or join."""
+    if isinstance(value, tuple):
+        raise TypeError
+    return value
 
 
 def _equal(first: Value, second: Value) -> Value:

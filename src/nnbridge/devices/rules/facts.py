@@ -125,6 +125,12 @@ def broadcastable(first: Sequence[int], second: Sequence[int]) -> bool:
     return all(a == b or 1 in (a, b) for a, b in zip(reversed(first), reversed(second), strict=False))
 
 
+def extended(sides: Sequence[int], before: int, count: int) -> tuple[int, ...] | None:
+    """As many sides as ``count``: ``before`` ones, the sides, then ones; None where there are more already."""
+    behind = int(count) - int(before) - len(sides)
+    return (1,) * int(before) + tuple(sides) + (1,) * behind if before >= 0 <= behind and count <= MAX_ELEMENTS else None
+
+
 def bit(number: int, place: int) -> bool:
     """True if a bit of a mask is set."""
     return 0 <= place < 64 and bool(int(number) >> int(place) & 1)
@@ -137,6 +143,10 @@ def up_to(count: int) -> tuple[int, ...] | None:
 
 def _most(values: Sequence[Any]) -> Value:
     return max(values) if values else None
+
+
+def _product(values: Sequence[Any]) -> Value:
+    return None if any(isinstance(value, tuple) for value in values) else math.prod(values)
 
 
 def _least(values: Sequence[Any]) -> Value:
@@ -153,7 +163,7 @@ FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...], int, Callable[..., Value]]] 
     "ceil": (NUMBER, (NUMBER,), 1, math.ceil),
     "len": (NUMBER, (LIST,), 1, len),
     "sum": (NUMBER, (LIST,), 1, sum),
-    "product": (NUMBER, (LIST,), 1, math.prod),
+    "product": (NUMBER, (LIST,), 1, _product),
     "most": (NUMBER, (LIST,), 1, _most),
     "least": (NUMBER, (LIST,), 1, _least),
     "max": (NUMBER, (NUMBER, NUMBER), 2, max),
@@ -163,6 +173,7 @@ FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...], int, Callable[..., Value]]] 
     "distinct": (TRUTH, (LIST,), 1, lambda values: len(set(values)) == len(values)),
     "broadcastable": (TRUTH, (LIST, LIST), 2, broadcastable),
     "same_pad": (NUMBER, (NUMBER, NUMBER, NUMBER, NUMBER), 3, same_pad),
+    "extended": (LIST, (LIST, NUMBER, NUMBER), 3, extended),
     "range": (LIST, (NUMBER,), 1, up_to),
 }
 """Function → kind of its result, kinds of its arguments, how many are required, what computes it."""

@@ -46,6 +46,7 @@ _CALLS: Mapping[str, str] = {
     "ceil": "{} rounded up",
     "max": "the larger of {} and {}",
     "min": "the smaller of {} and {}",
+    "extended": "{} with {} sides of 1 in front and further ones behind up to {}",
     "same_pad": "SAME's padding for side {}, stride {} and window {}",
     "range": "0 to {} - 1",
 }

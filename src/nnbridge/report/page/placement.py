@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from nnbridge.converters.inspection import Mapped
 from nnbridge.cost import PlanCost, bytes_alive, cost_of, run_order, tensor_bytes
-from nnbridge.devices.host import HOST_NAME
 from nnbridge.errors import Why
 from nnbridge.extensions import readable_operation
-from nnbridge.model import Operation, Subgraph
+from nnbridge.model import Subgraph
 from nnbridge.report import PLACES
+from nnbridge.report.outcomes import reasons_off
 from nnbridge.report.page.numbering import Numbering
 from nnbridge.report.page.schema import Json, PlanData, RunnerData, StepData
-from nnbridge.report.plan import devices_as_dict, reasons
-from nnbridge.report.summary import CLIENTS, Summary
+from nnbridge.report.plan import devices_as_dict
+from nnbridge.report.summary import Summary
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partitioner import ExecutionStep, Partition
 from nnbridge.runtime.plan import Plan
@@ -36,12 +36,9 @@ def plan_data(
     outcomes = {m.key: m for m in mapped}
     placed, why = [], []
     for source, placement in plan.placed():
-        operation = plan.partition.sources[source].model.main.operations[placement.operation]
         device = plan.device_of(placement.operation, source)
         placed.append(number.get(id(device), -1))
-        found = _host_reasons(operation, outcomes, mapping) if device.kind == "host" else []
-        found = found or [reason for reason in reasons(plan, placement, source) if reason["device"] != HOST_NAME]
-        why.append([known.index(reason) for reason in found])
+        why.append([known.index(reason) for reason in reasons_off(plan, placement, source, outcomes, mapping)])
     return {
         "asked": list(summary.devices),
         "runners": runners,
@@ -130,15 +127,6 @@ class _Reasons:
             self._index[key] = len(self.listed)
             self.listed.append(stated)
         return self._index[key]
-
-
-def _host_reasons(operation: Operation, outcomes: dict[tuple[int, int], Mapped], mapping: str) -> list[Json]:
-    """Why the file's operator was not handed to NNAPI."""
-    at = operation.source
-    found = None if at is None else outcomes.get(at.key)
-    if found is None:
-        return []
-    return [{"device": CLIENTS[mapping], **reason.as_dict(), "host": True} for reason in found.reasons[:1]]
 
 
 def _step(plan: Plan, step: ExecutionStep, numbering: Numbering, step_of: dict[tuple[int, int], int]) -> StepData:

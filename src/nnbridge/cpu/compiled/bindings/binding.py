@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.cpu.compiled.bindings.repeated import MERGED, Repeated, key_of
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.objects import Variant
 from nnbridge.cpu.compiled.program import (
@@ -48,6 +49,7 @@ _OMITTING: set[Binder] = set()
 _ANY_LAYOUT: set[Binder] = set()
 """Bindings that see images in NCHW as they are."""
 
+_REPEATED = Repeated()
 _log = logging.getLogger(__name__)
 _CHUNK_US, _MOST_CHUNKS = 4.0, 16
 
@@ -72,6 +74,17 @@ def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions:
     """The steps of an operation; raises :class:`Unsupported`, or the error that its call is refused with."""
     if candidate.resolved is None:
         raise Unsupported(candidate.reason)
+    key = key_of(candidate, producers, instructions)
+    bound = None if key is None else _REPEATED.find(key, candidate)
+    if bound is None:
+        bound = _bound(candidate, producers, instructions, shared)
+        if key is not None:
+            _REPEATED.add(key, candidate, bound)
+    return bound
+
+
+def _bound(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet, shared: Shared) -> list[Bound]:
+    """The steps of an operation by its binding."""
     binder = BINDERS.get(candidate.call.definition.code)
     if binder is None:
         raise Unsupported("requires a compiled kernel, found none")
@@ -92,11 +105,17 @@ def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions:
         _bind_as_nhwc(binding, binder, shared.channels_last)
     else:
         binder(binding)
-    for k, out in enumerate(candidate.call.outs):
-        if is_half(out) and candidate.call.definition.half == "widen":
-            count = math.prod(out.dims)
-            binding.step("round_half", count / 8_000, {"values": binding.target(k), "count": count})
+    if candidate.call.definition.half == "widen":
+        round_results(binding)
     return binding.bound
+
+
+def round_results(b: Binding) -> None:
+    """Float16 outputs, which lie as float32, become numbers that float16 has."""
+    for k, out in enumerate(b.call.outs):
+        if is_half(out):
+            count = math.prod(out.dims)
+            b.step("round_half", count / 8_000, {"values": b.target(k), "count": count})
 
 
 def _bind_as_nhwc(b: Binding, binder: Binder, channels_last: dict[int, Place]) -> None:
@@ -182,6 +201,11 @@ class Binding:
                 return i
         raise AssertionError(f"{arg} is no argument")
 
+    def merged(self, arg: Arg) -> Candidate | None:
+        """The operation that writes an argument, if its reader may compute it along with itself."""
+        producer = None if arg.constant else self.producers.get(self.operand(arg))
+        return producer if producer is not None and producer.call.definition.code in MERGED else None
+
     def source(self, arg: Arg) -> Place | Array:
         """Where a kernel reads an argument: in the arena, or a constant, whose bytes are unsigned."""
         if not arg.constant:
@@ -255,11 +279,6 @@ BOUNDS: dict[int, tuple[float, float]] = {
 def is_real(arg: Arg) -> bool:
     """True for float32, and for float16, which is float32 inside programs."""
     return arg.type in (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
-
-
-def require_sums_of_float32(x: Arg) -> None:
-    """Leave sums that the reference kernel rounds to float16 one by one to it."""
-    require(not is_half(x), "sums of float32")
 
 
 def require_types(*args: Arg) -> bool:

@@ -264,7 +264,7 @@ def quantise(b: Binding) -> None:
     """QUANTIZE; of dequantised bytes by a table, which is nothing at all where each byte stays what it is."""
     call, x, out = b.call, b.call.args[0], b.out
     count = math.prod(out.dims)
-    producer = b.producers.get(b.operand(x)) if not x.constant else None
+    producer = b.merged(x)
     if producer is not None and producer.call.definition.code == OperationCode.DEQUANTIZE:
         origin = producer.call.args[0]
         if is_quant8(origin.type) and not origin.constant and is_real(x):

@@ -17,7 +17,7 @@ _ORDER = {"RNN": (0,), "LSTM": (0, 2, 3, 1)}
 
 
 def recurrent_layer(b: Binding, layer: RecurrentLayer) -> None:
-    """Each direction by itself. Operands: the sequence, then the first states that are given; outputs: those that are present."""
+    """Each direction by itself. Operands: the sequence, then first states, and outputs as far as they are present."""
     x, ways = b.call.args[0], len(layer.backwards)
     require(all(map(is_real, (*b.call.args, *b.call.outs))), "float32 operands")
     known = set(layer.activations) <= set(ACTIVATIONS)
@@ -30,9 +30,9 @@ def recurrent_layer(b: Binding, layer: RecurrentLayer) -> None:
     # Rows of states have to lie one behind the other.
     require(ways == 1 or not layer.batch_first, "states of each direction together")
     outputs = _outputs(b, layer, (steps, batch, units, ways), states)
-    given = iter(b.call.args[1:])
+    following = iter(b.call.args[1:])
     has = [i in layer.places for i in (5, 6)][:states]
-    firsts = [b.source(next(given)) if there else np.zeros(ways * batch * units, np.float32) for there in has]
+    firsts = [b.source(next(following)) if there else np.zeros(ways * batch * units, np.float32) for there in has]
     for k, backward in enumerate(layer.backwards):
         step, member = (4 * size, 4 * steps * size) if layer.batch_first else (4 * batch * size, 4 * size)
         out_step = 4 * ways * units * (1 if layer.batch_first else batch)

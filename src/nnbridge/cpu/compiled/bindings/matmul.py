@@ -15,7 +15,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     limits_of,
     require,
     require_at_most,
-    require_sums_of_float32,
+    round_results,
     transpose,
     zero_of,
 )
@@ -29,7 +29,7 @@ from nnbridge.cpu.compiled.bindings.products import (
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, strips_of, tile_shapes
 from nnbridge.cpu.compiled.kernels.tiles import DEPTH
-from nnbridge.cpu.compiled.program import Argument, Place
+from nnbridge.cpu.compiled.program import Argument, Place, element_of
 from nnbridge.cpu.compiled.requantise import Rescaling
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import product_multiplier, quantize_multiplier
@@ -124,7 +124,7 @@ class _Right:
 
 @binds(OperationCode.BATCH_MATMUL)
 def batch_matmul(b: Binding) -> None:
-    """Each matrix of the second operand is packed as constant weights are, then multiplied."""
+    """Each matrix of the second operand is packed as constant weights are, then multiplied. Sums of float16 are of float32."""
     call, out = b.call, b.out
     x, y = call["input1"], call["input2"]
     form = "integer" if out.type == OperandCode.TENSOR_INT32 else "real"
@@ -134,7 +134,6 @@ def batch_matmul(b: Binding) -> None:
         multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, y.scale, out.scale))
         rescaling = Rescaling.twice(np.array([multiplier]), np.array([exponent]), zero_of(out))
         form, parameters = rescaling.form, rescaling.uniform(b.instructions.lanes)
-    require_sums_of_float32(out)
     require(quantised or form == "integer" or is_real(out), "float32, INT32 or signed 8-bit operands")
     length = x.dims[-2 if call.scalar("adj_x") else -1]
     require(not quantised or length * 255 * 255 < 2**31, "sums that 32 bits hold")
@@ -159,6 +158,7 @@ def batch_matmul(b: Binding) -> None:
         arguments["sums"] = 0 if sums is None else Place(sums.buffer, 4 * first * count)
         row_sums = "table" if factor else ""
         multiply(b, part, arguments, length * units, tall, form=form, row_sums=row_sums, column_sums=quantised)
+    round_results(b)
 
 
 def _first(b: Binding, x: Arg) -> Place | Array:
@@ -167,7 +167,7 @@ def _first(b: Binding, x: Arg) -> Place | Array:
     if not b.call.scalar("adj_x"):
         return source
     rows, columns = x.dims[-2:]
-    return transpose(b, source, (math.prod(x.dims[:-2]), rows, columns), x.dtype.itemsize)
+    return transpose(b, source, (math.prod(x.dims[:-2]), rows, columns), element_of(x))
 
 
 def _matrices(x: Arg, out: Arg) -> list[int]:

@@ -52,13 +52,10 @@ def reshape(b: Binding) -> None:
 
 def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, element: int, fill: int = 0) -> None:
     """Elements by their index in the source, -1 for ``fill``, in pieces as long as neighbours stay together."""
-    index = index.reshape(-1).astype(np.int64)
-    # -1 and 0 are no neighbours.
-    same = np.where(index[:-1] < 0, index[1:] < 0, np.diff(index) == 1)
-    breaks = np.flatnonzero(~same) + 1
-    size = int(np.gcd.reduce(np.append(breaks, len(index))))
+    index = index.reshape(-1)
+    size = _piece(index)
     starts = index[::size]
-    matrices = _transposed(starts // size) if size * element in (1, 2, 4, 8) else None
+    matrices = _transposed(starts // size if size > 1 else starts) if size * element in (1, 2, 4, 8) else None
     if matrices is not None:
         transpose(b, source, matrices, size * element, target)
         return
@@ -83,18 +80,32 @@ def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, 
     b.step("move", us, arguments, piece=piece, scattered=scattered)
 
 
+def _piece(index: Array) -> int:
+    """The greatest length of pieces, all of one length, in which elements stay neighbours."""
+    # Most often each element goes its own way, which the first two show without a list of all.
+    if len(index) > 1 and not _neighbours(index[:2])[0]:
+        return 1
+    return int(np.gcd.reduce(np.append(np.flatnonzero(~_neighbours(index)) + 1, len(index))))
+
+
+def _neighbours(index: Array) -> Array:
+    """Whether the element behind each one stays behind it: -1 and 0 are no neighbours."""
+    return np.where(index[:-1] < 0, index[1:] < 0, index[1:] - index[:-1] == 1)
+
+
 def _transposed(index: Array) -> tuple[int, int, int] | None:
     """How many matrices of which rows and columns are transposed, if that is what indexes do."""
     columns = int(index[1] - index[0]) if len(index) > 1 else 0
     if columns < 2 or index[0] != 0:
         return None
-    breaks = np.flatnonzero(np.diff(index) != columns)
-    rows = int(breaks[0]) + 1 if len(breaks) else len(index)
+    other = index[1:] - index[:-1] != columns
+    rows = int(other.argmax()) + 1 if other.any() else len(index)
     if len(index) % (rows * columns):
         return None
-    matrices = np.arange(len(index)).reshape(-1, rows, columns)
-    same = np.array_equal(index.reshape(-1, columns, rows), matrices.swapaxes(1, 2))
-    return matrices.shape if same else None
+    firsts = np.arange(0, len(index), rows * columns, dtype=np.int32)
+    matrix = np.arange(rows * columns, dtype=np.int32).reshape(rows, columns).T
+    same = bool((index.reshape(-1, columns, rows) - firsts[:, None, None] == matrix).all())
+    return (len(firsts), rows, columns) if same else None
 
 
 _MOVES = (
@@ -125,8 +136,8 @@ def move(b: Binding) -> None:
     # Counted from 1: what the operation adds of its own is 0.
     indexes = np.arange(1, count + 1, dtype=np.int32).reshape(x.dims)
     for k, index in enumerate(reference_results(call, indexes, OperandCode.TENSOR_INT32)):
-        flat = index.reshape(-1).astype(np.int64) - 1
-        if flat[0] >= 0 and (np.diff(flat) == 1).all():
+        flat = np.subtract(index, 1, dtype=np.int32).reshape(-1)
+        if flat[0] >= 0 and flat[-1] - flat[0] == len(flat) - 1 and _piece(flat) == len(flat):
             b.view(b.candidate.outputs[k], b.operand(x), int(flat[0]) * element)
         else:
             require(element == 1 or (flat >= 0).all() or not is_quant8(x.type), "zeros to fill with")
@@ -152,7 +163,7 @@ def pad(b: Binding) -> None:
         add_border(b, x, x.dims, b.source(x), (*border[0], *border[1]), b.target(), widen=False)
         return
     require_at_most(MOST_ELEMENTS, math.prod(b.out.dims), "elements")
-    index = np.arange(math.prod(x.dims), dtype=np.int64).reshape(x.dims)
+    index = np.arange(math.prod(x.dims), dtype=np.int32).reshape(x.dims)
     pairs = [(int(before), int(after)) for before, after in constant_data(call["paddings"])]
     padded = np.pad(index, pairs, constant_values=-1)
     move_pieces(b, b.source(x), b.target(), padded, element_of(x), fill)

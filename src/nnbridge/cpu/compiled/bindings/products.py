@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from nnbridge.cpu.compiled.bindings.moves import MOST_ELEMENTS, add_border, bord
 from nnbridge.cpu.compiled.bindings.rescaling import filter_rescaling, require_bias_scale
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
+from nnbridge.cpu.compiled.kernels.packing import pack_bytes
 from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips
 from nnbridge.cpu.compiled.kernels.tiles import DEPTH, SIDE, configuration
 from nnbridge.cpu.compiled.program import (
@@ -69,7 +71,7 @@ class _Images:
         self.source: Place | Array = b.source(x)
         self.batch, self.height, self.width, self.depth = x.dims
         self.rows, self.columns = windows(b.call, self.height, self.width, *size)
-        producer = None if x.constant else b.producers.get(b.operand(x))
+        producer = b.merged(x)
         border = None if producer is None else border_of(producer.call)
         if producer is not None and border is not None:
             # A PAD before the windows is padding like theirs.
@@ -122,7 +124,8 @@ def _rows_of(
     key = images, rows, columns, out, picked, element
     found = b.shared.tables.get(key)
     if found is None:
-        found = b.shared.tables[key] = _row_tables(*key)
+        small = math.prod(out) * images[0] <= _FEW_WINDOWS
+        found = b.shared.tables[key] = (_known_row_tables if small else _row_tables)(*key)
     return Left(source, *found)
 
 
@@ -150,6 +153,11 @@ def _row_tables(
     return (starts.reshape(-1) * np.int32(pixel)) + np.int32(picked[0] * element), (segments * pixel).astype(np.int32), length
 
 
+_FEW_WINDOWS = 1 << 14
+"""Windows of convolutions whose tables are kept from one program to the next."""
+_known_row_tables = lru_cache(maxsize=64)(_row_tables)
+
+
 def rows_of_matrix(b: Binding, x: Arg, source: Place | Array, size: int, *, quantised: bool) -> Left:
     """The rows of ``size`` elements of 32 bits, or of bytes, that lie one behind the other."""
     count, element = math.prod(x.dims) // size, 1 if quantised else 4
@@ -168,38 +176,40 @@ class _Weights:
     stored: Array
     """[channels, segments, length], int8 or int16."""
     bias: Array
-    """With everything that does not depend on the input's values."""
+    """With all that does not depend on the input's values, but for ``zero`` times the sums of weights, which packing takes."""
     factor: int
     """By which the sums of the left matrix's rows are multiplied and added; 0 for weights less their zero point."""
     largest: int
     """The largest magnitude that a sum may have."""
+    zero: int = 0
 
 
-def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Array) -> _Weights:
-    """Weights [channels, segments, length] with their zero point, for products with ``x``.
+def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Array, *, measured: bool = False) -> _Weights:
+    """Weights [channels, segments, length] with their zero point, for products with ``x``; ``measured``: ``largest`` is close.
 
     With ``ws`` the weights that are stored and ``zz`` their zero point, a product is ``sum(a * ws) - zz * sum(a)`` and constants.
     """
     flat = weights.reshape(len(weights), -1)
     count, za = flat.shape[1], zero_of(x)
-    low, high = int(flat.min()) - zero, int(flat.max()) - zero
+    within = zero == 0 and weights.dtype == np.int8 and not measured
+    low, high = (-128, 127) if within else (int(flat.min()) - zero, int(flat.max()) - zero)
     largest = count * max(za, 255 - za) * max(-low, high) + max(int(bias.max()), -int(bias.min()))
-    wide_bias = bias.astype(np.int64)
     if largest >= 2**31:
         exact = np.abs(flat.astype(np.int64) - zero).sum(axis=1)
-        largest = int((exact * max(za, 255 - za) + np.abs(wide_bias)).max())
+        largest = int((exact * max(za, 255 - za) + np.abs(bias.astype(np.int64))).max())
     require(largest < 2**31, "sums that 32 bits hold")
+    if b.instructions.quads and low >= -128 and high <= 127:
+        # Bytes wrap to what the difference is. Packing sums them.
+        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF) if zero & 0xFF else weights
+        return _Weights(stored.view(np.int8), bias, 0, largest, za)
     # Sums of 32 bits take half the time.
+    wide_bias = bias.astype(np.int64)
     totals = np.add.reduce(flat, axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64)
     if zero:
         totals -= count * zero
-    less_zero = (wide_bias - za * totals).astype(np.int32)
     if not b.instructions.quads:
+        less_zero = (wide_bias - za * totals).astype(np.int32)
         return _Weights(weights.astype(np.int16) - np.int16(zero), less_zero, 0, largest)
-    if low >= -128 and high <= 127:
-        # Bytes wrap to what the difference is.
-        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF) if zero & 0xFF else weights
-        return _Weights(stored.view(np.int8), less_zero, 0, largest)
     shift = 128 if weights.dtype == np.uint8 else 0
     zz = zero - shift
     # sum(ws) is sum(w - zero) + count * zz; what wraps here wraps back in the sum.
@@ -266,8 +276,12 @@ def _multiply_quantised(b: Binding, left: Left, weights: _Weights, rescaling: Re
         if steps * DEPTH != left.length:
             stored = np.zeros((*stored.shape[:2], steps * DEPTH), stored.dtype)
             stored[:, :, : left.length] = weights.stored
-    strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
-    arguments = product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
+    if b.instructions.quads and not weights.factor:
+        block, count = pack_bytes(b.instructions, stored, weights.bias, rescaling, weights.zero)
+    else:
+        strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
+        block, count = strips.block(1), strips.count
+    arguments = product_arguments(b, left, block, count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
     multiply(b, left, arguments, stored.size, tall, form=rescaling.form, row_sums=row_sums)
 
@@ -425,8 +439,9 @@ def depthwise_conv_2d(b: Binding) -> None:
         form, fill = "real", 0
         strips, sets = pack_depthwise(b.instructions, weights, bias, None)
     else:
-        exact = weights.astype(np.int16) - np.int16(call["filter"].zero_point)
-        totals = np.add.reduce(exact, axis=(0, 1), dtype=np.int64)
+        zero = call["filter"].zero_point
+        exact = weights if weights.dtype == np.int8 and not zero else weights.astype(np.int16) - np.int16(zero)
+        totals = np.add.reduce(exact, axis=(0, 1), dtype=np.int32)
         largest = LARGEST * 255 * 255 + max(int(bias.max()), -int(bias.min()))
         require(largest < 2**31, "sums that 32 bits hold")
         rescaling = filter_rescaling(b)
@@ -475,7 +490,7 @@ def fully_connected(b: Binding) -> None:
         return
     require_bias_scale(x, w, call["bias"])
     multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
-    stored = _quantised_weights(b, x, shaped, w.zero_point, bias)
+    stored = _quantised_weights(b, x, shaped, w.zero_point, bias, measured=True)
     try:
         rescaling = Rescaling.once(multiplier, exponent, zero_of(out), stored.largest)
     except Inexact as error:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import Binding, binds, constant_data, is_real, require, zero_of
+from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.recurrent import ACTIVATIONS, GATES
 from nnbridge.cpu.compiled.program import Argument, Place
 from nnbridge.model import Array
-from nnbridge.operations.fixedpoint import logistic16, tanh16
+from nnbridge.operations.fixedpoint import Function16, logistic, table16, tanh
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.lstm import GATES as GATE_NAMES
 from nnbridge.types import OperationCode
@@ -144,6 +146,12 @@ def pack_cell(
 # -- TFLite's integer LSTM ---------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _table(function: Function16, integer_bits: int) -> Constant:
+    """One for all layers of a process."""
+    return Constant.of_array(table16(function, integer_bits))
+
+
 def integer_lstm(b: Binding, layer: IntegerLstm) -> None:
     """A layer without projection. Operands: data, output state and cell state; outputs, then the new states."""
     data, previous, state = b.call.args
@@ -168,8 +176,6 @@ def integer_lstm(b: Binding, layer: IntegerLstm) -> None:
         packed.append(in_blocks(np.ascontiguousarray(words.view(np.int32).transpose(0, 2, 1)), lanes))
     factors = [(s.multiplier[g * units], s.shift[g * units]) for s in (layer.direct, layer.recurrent) for g in range(gates)]
     shifts = [(int(m), max(int(k), 0), max(-int(k), 0)) for m, k in (*factors, layer.hidden_factor)]
-    raws = np.arange(1 << 16).astype(np.uint16).view(np.int16)
-    sigmoids, tanhs, state_tanhs = logistic16(raws), tanh16(raws), tanh16(raws, 15 + layer.exponent)
     major = batch if layer.time_major else 1
     arguments: dict[str, Argument] = {
         "input": b.source(data),
@@ -194,9 +200,9 @@ def integer_lstm(b: Binding, layer: IntegerLstm) -> None:
         "hidden_weights": packed[1],
         "sums": b.scratch(batch * 2 * gates * len(packed[0]) * lanes * 4),
         "parameters": np.array(shifts, np.int64),
-        "sigmoids": sigmoids.astype(np.int16),
-        "tanhs": tanhs.astype(np.int16),
-        "state_tanhs": state_tanhs.astype(np.int16),
+        "sigmoids": _table(logistic, 3),
+        "tanhs": _table(tanh, 3),
+        "state_tanhs": _table(tanh, 15 + layer.exponent),
         "exponent": layer.exponent,
         "hidden_point": layer.hidden_point,
         "clip": layer.clip or 1 << 15,

@@ -16,7 +16,6 @@ from nnbridge.cpu.compiled.bindings.binding import (
     limits_of,
     require,
     require_at_most,
-    require_sums_of_float32,
     require_types,
     transpose,
     zero_of,
@@ -27,6 +26,7 @@ from nnbridge.cpu.compiled.program import (
     Argument,
     Place,
     element_of,
+    is_half,
     is_signed,
     size_of,
 )
@@ -149,9 +149,10 @@ def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Resca
     """One window for each position before neighbouring axes; others are brought to the end, which is left to a step before."""
     axes = sorted(set(over))
     require(axes, "axes to reduce")
-    if kind in ("sum", "product"):
-        require_sums_of_float32(x)
     source, stay = b.source(x), [axis for axis in range(x.rank) if axis not in axes]
+    if is_half(x) and kind in ("sum", "product"):
+        _fold_half(b, x, kind, [*axes, *stay])
+        return
     before, inside = math.prod(x.dims[: axes[0]]), math.prod(x.dims[axis] for axis in axes)
     behind = math.prod(x.dims[axes[-1] + 1 :])
     if before * inside * behind != math.prod(x.dims):
@@ -170,6 +171,19 @@ def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Resca
     images = (before, inside, 1, behind)
     one = Window(1, 1, 1, 0, 0)
     _pool(b, x, source, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling)
+
+
+def _fold_half(b: Binding, x: Arg, kind: str, order: Sequence[int]) -> None:
+    """Sums and products of float16 are rounded after each number: with the axes in front, many go on side by side."""
+    source, count = b.source(x), math.prod(x.dims)
+    if [axis for axis in order if x.dims[axis] > 1] != [axis for axis in range(x.rank) if x.dims[axis] > 1]:
+        require_at_most(MOST_ELEMENTS, count, "elements")
+        target, index = b.scratch(size_of(x)), np.arange(count, dtype=np.int32).reshape(x.dims).transpose(order)
+        move_pieces(b, source, target, index, element_of(x))
+        source = target
+    rows = math.prod(b.out.dims)
+    arguments: dict[str, Argument] = {"source": source, "target": b.target(), "rows": rows, "length": count // rows}
+    b.step("fold_half", count / 2_000, arguments, kind=kind)
 
 
 def integer_mean(b: Binding, mean: IntegerMean) -> None:

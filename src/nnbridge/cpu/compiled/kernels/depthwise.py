@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -227,10 +228,10 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
     else:
         sets, rest = [], weights
         # Differences of bytes: one set of bytes, two, or three where one is 255.
-        while rest.min() < -128 or rest.max() > 127:
+        while rest.dtype != np.int8 and (rest.min() < -128 or rest.max() > 127):
             sets.append(np.clip(rest, -128, 127).astype(np.int8))
             rest = rest - sets[-1]
-        sets.append(rest.astype(np.int8))
+        sets.append(rest.astype(np.int8, copy=False))
     together = 1 if rescaling is None else instructions.step_elements
     row_groups = -(-height // together)
     # One array of all taps: [sets, groups, rows together, width, channels and what a strip may have beyond].
@@ -239,22 +240,34 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
     for part, target in zip(sets, taps, strict=True):
         target[:height, :, :channels] = part
     taps = taps.reshape(len(sets), row_groups, together, width, -1)
-    groups, first = [], 0
+    groups = []
+    for size, lanes, first, order, inside in _orders(instructions, form, channels):
+        strips = len(order) // size
+        block = taps[..., order].reshape(len(sets), row_groups, together, width, strips, size)
+        ordered = block.transpose(4, 0, 3, 1, 5, 2)
+        if rescaling is None:
+            parameters = np.where(inside >= 0, bias[np.maximum(inside, 0)], 0).astype(np.float32)
+        else:
+            parameters = rescaling.packed(bias, inside, lanes)
+        groups.append(Group(size, first, ordered, parameters.reshape(strips, -1)))
+    return Strips(groups, channels), len(sets)
+
+
+@lru_cache(maxsize=256)
+def _orders(instructions: InstructionSet, form: str, channels: int) -> Sequence[tuple[int, int, int, Array, Array]]:
+    """Of the strips of one shape: channels of a strip, lanes, first channel, and the channel that each lane reads.
+
+    In the second of these, -1 stands for channels that there are not.
+    """
+    shapes, found, first = strip_shapes(instructions, form), [], 0
     while first < channels:
         # Strips of one shape at a time: the widest as long as they are full, then the narrowest that takes what is left.
         left = channels - first
         shape = next((s for s in reversed(shapes) if math.prod(s) >= left), shapes[0])
         size, lanes = math.prod(shape), shape[1]
         strips = max(left // size, 1)
-        single = np.arange(size) if rescaling is None else column_order(4, lanes)
+        single = np.arange(size) if form == "real" else column_order(4, lanes)
         order = (single + (np.arange(strips) * size)[:, None]).reshape(-1) + first
-        block = taps[..., order].reshape(len(sets), row_groups, together, width, strips, size)
-        ordered = block.transpose(4, 0, 3, 1, 5, 2)
-        order = np.where(order < channels, order, -1)
-        if rescaling is None:
-            parameters = np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32)
-        else:
-            parameters = rescaling.packed(bias, order, lanes)
-        groups.append(Group(size, first, ordered, parameters.reshape(strips, -1)))
+        found.append((size, lanes, first, order, np.where(order < channels, order, -1)))
         first += strips * size
-    return Strips(groups, channels), len(sets)
+    return found

@@ -39,7 +39,7 @@ JOB_FIELDS = ("table", "count", "counters", "inside")
 COUNTER_BYTES = 128
 """A step's counters, each on a line of the cache of its own: taken, and 64 bytes behind it done."""
 FRONT, BACK = 1, 1 << 32
-"""What taking a chunk adds to the counter."""
+"""What one chunk more adds to the counter."""
 ASLEEP, SPINNING, WORKING, PREPARED = range(4)
 _PATIENCE = 1000
 """Rounds of waiting before a thread offers its processor to others."""

@@ -1,11 +1,28 @@
-"""Packing of computed matrices into the strips that products read, as :func:`pack_strips` does with constant ones."""
+"""Packing of matrices into the strips that products read, as :func:`pack_strips` does: computed ones, and constant bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from nnbridge.cpu.compiled.constants import Constant, address_of
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, WORDS, TileShape, by_shape, tile_shapes
-from nnbridge.cpu.compiled.objects import Fields, kernel
+from nnbridge.cpu.compiled.instructions import InstructionSet
+from nnbridge.cpu.compiled.kernels.products import (
+    STRIP_FIELDS,
+    WORDS,
+    TileShape,
+    by_shape,
+    strip_table,
+    strips_of,
+    tile_shapes,
+)
+from nnbridge.cpu.compiled.objects import Fields, Variant, function, kernel, library
+from nnbridge.cpu.compiled.requantise import Rescaling, rows_of
 from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
+from nnbridge.model import Array
 
 
 @kernel("source target strips strip_count count steps columns row zero factor constant element")
@@ -112,3 +129,107 @@ class _Strip:
         if self.each == 4:
             return x ^ -128
         return x.unsigned(I16) - self.e.splat(self.f.zero.truncated(I16), x.count)
+
+
+@kernel("weights row words count zeros bias zero each multiplier constant shift correction left strips strip_count")
+def pack_constant(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str) -> None:
+    """Signed bytes [count, 4 * words], rows of ``row`` bytes, as strips with the parameters of their requantisation.
+
+    From the bias, ``zero`` times the sum of each row is taken. Parameters of a channel are ``each`` bytes from those before;
+    ``zeros`` is a row for the columns of a strip that no channel has.
+    """
+    first, last = e.share(f.strip_count, part, parts)
+
+    def strip(index: Value) -> None:
+        entry = f.strips + index * (8 * STRIP_FIELDS)
+        width, weights, parameters, column = (e.load(entry, I64, 8 * i) for i in range(4))
+
+        def emit(shape: TileShape) -> None:
+            for v in range(shape.vectors):
+                _pack_vector(e, f, shape, form, column, v, f.strips + weights, f.strips + parameters)
+
+        by_shape(e, tile_shapes(e.instructions, form), width, emit)
+
+    e.loop(first, last, strip)
+
+
+def _pack_vector(
+    e: Emitter, f: Fields, shape: TileShape, form: str, column: Value, v: int, out: Value, parameters: Value
+) -> None:
+    """The channels of one vector of a strip: words of weights, and behind all vectors a block of parameters."""
+    across, lanes = shape.vectors, shape.lanes
+    kind, general = vector(I32, lanes), form == "general"
+    # As :func:`column_order` has it.
+    channels = [column + (lane // 4 * (4 * across) + v * 4 + lane % 4) for lane in range(lanes)]
+    rows = [e.select(channel < f.count, f.weights + channel * f.row, f.zeros) for channel in channels]
+
+    def step(word: Value, total: Value) -> list[Value]:
+        packed = e.undefined(kind)
+        for lane, row in enumerate(rows):
+            packed = e.insert(packed, e.load(row + word * 4, I32), lane)
+        e.store(packed, out + word * (4 * lanes * across), 4 * lanes * v)
+        return [e.dot(total, ones, packed)]
+
+    ones = e.constant(kind, 0x01010101)
+    total = e.repeat(f.words, step, [e.constant(kind, 0)])[0]
+    block = parameters + v * (rows_of(form) * 4 * lanes)
+    bias = e.constant(kind, 0)
+    for lane, channel in enumerate(channels):
+        inside, at = channel < f.count, e.smin(channel, f.count - 1)
+        bias = e.insert(bias, e.select(inside, e.load(f.bias + at * 4, I32), 0), lane)
+        phase, pair = lane % 2, 8 * (lane // 2)
+
+        def number(source: Value, inside: Value = inside, at: Value = at) -> Value:
+            return e.select(inside, e.load(source + at * f.each), 0)
+
+        shift = e.select(inside, e.load(f.shift + at * f.each) - (0 if general or not phase else 32), 0)
+        for first, value in ((1, number(f.multiplier)), (3, number(f.constant)), (5, shift)):
+            e.store(value, block, (first + phase) * 4 * lanes + pair)
+        if general:
+            e.store(number(f.left).truncated(I32), block, 7 * 4 * lanes + 4 * lane)
+            e.store(e.number(0) - number(f.correction), block, (8 + phase) * 4 * lanes + pair)
+    e.store(bias - total * e.splat(f.zero.truncated(I32), lanes), block)
+
+
+def pack_bytes(
+    instructions: InstructionSet, weights: Array, bias: Array, rescaling: Rescaling, zero: int
+) -> tuple[Constant, int]:
+    """What :func:`pack_strips` makes of int8 weights [columns, segments, elements], in one call, and how many strips.
+
+    ``zero`` times the sum of each column's weights is taken from its bias. For instructions of products of four bytes.
+    """
+    count, segments, length = weights.shape
+    steps = -(-length // 4)
+    if 4 * steps != length:
+        padded = np.zeros((count, segments, 4 * steps), np.int8)
+        padded[:, :, :length] = weights
+        weights = padded
+    weights, bias = np.ascontiguousarray(weights), np.ascontiguousarray(bias, np.int32)
+    table, size, strips, zeros = _layout(instructions, rescaling.form, count, segments * steps)
+    made = Constant.of(size)
+    made.data[: table.nbytes] = table
+    listed = rescaling.multiplier, rescaling.constant, rescaling.shift, rescaling.correction, rescaling.left
+    numbers = [np.ascontiguousarray(array, np.int64) for array in listed]
+    row, each = 4 * segments * steps, 8 if len(numbers[0]) > 1 else 0
+    first = [address_of(weights), row, segments * steps, count, address_of(zeros), address_of(bias), zero, each]
+    entry = np.array([*first, *map(address_of, numbers), address_of(made.data), strips], np.int64)
+    _packing(instructions, rescaling.form)(address_of(entry), 0, 1)
+    return made, strips
+
+
+@lru_cache(maxsize=256)
+def _layout(instructions: InstructionSet, form: str, count: int, words: int) -> tuple[Array, int, int, Array]:
+    """The table in front of strips of rows of so many words, the bytes of all, how many strips, and a row of zeros."""
+    lanes = instructions.lanes
+    block = rows_of(form) * 4 * lanes
+    shapes = strips_of(tile_shapes(instructions, form), count)
+    groups = tuple(
+        (first, shape.width, strips, 4 * words * shape.width, shape.vectors * block) for shape, first, strips in shapes
+    )
+    table, _, size = strip_table(groups, count, 1)
+    return table, size, sum(strips for _, _, strips, _, _ in groups), np.zeros(words, np.int32)
+
+
+@lru_cache
+def _packing(instructions: InstructionSet, form: str) -> Callable[[int, int, int], None]:
+    return function(library(instructions).address(Variant("pack_constant", (("form", form),))))

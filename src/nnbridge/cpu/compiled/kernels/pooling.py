@@ -61,6 +61,31 @@ def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) 
     e.loop(first, last, row)
 
 
+@kernel("source target rows length")
+def fold_half(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
+    """The ``sum`` or ``product`` of each row of [length, rows] numbers that float16 has, rounded to such after each step."""
+    lanes = e.instructions.lanes
+    numbers = vector(F32, lanes)
+    first, last = e.share((f.rows + (lanes - 1)) // lanes, part, parts)
+
+    def several(block: Value) -> None:
+        at = f.source + block * (4 * lanes)
+
+        def step(i: Value, total: Value, found: Value) -> list[Value]:
+            x = e.load(at + i * f.rows * 4, numbers)
+            total = total + x if kind == "sum" else total * x
+            return [e.from_half(e.to_half(total)), e.select(x.is_(0.0), x, found)]
+
+        # A product with a factor of 0 is 0 (fact N86); one that becomes 0 on the way is not.
+        start = e.load(at, numbers)
+        total, found = e.loop(1, f.length, step, carried=[start, start])
+        if kind == "product":
+            total = e.select(found.is_(0.0), e.constant(numbers, 0.0), total)
+        e.store_first(total, f.target + block * (4 * lanes), f.rows - block * lanes)
+
+    e.loop(first, last, several)
+
+
 @kernel("source target rows length high")
 def extreme_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
     """Each row's ``maximum`` or ``minimum`` of unsigned bytes, ``high`` at most."""

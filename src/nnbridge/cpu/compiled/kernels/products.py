@@ -290,7 +290,7 @@ class Strips:
             (group.first, group.width, len(group.weights), group.weights[0].nbytes, group.parameters[0].nbytes)
             for group in self.groups
         )
-        table, places, size = _strip_table(shapes, self.columns, element)
+        table, places, size = strip_table(shapes, self.columns, element)
         made = Constant.of(size)
         made.data[: table.nbytes] = table
         for group, (at, stride, behind) in zip(self.groups, places, strict=True):
@@ -301,7 +301,7 @@ class Strips:
 
 
 @lru_cache(maxsize=256)
-def _strip_table(
+def strip_table(
     groups: Sequence[tuple[int, int, int, int, int]], columns: int, element: int
 ) -> tuple[Array, Sequence[tuple[int, int, int]], int]:
     """The table in front of strips, each group's place, stride and the place of parameters in a strip, and the size of all.

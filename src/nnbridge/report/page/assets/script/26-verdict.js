@@ -79,7 +79,7 @@ function costText(g) {
   const c = cost(g);
   if (!c.parts || !c.moved) return "";
   const out = c.parts === 1 ? "it" : "them";
-  // The host's work is not declared.
+  // Not all of the host's work is declared.
   const start = g.r.sort === "host" ? "It" : "Little work, but it";
   return ` ${start} makes ${plural(c.parts, "partition")} of its own and moves ${bytes(c.moved)} in and out of ${out}.`;
 }

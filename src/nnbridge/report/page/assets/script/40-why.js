@@ -107,7 +107,7 @@ function whySection() {
               .sort((a, b) => b[1] - a[1])
               .slice(0, 5)
               .map(([k, n]) => `${k}${n > 1 ? NB + "×" + NB + n : ""}`)
-              .join(", ") + (kinds.size > 5 ? ` and ${kinds.size - 5} other types` : ""),
+              .join(", ") + (kinds.size > 5 ? ` and ${plural(kinds.size - 5, "other type")}` : ""),
           ),
           el(
             "td",

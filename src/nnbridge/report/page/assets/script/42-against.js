@@ -7,9 +7,14 @@ if (A) {
   for (const r of A.reasons) r.sort = r.host ? "host" : SORTS[r.kind] || "refused";
 }
 const otherRunner = (i) => A.runners.at(A.r[i]);
-const stated = (why) => why.map((w) => A.reasons[w]).filter((r) => r.sort !== "slower");
+const refuses = (r) => r.sort !== "slower";
+/** Why an operation runs on none of a plan's devices: refusals, or what is faster where a device would accept it. */
+const whyOff = (why, reasons) => {
+  const all = why.map((w) => reasons[w]);
+  return all.some(refuses) ? all.filter(refuses) : all;
+};
 function againstText(i) {
-  const why = stated(A.why[i]).map((r) => `${saidBy(r)}: ${ruleText(r)}`);
+  const why = A.why[i].map((w) => A.reasons[w]).filter(refuses).map((r) => `${saidBy(r)}: ${ruleText(r)}`);
   return `on ${where(otherRunner(i))}` + (why.length ? ` (${why.join("; ")})` : "");
 }
 const rank = (r) => (r.place === "device" ? 1 : 0);
@@ -18,12 +23,14 @@ const rank = (r) => (r.place === "device" ? 1 : 0);
 function pairs() {
   const own = order.map((i) => {
     const o = ops[i];
-    return { id: i, type: o.type, mac: o.mac, a: runner(o), b: otherRunner(i), whyA: refusedBy(o), whyB: stated(A.why[i]) };
+    const [whyA, whyB] = [whyOff(o.why, P.reasons), whyOff(A.why[i], A.reasons)];
+    return { id: i, type: o.type, mac: o.mac, a: runner(o), b: otherRunner(i), whyA, whyB };
   });
   const inner = A.inner.map((o) => {
     const outer = ops[o.of];
     const b = A.runners.at(o.r);
-    return { id: o.of, inner: true, type: clean(o.t), mac: o.mac, a: runner(outer), b, whyA: refusedBy(outer), whyB: stated(o.why) };
+    const [whyA, whyB] = [whyOff(outer.why, P.reasons), whyOff(o.why, A.reasons)];
+    return { id: o.of, inner: true, type: clean(o.t), mac: o.mac, a: runner(outer), b, whyA, whyB };
   });
   // A body stands behind its IF or WHILE.
   const behind = new Map(inner.map((p) => [p.id, []]));

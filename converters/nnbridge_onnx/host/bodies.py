@@ -1,0 +1,327 @@
+"""Bodies of Loop and Scan, prepared once: their nodes in order, each by the lightest of what computes it.
+
+Most nodes of a body are a single function of NumPy's on a few elements, and an evaluator's surroundings cost far more than that.
+What the ``onnx`` package's evaluator computes for them is computed here by the same expressions. Other nodes have their host
+kernel, or an evaluator each; bodies with control flow of their own, or other domains' operators, are the evaluator's as a whole.
+
+Regions of 8-bit values become tables in a body that runs often: see :mod:`nnbridge_onnx.host.byte_tables`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nnbridge.model import Array
+from nnbridge_onnx.host.byte_tables import Function, Step, with_tables
+from nnbridge_onnx.read.graph import dtype_of
+
+OFTEN = 64
+"""Runs after which tables are worth the milliseconds that they take."""
+_FIRST_BLOCKED = 21
+"""The first opset whose quantisation has blocks and types of its own."""
+
+
+@dataclass(frozen=True)
+class BodyNode:
+    """A node of a body as functions see it."""
+
+    kind: str
+    attributes: Mapping[str, Any]
+    version: int
+    constants: Sequence[Array | None]
+    """What is known of its inputs."""
+    outputs: int
+
+    def number(self, i: int) -> Any:
+        """An input that is one constant number, as the evaluator reads it; None if it is not."""
+        value = self.constants[i] if i < len(self.constants) else None
+        return None if value is None or value.size != 1 else value[()] if value.ndim == 0 else value.reshape(-1)[0]
+
+
+# -- light functions -----------------------------------------------------------------------------------------------------
+
+
+def _same(function: Function) -> Function:
+    """A function of two arrays of one type."""
+
+    def checked(x: Array, y: Array) -> Array:
+        if x.dtype != y.dtype:
+            raise TypeError(f"operands of one type, found {x.dtype} and {y.dtype}")
+        result: Array = function(x, y)
+        return result
+
+    return checked
+
+
+def _always(function: Function, node: BodyNode) -> Function:
+    """The same function for all nodes."""
+    return function
+
+
+def _sigmoid(x: Array) -> Array:
+    exponential = np.exp(x)
+    return np.where(x > 0, 1.0 / (1.0 + np.exp(-x)), exponential / (1.0 + exponential)).astype(x.dtype)
+
+
+def _cast(node: BodyNode) -> Function | None:
+    dtype = dtype_of(int(node.attributes.get("to", 0)))
+    return None if dtype is None or dtype.kind not in "biuf" else lambda x: x.astype(dtype)
+
+
+def _quantise(node: BodyNode) -> Function | None:
+    scale, zero = node.number(1), node.number(2)
+    if scale is None or zero is None or node.version >= _FIRST_BLOCKED or zero.dtype.itemsize != 1:
+        return None
+    kind = np.iinfo(zero.dtype)
+
+    def compute(x: Array) -> Array:
+        whole = np.rint(x / scale).astype(np.int32)
+        whole += zero
+        return np.minimum(np.maximum(whole, kind.min), kind.max).astype(zero.dtype)
+
+    return compute
+
+
+def _dequantise(node: BodyNode) -> Function | None:
+    scale, zero = node.number(1), node.number(2)
+    if scale is None or (zero is None and len(node.constants) > 2) or node.version >= _FIRST_BLOCKED:
+        return None
+
+    def compute(x: Array) -> Array:
+        centred = x.astype(np.float32)
+        if zero is not None:
+            if x.dtype != zero.dtype:
+                raise TypeError(f"a zero point of {x.dtype}, found {zero.dtype}")
+            centred = centred - zero
+        result: Array = (centred * scale).astype(scale.dtype)
+        return result
+
+    return compute
+
+
+def _concat(node: BodyNode) -> Function | None:
+    axis = node.attributes.get("axis")
+    return None if axis is None else lambda *parts: np.concatenate(parts, axis)
+
+
+def _split(node: BodyNode) -> Function | None:
+    sizes = node.constants[1] if len(node.constants) > 1 else node.attributes.get("split")
+    if sizes is None:
+        return None
+    ends, axis = np.cumsum(sizes).tolist(), int(node.attributes.get("axis", 0))
+    before = (slice(None),) * axis if axis >= 0 else (...,)
+    behind = () if axis >= 0 else (slice(None),) * (-1 - axis)
+    parts = [(*before, slice(first, last), *behind) for first, last in zip([0, *ends], ends, strict=False)]
+
+    def compute(x: Array) -> list[Array]:
+        if ends[-1] != x.shape[axis]:
+            raise ValueError(f"parts of {x.shape[axis]} elements, found {ends[-1]}")
+        return [x[part] for part in parts]
+
+    return compute if node.outputs > 1 else None
+
+
+def _slice(node: BodyNode) -> Function | None:
+    """Forwards, along axes that are counted from the first."""
+    if node.version < 10 or any(value is None for value in node.constants[1:]):
+        return None
+    starts, ends, *rest = ([int(v) for v in np.ravel(value)] for value in node.constants[1:] if value is not None)
+    axes = rest[0] if rest else list(range(len(starts)))
+    steps = rest[1] if len(rest) > 1 else [1] * len(starts)
+    if not axes or min(axes) < 0 or min(steps) < 1 or not len(starts) == len(ends) == len(axes) == len(steps):
+        return None
+    at = [slice(None)] * (max(axes) + 1)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        at[axis] = slice(start, end, step)
+    index = tuple(at)
+    return lambda x: x[index]
+
+
+def _axes(function: Function) -> Callable[[BodyNode], Function | None]:
+    """Unsqueeze or Squeeze, of axes that are known."""
+
+    def light(node: BodyNode) -> Function | None:
+        found = node.attributes.get("axes") if node.version < 13 else node.constants[1] if len(node.constants) > 1 else None
+        axes = None if found is None else tuple(int(a) for a in np.ravel(found))
+        return None if axes is None else lambda x: function(x, axes)
+
+    return light
+
+
+def _qlinear_conv(node: BodyNode) -> Function | None:
+    """Convolution by one element of each channel: a matrix product of whole numbers, exact in float64."""
+    attributes, weights, bias = node.attributes, node.constants[3], node.constants[8] if len(node.constants) > 8 else None
+    plain = not any(attributes.get("pads") or ()) and attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID")
+    numbers = [node.number(i) for i in (1, 2, 6, 7)]
+    scales, zeros = node.constants[4], node.constants[5]
+    if weights is None or scales is None or zeros is None or any(number is None for number in numbers):
+        return None
+    alone = weights.shape[2:].count(1) == weights.ndim - 2 and attributes.get("group", 1) == 1
+    if not (plain and alone) or set(attributes.get("strides") or (1,)) != {1} or (bias is None and len(node.constants) > 8):
+        return None
+    scale, zero, out_scale, out_zero = numbers
+    count = len(weights)
+    matrix = (weights.astype(np.float64) - np.ravel(zeros).astype(np.float64).reshape(-1, *(1,) * (weights.ndim - 1))).reshape(
+        count, -1
+    )
+    added = np.zeros((count, 1)) if bias is None else bias.astype(np.float64).reshape(-1, 1)
+    factor = np.ravel(scale * scales / out_scale).astype(np.float64).reshape(-1, 1)
+    kind, centre, out_centre = np.iinfo(out_zero.dtype), np.float64(zero), np.float64(out_zero)
+
+    def compute(x: Array) -> Array:
+        rows = x.astype(np.float64).reshape(len(x), matrix.shape[1], -1)
+        rows -= centre
+        sums = matrix @ rows
+        sums += added
+        sums *= factor
+        found = np.rint(sums, out=sums)
+        found += out_centre
+        clipped = np.minimum(np.maximum(found, kind.min), kind.max)
+        return clipped.astype(out_zero.dtype).reshape(len(x), count, *x.shape[2:])
+
+    return compute
+
+
+@dataclass(frozen=True)
+class _Light:
+    """How a node is computed: a function made for it, or None for a form that there is none of."""
+
+    make: Callable[[BodyNode], Function | None]
+    data: int | None = 1
+    """How many inputs come with the run, those in front; None for all."""
+    elementwise: bool = False
+
+
+_LIGHT: Mapping[str, _Light] = {
+    **{
+        name: _Light(partial(_always, _same(ufunc)), 2, elementwise=True)
+        for name, ufunc in (("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply))
+    },
+    "Tanh": _Light(partial(_always, np.tanh), elementwise=True),
+    "Sigmoid": _Light(partial(_always, _sigmoid), elementwise=True),
+    "Relu": _Light(partial(_always, lambda x: np.maximum(x, 0).astype(x.dtype)), elementwise=True),
+    "Neg": _Light(partial(_always, np.negative), elementwise=True),
+    "Cast": _Light(_cast, elementwise=True),
+    "QuantizeLinear": _Light(_quantise, elementwise=True),
+    "DequantizeLinear": _Light(_dequantise, elementwise=True),
+    "Identity": _Light(partial(_always, lambda x: x)),
+    "Concat": _Light(_concat, None),
+    "Slice": _Light(_slice),
+    "Split": _Light(_split),
+    "Unsqueeze": _Light(_axes(np.expand_dims)),
+    "Squeeze": _Light(_axes(np.squeeze)),
+    "Transpose": _Light(lambda node: lambda x: np.transpose(x, node.attributes.get("perm") or None)),
+    "QLinearConv": _Light(_qlinear_conv),
+}
+
+
+# -- bodies --------------------------------------------------------------------------------------------------------------
+
+
+class Body:
+    """A prepared body: from values by name to its outputs. Two threads may run it."""
+
+    def __init__(self, graph: Any, version: int) -> None:
+        from onnx import numpy_helper
+
+        self._version = version
+        self._places: dict[str, int] = {"": 0}
+        self._values: list[Array | None] = [None]
+        """Constants by their place; None for what a run brings or computes."""
+        for tensor in graph.initializer:
+            self._values[self._place(tensor.name)] = numpy_helper.to_array(tensor)
+        self.steps: list[Step] = []
+        """What a run computes, in order."""
+        self._runs, self._has_tables = 0, False
+        for proto in graph.node:
+            self._add(proto)
+        self._outputs = [self._place(value.name) for value in graph.output]
+
+    def _place(self, name: str) -> int:
+        found = self._places.setdefault(name, len(self._values))
+        if found == len(self._values):
+            self._values.append(None)
+        return found
+
+    def _add(self, proto: Any) -> None:
+        """A step for a node, or its results where they are known."""
+        from onnx import helper
+
+        attributes = {a.name: _decoded(helper.get_attribute_value(a)) for a in proto.attribute}
+        inputs = [self._place(name) for name in proto.input]
+        outputs = tuple(self._place(name) for name in proto.output if name)
+        node = BodyNode(proto.op_type, attributes, self._version, [self._values[i] for i in inputs], len(outputs))
+        light = _LIGHT.get(proto.op_type) if len(outputs) == len(proto.output) else None
+        compute = None if light is None else light.make(node)
+        if light is not None and compute is not None:
+            step = Step(node.kind, compute, tuple(inputs[: light.data]), outputs, light.elementwise)
+        else:
+            step = Step(node.kind, _whole(proto, self._version, len(outputs)), tuple(i for i in inputs if i), outputs)
+        known = compute is not None or node.kind == "Constant"
+        if known and all(self._values[i] is not None for i in step.inputs):
+            self._compute(step, self._values)
+            for i in outputs:
+                self._values[i] = np.asarray(self._values[i])
+        else:
+            self.steps.append(step)
+
+    @staticmethod
+    def _compute(step: Step, values: list[Any]) -> None:
+        found = step.compute(*[values[i] for i in step.inputs])
+        if len(step.outputs) == 1:
+            values[step.outputs[0]] = found
+        else:
+            for i, result in zip(step.outputs, found, strict=True):
+                values[i] = result
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs, with values from outside and of the body's inputs."""
+        values: list[Any] = self._values.copy()
+        for name, value in feeds.items():
+            place = self._places.get(name)
+            if place is not None:
+                values[place] = value
+        for step in self.steps:
+            self._compute(step, values)
+        self._runs += 1
+        if self._runs >= OFTEN and not self._has_tables:
+            self._has_tables = True
+            self.steps = with_tables(self.steps, self._values, values, self._outputs)
+        return [np.asarray(values[i]) for i in self._outputs]
+
+
+def _decoded(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _whole(proto: Any, version: int, outputs: int) -> Function:
+    """A node by its host kernel or an evaluator."""
+    from nnbridge_onnx.host.evaluator import HostNode
+
+    encoded = base64.b64encode(proto.SerializeToString()).decode()
+    node = HostNode({"domain": "", "opset": version, "op": proto.op_type, "types": {}, "node": encoded})
+    names = [name for name in proto.input if name]
+
+    def compute(*arrays: Any) -> Any:
+        results = node.run(dict(zip(names, map(np.asarray, arrays), strict=True)))
+        return results[0] if outputs == 1 else results
+
+    return compute
+
+
+def can_prepare(graph: Any) -> bool:
+    """True for bodies of ONNX's own operators without control flow, all of whose values are tensors."""
+    return not any(node.domain not in ("", "ai.onnx") or _nested(node) for node in graph.node) and not graph.sparse_initializer
+
+
+def _nested(node: Any) -> bool:
+    """True for a node with a body, and for operators whose results may be no tensors."""
+    return node.op_type.startswith(("Sequence", "Optional", "Concat" + "From", "Split" + "To")) or any(
+        attribute.HasField("g") or attribute.graphs for attribute in node.attribute
+    )
