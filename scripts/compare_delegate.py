@@ -8,11 +8,12 @@ One row for each file and device. ``nodes`` and ``partitions`` are those that th
 that the plan of the same file has for the device: the operators that Android's delegate maps and the device accepts, in the
 largest three partitions. ``bits``: the partitions whose outputs are bit for bit those of the same operators of the converted
 file, run by nnbridge alone on what the interpreter passed to them. ``whole``: whether the file's outputs are bit for bit those
-of `nnbridge run --disallow-nnapi-cpu`, or the greatest difference. TFLite computes the other nodes by its reference kernels, or
-by those of ``--kernels``; nodes that it computes otherwise than nnbridge's host are listed with their causes (docs/layers.md),
-each verified alone on TFLite's own values. ``--json`` writes rows with who computed each node.
-Exit status 0 only if nodes, partitions and bits agree in every row, and outputs wherever TFLite's reference kernels compute what
-it retains: recurrent operators have none, and every other difference has a cause.
+of `nnbridge run --disallow-nnapi-cpu --host litert`, or the greatest difference. TFLite computes the other nodes by the kernels
+that it has by default (XNNPACK), or by those of ``--kernels``. ``--own-host`` compares with nnbridge's own host in place of
+LiteRT's kernels: nodes that TFLite computes otherwise are listed with their causes then (docs/layers.md), each verified alone on
+TFLite's own values. ``--json`` writes rows with who computed each node.
+Exit status 0 only if nodes, partitions, bits and outputs agree in every row; with ``--own-host`` outputs may differ where each
+difference has a cause, under reference kernels only by recurrent operators, which have none.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
+from nnbridge.engines import OWN, host_for
 from nnbridge.loading import load_without_cpu
 from nnbridge.model import Model
 from nnbridge.runtime.partition_limits import TFLITE_DEFAULT, delegated_partitions
@@ -93,11 +95,14 @@ class File:
     kernels: str
     inputs: tuple[Array, ...]
     runtime: Any
+    own_host: bool
 
     def converted(self, target: Device) -> Converted:
         """As nnbridge has it for a device."""
         options = ConversionOptions(mapping="delegate")
-        return Converted(*load_without_cpu(self.path, options, [target], TFLITE_DEFAULT), target)
+        model, mapped = load_without_cpu(self.path, options, [target], TFLITE_DEFAULT)
+        name = OWN if self.own_host else HOST_NAMES[self.kernels]
+        return Converted(model, mapped, target, host_for(name, self.path, options))
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,7 @@ class Converted:
     model: Model
     mapped: tuple[Mapped, ...]
     target: Device
+    host: tuple[Device, ...]
 
     def operators(self) -> list[Mapped]:
         """Those of the main graph."""
@@ -124,7 +130,7 @@ class Converted:
 
     def compiled(self) -> Compilation:
         """For the device and the host."""
-        compilation = Compilation.create_for_devices(self.model, [self.target])
+        compilation = Compilation.create_for_devices(self.model, [self.target, *self.host])
         compilation.finish()
         return compilation
 
@@ -137,10 +143,11 @@ class Converted:
 
 KERNELS = {"reference": "BUILTIN_REF", "optimised": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "xnnpack": "BUILTIN"}
 """Sets of TFLite's kernels, by nnbridge's names for them."""
+HOST_NAMES = {"reference": "litert-reference", "optimised": "litert-plain", "xnnpack": "litert"}
 ROWS: list[dict[str, Any]] = []
 
 
-def opened(path: Path, runtime: Any, kernels: str) -> File | str:
+def opened(path: Path, runtime: Any, kernels: str, own_host: bool) -> File | str:
     """The file with drawn inputs, or why TFLite does not run it."""
     resolver = getattr(runtime.OpResolverType, KERNELS[kernels])
     interpreter = partial(runtime.Interpreter, str(path), experimental_op_resolver_type=resolver)
@@ -154,7 +161,7 @@ def opened(path: Path, runtime: Any, kernels: str) -> File | str:
         plain.invoke()
     except (RuntimeError, ValueError) as error:
         return f"LiteRT does not run the file: {error}".splitlines()[0][:100]
-    file = File(path, interpreter, kernels, inputs, runtime)
+    file = File(path, interpreter, kernels, inputs, runtime, own_host)
     try:
         file.converted(cpu())
     except NnbridgeError as error:
@@ -173,7 +180,7 @@ def causes(file: File, ours: Converted) -> dict[int, str]:
 
 def nodes_of(file: File, ours: Converted, handed: set[int], equal: bool) -> list[Node]:
     """Who computed each operator; causes only where the outputs are not ``equal``."""
-    why = {} if equal else causes(file, ours)
+    why = {} if equal or not file.own_host else causes(file, ours)
     return [
         Node(one.index, one.operator, ours.target.name)
         if one.index in handed
@@ -237,7 +244,7 @@ def row(file: File, target: Device) -> tuple[str, bool]:
     nodes = nodes_of(file, converted, handed, equal)
     others = Counter(f"{node.cause} {node.operator}" for node in nodes if node.cause)
     passed = expected == found and all(bits) and (equal or bool(others)) and not any("NO CAUSE" in text for text in others)
-    if file.kernels == "reference":
+    if file.own_host and file.kernels == "reference":
         passed &= all("LSTM" in node.operator or "RNN" in node.operator for node in nodes if node.cause)
     figures = f"{len(handed):>4}/{len(nodes):<4} {len(found):>10} {sum(bits):>3}/{len(bits):<3}"
     whole = "equal" if equal else f"off by {max(map(difference, theirs, ours)):.3g}"
@@ -256,7 +263,8 @@ def signatures(file: File) -> list[tuple[int, ...]]:
 def main() -> int:
     parser = folder_parser(DEVICES)
     parser.add_argument("--runtime", default="ai_edge_litert.interpreter", help="the module with TFLite's Interpreter")
-    parser.add_argument("--kernels", choices=list(KERNELS), default="reference", help="what computes the nodes that stay")
+    parser.add_argument("--kernels", choices=list(KERNELS), default="xnnpack", help="what computes the nodes that stay")
+    parser.add_argument("--own-host", action="store_true", help="compare with nnbridge's own host")
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows with who computed each node")
     options = parser.parse_args()
     runtime = import_module(options.runtime)
@@ -265,7 +273,7 @@ def main() -> int:
     status = compare_each(
         files,
         options.devices,
-        lambda path: opened(path, runtime, options.kernels),
+        lambda path: opened(path, runtime, options.kernels, options.own_host),
         lambda file, name: row(file, device(name)),
         NnbridgeError,
     )

@@ -13,8 +13,7 @@ from __future__ import annotations
 import importlib
 import logging
 import pkgutil
-import socket
-import struct
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,15 +25,16 @@ from script_support import MODELS, argument_parser, one_line_errors
 with one_line_errors():
     import atheris
 
-with atheris.instrument_imports(include=["nnbridge", "nnbridge_tflite", "nnbridge_onnx"]):
-    for package in ("nnbridge_tflite", "nnbridge_onnx"):  # modules that are imported later would not be instrumented
+READERS = [] if sys.argv[1:2] == ["wire"] else ["nnbridge_tflite", "nnbridge_onnx"]
+with atheris.instrument_imports(include=["nnbridge" if READERS else "nnbridge.devices", *READERS]):
+    for package in READERS:  # modules that are imported later would not be instrumented
         for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(found.name)
     from nnbridge import storage
     from nnbridge.converters import ConversionOptions
-    from nnbridge.devices.remote import wire
     from nnbridge.errors import NnbridgeError
     from nnbridge.loading import inspect, load
+    from tests.devices.conversations import hold, seeds
 
 FORMATS = ("tflite", "onnx", "nnapi")
 SMALL = 20_000
@@ -54,27 +54,11 @@ def reading(format: str, folder: Path) -> Callable[[bytes], None]:
     return check
 
 
-def receiving(content: bytes) -> None:
-    """Receives a message of these bytes and reads a driver's description from it."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs, suppress(wire.ProtocolError, EOFError, OSError):
-        theirs.sendall(struct.pack("<II", len(content), 0) + content)
-        message, _ = wire.Channel(ours).receive()
-        for read in (wire.to_capabilities, wire.to_extension, wire.to_reason):
-            with suppress(wire.ProtocolError, *wire_errors):
-                read(message)
-
-
-wire_errors = (NnbridgeError, KeyError, TypeError, ValueError, OverflowError)
-"""What the client and the server make an error of nnbridge's of, for all that they read from a message."""
-
-
 def fill(corpus: Path, target: str, scratch: Path) -> None:
     """Small intact inputs."""
     if target == "wire":
-        (corpus / "description").write_bytes(
-            b'{"name":"x","feature_level":8,"default":[0.5,0.5],"operands":[],"cache_files":[0,0]}'
-        )
+        for n, content in enumerate(seeds()):
+            (corpus / f"{n}").write_bytes(content)
         return
     files = [path for path in sorted(MODELS.rglob("*.tflite")) + sorted(MODELS.rglob("*.onnx")) if path.stat().st_size < SMALL]
     if target == "tflite":
@@ -95,6 +79,16 @@ def fill(corpus: Path, target: str, scratch: Path) -> None:
             (corpus / f"operator{n}").write_bytes(content)
 
 
+def words(folder: Path) -> Path:
+    """A dictionary of the messages' names and values, in libFuzzer's format."""
+    found = {word for content in seeds() for word in re.findall(rb'"\w+"|\d+|null|true|[][{},]', content) if len(word) < 40}
+    numbers = [b"-1", b"1e400", b"NaN", b"4294967296", b"9223372036854775808", b"[[1,2]]", b'""', b"{}"]
+    lines = [b'"' + word.replace(b'"', b'\\"') + b'"' for word in [*sorted(found), *numbers]]
+    path = folder / "words"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
 def main() -> None:
     """Fuzz until libFuzzer's options end it."""
     parser = argument_parser()
@@ -106,7 +100,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if not any(options.corpus.iterdir()):
             fill(options.corpus, options.target, Path(folder))
-        check = receiving if options.target == "wire" else reading(options.target, Path(folder))
+        check = hold if options.target == "wire" else reading(options.target, Path(folder))
+        if options.target == "wire":
+            more.append(f"-dict={words(Path(folder))}")
         atheris.Setup([sys.argv[0], *more, str(options.corpus)], check)
         atheris.Fuzz()
 

@@ -30,7 +30,7 @@ LAYERS = (
     "runtime converters",
     "saved_edits",
     "loading conformance ndk smallest",
-    "compare clib cost",
+    "engines compare clib cost",
     "inputs advice bench",
     "report",
     "export delegate neuron matrix provider",

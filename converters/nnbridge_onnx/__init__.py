@@ -12,6 +12,7 @@ CONVERTER = Converter(
     late("nnbridge_onnx.inspection:inspect"),
     late("nnbridge_onnx.passes.conversion:convert_with_report"),
     part=late("nnbridge_onnx.part:part"),
+    hosted=late("nnbridge_onnx.hosted:Parts"),
     edits=late("nnbridge_onnx.edits:edits"),
     adjustable=late("nnbridge_onnx.adjusting:adjustable"),
     graphs=late("nnbridge_onnx.inspection:graphs"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnbridge.converters.cutting import cut
+from nnbridge.converters.cutting import Excerpt, cut
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx.passes.inline import branch_nodes, replace_nodes
 
@@ -16,40 +16,61 @@ _CONSTANTS = 4
 
 def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
     """The nodes that compute the named tensors from others. ConversionError for what no node computes or has no known type."""
+    model = loaded(path, {*inputs, *outputs})
+    types = {value.name: value for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
+    excerpt(model, list(outputs), inputs, types, str(path))
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def loaded(path: Path, names: Collection[str] = ()) -> Any:
+    """The file's ``ModelProto`` with the types that the onnx package infers; branches that have tensors of ``names`` are inlined.
+
+    ConversionError for what is no ONNX file.
+    """
     import onnx
 
     try:
         model = onnx.load(str(path))
-        _inline_branches(onnx, model.graph, {*inputs, *outputs})
-        graph = onnx.shape_inference.infer_shapes(model).graph
+        _inline_branches(onnx, model.graph, names)
+        model.graph.CopyFrom(onnx.shape_inference.infer_shapes(model).graph)
     except Exception as error:
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
+    return model
+
+
+def excerpt(model: Any, outputs: Sequence[str], inputs: Collection[str], types: Mapping[str, Any], source: str) -> Excerpt[str]:
+    """Make a model one of the nodes that compute tensors from others; ``types``: a ``ValueInfoProto`` of each tensor."""
+    import onnx
+
+    graph = model.graph
     producers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     missing = next((name for name in outputs if name not in producers), None)
     if missing is not None:
-        raise ConversionError(Reason("a tensor that a node of the graph computes", missing or "none", str(path)))
+        raise ConversionError(Reason("a tensor that a node of the graph computes", missing or "none", source))
     constants = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
     found = cut(outputs, inputs, producers, [list(_reads(node)) for node in graph.node], constants.__contains__)
-    types = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
 
     def typed(names: Collection[str]) -> list[Any]:
         unknown = next((name for name in names if name not in types), None)
         if unknown is not None:
-            raise ConversionError(Reason("tensors of known types at the part's ends", unknown, str(path)))
+            raise ConversionError(Reason("tensors of known types at the part's ends", unknown, source))
         return [types[name] for name in names]
 
     nodes = [graph.node[k] for k in found.operators]
     read = {name for node in nodes for name in _reads(node)}
     initializers = [tensor for tensor in graph.initializer if tensor.name in read]
-    made = onnx.helper.make_graph(nodes, graph.name or "part", typed(found.inputs), typed(outputs), initializers)
+    # What a caller may replace is no constant to ONNX Runtime's optimiser.
+    names = read & constants if model.ir_version >= _CONSTANTS else set()
+    starts = [*typed(found.inputs), *(value for value in graph.input if value.name in names)]
+    made = onnx.helper.make_graph(nodes, graph.name or "part", starts, typed(outputs), initializers)
     made.sparse_initializer.extend(tensor for tensor in graph.sparse_initializer if tensor.values.name in read)
     computed = {name for node in nodes for name in node.output} - set(outputs)
     made.value_info.extend(value for value in graph.value_info if value.name in computed)
     model.graph.CopyFrom(made)
     model.ir_version = max(model.ir_version, _CONSTANTS)
-    content: bytes = model.SerializeToString()
-    return content
+    return found
 
 
 def _inline_branches(onnx: Any, graph: Any, names: Collection[str]) -> None:

@@ -18,6 +18,7 @@ CONVERTER = Converter(
     edits=late("nnbridge_tflite.edits:edits"),
     adjustable=late("nnbridge_tflite.adjusting:adjustable"),
     part=late("nnbridge_tflite.part:part"),
+    hosted=late("nnbridge_tflite.hosted:Parts"),
     mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes", "accelerated", "left"),
     operators=late("nnbridge_tflite.source_graph:source_graph"),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nnbridge.converters.cutting import cut
+from nnbridge.converters.cutting import Excerpt, cut
 from nnbridge.errors import ConversionError, Reason
-from nnbridge_tflite.tables import decoded, drop_unused, is_constant, listed
+from nnbridge_tflite.tables import Table, decoded, drop_unused, is_constant, listed
 from nnbridge_tflite.write import encode
 
 _REFERRING = "subgraph"
@@ -32,22 +32,30 @@ def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[
     if missing is not None:
         raise ConversionError(Reason("a tensor that an operator of the main subgraph computes", missing, str(path)))
 
-    def constant(t: int) -> bool:
-        return is_constant(model, tensors[t])
-
     starts = {named.index(name): dims for name, dims in inputs.items()}
     for t, dims in starts.items():
         # What is computed for a tensor overrules what the file states.
         if len(dims) == len(listed(tensors[t].get("shape"))) and all(dims):
             tensors[t]["shape"] = np.asarray(dims, "<i4")
-    reads = [[t for t in listed(operator["inputs"]) if t >= 0] for operator in operators]
-    found = cut(ends, starts, producers, reads, constant)
-    chosen = [operators[k] for k in found.operators]
-    main.update(operators=chosen, inputs=np.asarray(found.inputs, "<i4"), outputs=np.asarray(ends, "<i4"))
-    if not any(_REFERRING in option for operator in chosen for option in operator.get("builtin_options") or {}):
-        model["subgraphs"] = [main]
+    excerpt(model, main, ends, starts)
     drop_unused(model)
     return encode(model)
+
+
+def excerpt(model: Table, graph: Table, ends: Sequence[int], starts: Collection[int]) -> Excerpt[int]:
+    """Make a file's tables those of the operators of a subgraph that compute tensors from others."""
+    tensors, operators = graph["tensors"], graph["operators"]
+    producers = {int(t): k for k, operator in enumerate(operators) for t in listed(operator["outputs"])}
+    reads = [[t for t in listed(operator["inputs"]) if t >= 0] for operator in operators]
+    found = cut(ends, starts, producers, reads, lambda t: is_constant(model, tensors[t]))
+    chosen = [operators[k] for k in found.operators]
+    calling = any(_REFERRING in option for operator in chosen for option in operator.get("builtin_options") or {})
+    if calling and graph is not model["subgraphs"][0]:
+        raise ConversionError(Reason("operators of the main subgraph, where they call subgraphs", graph.get("name") or "another"))
+    graph.update(operators=chosen, inputs=np.asarray(found.inputs, "<i4"), outputs=np.asarray(ends, "<i4"))
+    if not calling:
+        model["subgraphs"] = [graph]
+    return found
 
 
 class _Names:

@@ -210,9 +210,9 @@ def alone(model: Table, subgraph: int, index: int) -> Table:
     return made
 
 
-def drop_unused(model: dict[str, Any]) -> None:
+def drop_unused(model: dict[str, Any]) -> dict[int, int]:
     """Tensors of the first subgraph that nothing refers to, data that no tensor has, codes of no operator, and what describes
-    the whole file."""
+    the whole file. Returns the new index of each tensor that stays."""
     main = model["subgraphs"][0]
     lists = [
         main["inputs"],
@@ -233,6 +233,7 @@ def drop_unused(model: dict[str, Any]) -> None:
     _renumber(model, "buffers", [t for graph in model["subgraphs"] for t in graph["tensors"]], "buffer", (0,))
     _renumber(model, "operator_codes", [o for graph in model["subgraphs"] for o in graph["operators"]], "opcode_index")
     model.update(signature_defs=None, metadata=None, metadata_buffer=None)
+    return moved
 
 
 def _renumber(model: Table, rows: str, users: Sequence[Table], name: str, retained: Sequence[int] = ()) -> None:

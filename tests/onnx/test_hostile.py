@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ helper, FLOAT, INT64, BOOL = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorPro
 HUGE = 1 << 40
 
 
-def model(nodes: list[Any], constants: dict[str, Any], element: int = FLOAT) -> Any:
+X = helper.make_tensor_value_info("x", FLOAT, [4])
+
+
+def model(nodes: list[Any], constants: dict[str, Any], element: int = FLOAT, x: Any = X) -> Any:
     """A model whose output y is said to have 4 elements, whatever its nodes make."""
     graph = helper.make_graph(
         nodes,
         "graph",
-        [helper.make_tensor_value_info("x", FLOAT, [4])],
+        [x],
         [helper.make_tensor_value_info("y", element, [4])],
         [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
@@ -148,3 +152,37 @@ def test_a_range_of_constants_is_not_followed_by_inference(tmp_path: Path) -> No
     verdict = check_conversion(path, ConversionOptions())
     assert verdict.outcome == "model"
     assert verdict.good
+
+
+LONG = 1 << 24
+VECTORS = {
+    "squeezed": (helper.make_node("Squeeze", ["x", "a"], ["t"]), helper.make_tensor_value_info("x", FLOAT, [1, LONG])),
+    "repeated": (helper.make_node("Tile", ["x", "n"], ["t"]), helper.make_tensor_value_info("x", FLOAT, [1])),
+    "of a sequence": (
+        helper.make_node("SequenceAt", ["x", "z"], ["t"]),
+        helper.make_tensor_sequence_value_info("x", FLOAT, [LONG]),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", VECTORS)
+@pytest.mark.parametrize("computed", [False, True])
+def test_inference_does_not_follow_the_elements_of_long_vectors(form: str, computed: bool, tmp_path: Path) -> None:
+    node, value = VECTORS[form]
+    sizes = {"a": np.array([0]), "n": np.array([LONG]), "z": np.array(0)}
+    total = helper.make_node("Add", ["t", "t"], ["s" if computed else "y"])
+    shaping = [helper.make_node("Shape", ["t"], ["d"]), helper.make_node("Reshape", ["s", "d"], ["y"])] if computed else []
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model([node, total, *shaping], sizes, x=value).SerializeToString())
+    verdict = check_conversion(path, ConversionOptions())
+    assert (verdict.outcome, verdict.good) == ("model", True), verdict
+
+
+def test_not_a_number_as_an_integer_is_folded_without_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    node = helper.make_node("CastLike", ["a", "n"], ["t"])
+    total = helper.make_node("Add", ["t", "n"], ["y"])
+    path.write_bytes(model([node, total], {"a": np.float32([np.nan] * 4), "n": np.int32([1])}, INT64).SerializeToString())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check_conversion(path, ConversionOptions()).outcome in ("model", "refused")

@@ -50,10 +50,17 @@ _RULES: tuple[tuple[Sequence[str], Sequence[str], int | Callable[[Case], int], s
     (("SQUARED_DIFFERENCE",), (I8,), 3, "it is SUB and MUL, whose difference is rounded to 8 bits"),
     (("TANH",), QUANT8, 1, "NNAPI computes in fixed point, TFLite rounds floats"),
 )
-EXPLAINED = {(name, "delegate", type): (steps, why) for names, types, steps, why in _RULES for name in names for type in types}
+DELEGATE_ALONE = ("CAST", "LEAKY_RELU", "MEAN")
+EXPLAINED = {
+    (name, mapping, type): (steps, why)
+    for names, types, steps, why in _RULES
+    for name in names
+    for type in types
+    for mapping in (["delegate"] if name in DELEGATE_ALONE else ["delegate", "wide"])
+}
 """(operator, how it was mapped, element type) -> the most steps of a difference, and the rule of docs/tflite.md that explains it.
 
-Only what Android's delegate hands over is explained: all else is computed as LiteRT's reference kernels do.
+Only what NNAPI computes of these operators is explained: all else is computed as LiteRT's reference kernels do.
 """
 
 Answer = Callable[[bytes, Sequence[Any], str], list[Any]]

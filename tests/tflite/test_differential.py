@@ -86,6 +86,20 @@ def test_activations_that_android_does_not_map_are_rounded_as_tflite_rounds(
     assert found.tolist() == litert
 
 
+@pytest.mark.parametrize(("after", "place", "litert"), [(0.02, "host", [-87, -12]), (0.05, "wide", [-35, -5])])
+def test_leaky_relu_is_prelu_where_the_delegate_refuses_it_if_prelu_rounds_alike(
+    after: float, place: str, litert: list[int], tmp_path: Path
+) -> None:
+    """0.125 * 0.5 / 0.02 is 3.125 as a quotient of float32, and a little more as PRELU computes it: a tie, or not."""
+    builder = TfliteBuilder()
+    data, out = builder.tensor((2,), "int8", scale=0.125), builder.tensor((2,), "int8", scale=after)
+    builder.operator("LEAKY_RELU", [data], [out], {"alpha": 0.5}, 2)
+    path = builder.write(tmp_path / "m.tflite", [data], [out])
+    model, mapped = converted(path, mapping="wide")
+    assert mapped[0].mapping == place
+    assert run(model, {"t0": np.array([-28, -4], np.int8)})[0].tolist() == litert
+
+
 def test_a_scale_that_is_a_rounding_away_does_not_stop_the_run(tmp_path: Path) -> None:
     data = np.array([-9, 0, 1, 9], np.int8)
     found = computed(tmp_path, "RELU_N1_TO_1", data, ((4,), "int8", 1.0, 0), None, scale=0.999999, zero_point=0)

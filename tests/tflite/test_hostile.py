@@ -102,6 +102,24 @@ def test_a_large_answer_of_the_host_takes_no_large_constants(tmp_path: Path) -> 
     assert (verdict.outcome, verdict.good) == ("model", True), verdict
 
 
+@pytest.mark.parametrize("name", ["AVERAGE_POOL_2D", "MAX_POOL_2D"])
+def test_a_window_of_a_hundred_million_cells_costs_what_the_image_costs(name: str, tmp_path: Path) -> None:
+    """16-bit numbers stay on the host. Without paddings the window fits nowhere; with them it sees the whole image."""
+    answers = {}
+    for padding, wide in enumerate((0, 8)):
+        builder, window = TfliteBuilder(), {"filter_width": 2**27, "filter_height": 2**27, "stride_w": 1, "stride_h": 2}
+        data = builder.tensor((1, 2, 2, 2 + wide), "int16", scale=0.5)
+        out = builder.tensor((1, 1, 2, 2 + wide), "int16", scale=0.5)
+        builder.operator(name, [data], [out], {"padding": padding, **window}, 3)
+        answers[padding] = builder.write(tmp_path / f"{padding}.tflite", [data], [out])
+    refused = check_run(answers[1], ConversionOptions())
+    assert refused.good
+    assert "a window that fits into the padded input" in refused.message
+    model, _ = converted(answers[0])
+    found = run(model, {"t0": np.arange(8, dtype=np.int16).reshape(1, 2, 2, 2)})[0].reshape(-1).tolist()
+    assert found == ([3, 4, 3, 4] if name == "AVERAGE_POOL_2D" else [6, 7, 6, 7])
+
+
 def test_buffers_may_lie_over_each_other(tmp_path: Path) -> None:
     builder, inputs, outputs = _of("ADD", [(2,), np.float32([1, 2])], (2,))
     second = builder.constant(np.float32([1, 2]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.errors import OpFailedError, Reason, Why
 from nnbridge.types import QUANT8, OperandCode
@@ -41,7 +43,8 @@ def _fold_like(node: Node, known: Known) -> bool:
     dtype = dtype_of(target)
     if array is None or dtype is None or array.dtype.kind not in "fiub" or dtype.kind not in "fiub":
         return False
-    known.fold(node.outputs[0], array.astype(dtype), target)
+    with np.errstate(invalid="ignore"):  # ONNX does not say which integers stand for NaN and what lies beyond them.
+        known.fold(node.outputs[0], array.astype(dtype), target)
     return True
 
 

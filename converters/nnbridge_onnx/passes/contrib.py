@@ -10,6 +10,7 @@ from typing import Any
 
 from nnbridge_onnx.declaration import CONTRIB, REGISTRY
 from nnbridge_onnx.passes.inline import MAX_DEPTH, replace_nodes, subgraphs
+from nnbridge_onnx.rules import Provider
 
 TO_FIRST, TO_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 
@@ -110,7 +111,10 @@ def _expand_graph(onnx: Any, graph: Any, opset: int, origins: dict[str, str], de
             nodes.append(node)
             continue
         changed = True
-        origins[node.output[0]] = node.op_type
+        # All nodes of one that the provider does not know stay with ONNX Runtime.
+        known = isinstance(REGISTRY[f"{CONTRIB}.{node.op_type}"].provider, Provider)
+        names = node.output[:1] if known else [name for one in expanded for name in one.output]
+        origins.update(dict.fromkeys(names, node.op_type))
         nodes.extend(expanded)
     if changed:
         replace_nodes(onnx, graph, nodes)

@@ -57,7 +57,7 @@ class _Units:
         members: dict[int, list[Node]] = {}
         for node in self._nodes:
             unit = self._unit(node)
-            reason = self._stopped.get(node.index) or _refusal(unit) or self._follows(unit, found)
+            reason = self._stopped.get(node.index) or self._written_out(node) or _refusal(unit) or self._follows(unit, found)
             if reason is not None:
                 found[node.index] = reason
             if unit.grouped:
@@ -70,6 +70,12 @@ class _Units:
                 found[index] = found[centres[0].index]
         found.update(self._lonely(found, frozenset(members)))
         return found
+
+    def _written_out(self, node: Node) -> Reason | None:
+        """Why the operator of com.microsoft that the node is a part of stays as a whole."""
+        kind = self._graph.origins.get(node.outputs[0], "") if node.outputs else ""
+        rule = REGISTRY[f"{CONTRIB}.{kind}"].provider if kind else None
+        return Reason(rule, f"{CONTRIB}.{kind}", node.label, kind=Why.OPERATOR) if isinstance(rule, str) else None
 
     def _unit(self, node: Node) -> Unit:
         grouped = self._is_group(node)

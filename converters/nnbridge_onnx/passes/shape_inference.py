@@ -5,6 +5,7 @@ Inference is the ``onnx`` package's. Weights have no part in it: it sees their t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
-from nnbridge_onnx.read.graph import INT64, Fold, Graph
+from nnbridge_onnx.read.graph import INT32, INT64, Fold, Graph
 
 ROUNDS = 8
 SMALL = 4096
@@ -155,16 +156,87 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
         if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
             # The operator's default, which inference takes for 0.
             node.attribute.append(helper.make_attribute("onesided", 1))
-    propagates = _propagates(seen.graph, {})
-    inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=propagates).graph
+    inferred = _inferred(onnx, seen)
     while _corrected_pool(onnx, seen, inferred):
-        inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=propagates).graph
+        inferred = _inferred(onnx, seen)
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
         described[name] = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
     for part, values in (("value_info", described.values()), ("output", inferred.output)):
         del getattr(graph, part)[:]
         getattr(graph, part).extend(values)
+
+
+def _inferred(onnx: Any, seen: Any) -> Any:
+    """The graph as inference describes it, with the numbers that it follows where they decide dimensions and are few.
+
+    It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
+    """
+    infer = functools.partial(onnx.shape_inference.infer_shapes, seen, strict_mode=False)
+    follows = _computes_shapes(seen.graph, set()) and _propagates(seen.graph, {})
+    if follows and _may_lengthen(onnx, seen.graph):
+        inferred = infer(data_prop=False).graph
+        return inferred if _has_long_vectors(inferred) else infer(data_prop=True).graph
+    return infer(data_prop=follows).graph
+
+
+def _computes_shapes(graph: Any, constants: set[str]) -> bool:
+    """True if an operator of a graph or of its bodies reads computed numbers that decide dimensions."""
+    constants = constants | {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            constants.update(node.output)
+        definition = REGISTRY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        deciding = () if definition is None else zip(definition.inputs, node.input, strict=False)
+        if any(declared.decides_shape and name and name not in constants for declared, name in deciding):
+            return True
+        if any(_computes_shapes(a.g, constants) for a in node.attribute if a.HasField("g")):
+            return True
+    return False
+
+
+def _may_lengthen(onnx: Any, graph: Any) -> bool:
+    """True if values of a graph may be long vectors: its dimensions or numbers are large, or nodes make one axis of several."""
+    values = (*graph.input, *graph.value_info, *graph.output)
+    dims = [d.dim_value for value in values for d in value.type.tensor_type.shape.dim]
+    small = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in (INT64, INT32)}
+    numbers = [n for tensor in small.values() for n in onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()]
+    if any(MAX_PROPAGATED < n < 2**31 - 1 for n in (*dims, *numbers)):
+        return True
+    if any(not value.type.HasField("tensor_type") for value in graph.input):
+        return True
+    joined = {node.output[0] for node in graph.node if node.op_type == "Concat" and len(node.input) > 1}
+    several = joined | {name for name, tensor in small.items() if math.prod(tensor.dims) > 1}
+    return any(
+        node.op_type in _LENGTHENING
+        or node.domain not in ("", "ai.onnx")
+        or (node.op_type == "Reshape" and node.input[1] not in several)
+        or any(_may_lengthen(onnx, a.g) for a in node.attribute if a.HasField("g"))
+        for node in graph.node
+    )
+
+
+_LENGTHENING = (
+    *("Tile", "Expand", "ConstantOfShape", "Pad", "Resize", "Upsample", "OneHot", "CenterCropPad", "Einsum", "Loop", "Scan"),
+    *("HannWindow", "HammingWindow", "BlackmanWindow", "RandomNormal", "RandomUniform"),
+)
+"""Operators whose outputs may have a longer axis than their inputs."""
+
+
+def _has_long_vectors(graph: Any) -> bool:
+    """True if a value of a graph or of its bodies is a vector of many elements, or a sequence of such."""
+    if any(_elements(value.type) > MAX_PROPAGATED for value in (*graph.input, *graph.value_info, *graph.output)):
+        return True
+    return any(_has_long_vectors(a.g) for node in graph.node for a in node.attribute if a.HasField("g"))
+
+
+def _elements(type: Any) -> int:
+    """The elements of a vector, of those of a sequence, or of one that is optional; 0 of anything else."""
+    for kind in ("sequence_type", "optional_type"):
+        if type.HasField(kind):
+            return _elements(getattr(type, kind).elem_type)
+    dims = type.tensor_type.shape.dim
+    return int(dims[0].dim_value) if len(dims) == 1 else 0
 
 
 def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any]:

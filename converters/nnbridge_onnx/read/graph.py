@@ -136,7 +136,8 @@ class Graph:
     overridable: frozenset[str] = frozenset()
     """Names of constants that a caller of ONNX Runtime may replace: inputs with a default value, from IR version 4 on."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Output of what an operator of com.microsoft was expanded into → that operator."""
+    """Output of what an operator of com.microsoft was expanded into → that operator; all nodes' outputs of one that ONNX
+    Runtime's provider does not know."""
     folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
     """What nodes that were folded so far computed, by their outputs."""
 

@@ -23,6 +23,9 @@ SCALARS = "scalars"
 STATES = "states"
 """Option with the indexes of inputs that are states; what they become follows the operator's own outputs."""
 
+TENSORS = "tensors"
+"""Option of control flow with the file's tensors of its inputs, bodies apart, and outputs; -1 for variables of bodies."""
+
 BODY = "body"
 """Option with the name of the only operator of the subgraph that an operator applies."""
 

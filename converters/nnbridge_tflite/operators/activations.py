@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.operations.arithmetic import mbqm, product_multiplier, quantize_multiplier, saturate
 from nnbridge.types import FLOATS, QUANT8, FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import (
     Array,
+    HostTensor,
     Options,
     Tensors,
     by_table,
@@ -200,9 +202,26 @@ def leaky_relu(to: Lowerer) -> None:
         to.finish(OperationCode.PRELU, value, to.fill(alpha, value))
         return
     to.require(alpha > 0, "an alpha above 0 for 8-bit tensors", alpha)
+    to.require(
+        to.mapping == MappingKind.DELEGATE or _same_as_prelu(value, alpha, to.out),
+        "an alpha that PRELU's multiplier, another float than TFLite's, rounds alike for all numbers below 0",
+        alpha,
+    )
     one = Value(value.type, (1,), scale=alpha)
     dtype = "u1" if value.type == QUANT8[0] else "i1"
     to.finish(OperationCode.PRELU, value, to.tensor(np.ones(1, dtype), one))
+
+
+def _slope(data: Value | HostTensor, alpha: float, out: Value | HostTensor) -> float:
+    """TFLite's multiplier of numbers below 0: a quotient of float32."""
+    return float(np.float32(data.scale) * np.float32(alpha) / np.float32(out.scale))
+
+
+def _same_as_prelu(data: Value, alpha: float, out: Value) -> bool:
+    steps = np.arange(-255, 0, dtype=np.int32)
+    multipliers = _slope(data, alpha, out), product_multiplier(data.scale, alpha, out.scale)
+    ours, theirs = (np.maximum(mbqm(steps, *quantize_multiplier(m)), -255) for m in multipliers)
+    return np.array_equal(ours, theirs)
 
 
 @LEAKY_RELU.host_kernel
@@ -216,7 +235,7 @@ def leaky_relu_integers(inputs: Tensors, outputs: Tensors, options: Options) -> 
     """Rescaled by one multiplier above 0 and by another below, which is applied without its sign."""
     data, out = inputs[0], outputs[0]
     steps = centred_integers(data)
-    below = float(np.float32(data.scale) * np.float32(options["alpha"]) / np.float32(out.scale))
+    below = _slope(data, options["alpha"], out)
     above = mbqm(steps, *quantize_multiplier(quotient(data, out)))
     sloped = mbqm(steps, *quantize_multiplier(abs(below))) * (-1 if below < 0 else 1)
     return [saturate(np.where(steps >= 0, above, sloped) + out.zero_point, out.dtype)]

@@ -14,6 +14,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, Reason, Why
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
+from nnbridge_tflite.host.codes import TENSORS
 from nnbridge_tflite.host.running import element_type, evaluated
 from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
@@ -23,6 +24,8 @@ from nnbridge_tflite.read.graph import Operator, Subgraph
 
 ROUNDS = 4
 """How often a loop's bodies are converted until the dimensions that change are open."""
+_VARIABLE = (-1,)
+"""In the place of a tensor's index."""
 
 IF = TfliteOperator(
     "IF",
@@ -147,7 +150,8 @@ def branch(c: Conversion, operator: Operator) -> Mapped:
         out.dims = _common(a.dims, b.dims)
     inputs = [c.values.value(arguments[k]) for k in passed] + [_outside(c, key) for key in keys]
     step = Step(OperationCode.IF, (c.values.value(operator.inputs[0]), *models, *inputs), tuple(outs))
-    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in read], bodies)
+    at = [operator.inputs[0], *(arguments[k] for k in passed), *_VARIABLE * len(keys)]
+    return _emitted(c, operator, step, changed, at, [operator.outputs[k] for k in read], bodies)
 
 
 def _read_outputs(c: Conversion, callee: Conversion, operator: Operator) -> list[int]:
@@ -204,7 +208,9 @@ def loop(c: Conversion, operator: Operator) -> Mapped:
     for k, i in enumerate(operator.outputs):
         if k not in roles.carried and not pass_handle(c, c, operator.inputs[k], i):
             c.values.adopt(i, c.values.value(operator.inputs[k]), c.values.constant(operator.inputs[k]))
-    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in roles.carried], [test, body])
+    first, last = ([operator.inputs[k] for k in indexes] for indexes in (roles.carried, roles.fixed))
+    at = [*first, *_VARIABLE * len(changed), *last, *_VARIABLE * len(rest)]
+    return _emitted(c, operator, step, changed, at, [operator.outputs[k] for k in roles.carried], [test, body])
 
 
 def _repeated(c: Conversion, operator: Operator, numbers: Sequence[int], roles: _Roles) -> tuple[Conversion, Conversion]:
@@ -291,9 +297,18 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _emitted(
-    c: Conversion, operator: Operator, step: Step, changed: Sequence[Key], tensors: Sequence[int], bodies: Sequence[Conversion]
+    c: Conversion,
+    operator: Operator,
+    step: Step,
+    changed: Sequence[Key],
+    read: Sequence[int],
+    tensors: Sequence[int],
+    bodies: Sequence[Conversion],
 ) -> Mapped:
-    """Emit as NNAPI's operation if it can be, else as the host's with the same operands; outputs are tensors, then variables."""
+    """Emit as NNAPI's operation if it can be, else as the host's with the same operands; outputs are tensors, then variables.
+
+    ``read``: the tensors that are inputs.
+    """
     mapping, reasons = MappingKind.WIDE, []
     try:
         if c.context.options.mapping != MappingKind.WIDE:
@@ -302,7 +317,8 @@ def _emitted(
         c.draft.add(replace(step, name=title, mapping=mapping, source=c.source(operator)))
     except Unmappable as error:
         mapping, reasons = MappingKind.HOST, [error.reason]
-        c.emit_host(operator, step.inputs, step.outputs)
+        at = {"inputs": list(read), "outputs": [*tensors, *_VARIABLE * len(changed)]}
+        c.emit_host(operator, step.inputs, step.outputs, {TENSORS: at})
     for callee in bodies:
         callee.report(reasons[0] if mapping == MappingKind.HOST else None)
     for i, value in zip(tensors, step.outputs, strict=False):

@@ -287,7 +287,7 @@ def spread(shape: Sequence[int], data: Array, weights: Array, options: Options, 
     window, counts = windows(shape[1:-1], size, options), data.shape[1:-1]
     reach = [(n - 1) * w.stride + w.extent for n, w in zip(counts, window, strict=True)]
     whole = [max(r, w.before + n) for r, w, n in zip(reach, window, shape[1:-1], strict=True)]
-    total = np.zeros((len(data), *whole, units), data.dtype)
+    total = np.zeros(bounded((len(data), *whole, units)), data.dtype)
     for cell in list(np.ndindex(*size))[:: -1 if ordered else 1]:
         reached, factors = total[spans(cell, counts, window)], weights[cell].T
         for terms in (data[..., k, np.newaxis] * row for k, row in enumerate(factors)) if ordered else (data @ factors,):

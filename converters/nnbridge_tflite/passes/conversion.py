@@ -17,7 +17,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge.model import Source
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
-from nnbridge_tflite.host.codes import STATES, extension_code, options_value
+from nnbridge_tflite.host.codes import STATES, TENSORS, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options
 from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
 from nnbridge_tflite.passes.folding import folded
@@ -317,7 +317,9 @@ class Conversion:
         self, operator: Operator, inputs: Sequence[Value], outputs: Sequence[Value], options: dict[str, object] | None = None
     ) -> None:
         """Emit an operation of the host extension."""
-        title = f"{operator.index}: {operator.name}" + (f" {outputs[0].name}" if options is not None else "")
+        title = f"{operator.index}: {operator.name}" + (
+            f" {outputs[0].name}" if options is not None and TENSORS not in options else ""
+        )
         operands = (*inputs, options_value(options or {}))
         code = extension_code(operator.code)
         self.draft.add(Step(code, operands, tuple(outputs), title, MappingKind.HOST, self.source(operator)))

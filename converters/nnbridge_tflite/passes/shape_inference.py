@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.running import element_type, host_tensor, lowered
 from nnbridge_tflite.passes.folding import KERNEL_ERRORS
 from nnbridge_tflite.passes.values import TensorValues
-from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.read.graph import Operator, Quantisation, Tensor, element_of
 
 MAX_ELEMENTS = 2**22
 """Larger inputs are not tried; their outputs' dimensions stay open."""
@@ -86,7 +87,17 @@ def _lowered_dims(operator: Operator, values: TensorValues) -> list[tuple[int, .
         inputs=tuple(i if index >= 0 else -1 for i, index in enumerate(operator.inputs)),
         outputs=tuple(range(len(operator.inputs), len(operands))),
     )
-    try:
-        return [value.dims for value in lowered(local, tensors, {i: a for i, a in arrays.items() if a is not None}).outputs]
-    except ValueError:
-        return None
+    known_arrays = {i: array for i, array in arrays.items() if array is not None}
+    for stand_in in (False, True):
+        forms = [_as_float(tensor) for tensor in tensors] if stand_in else tensors
+        constants = {i: array for i, array in known_arrays.items() if forms[i] is tensors[i]}
+        with suppress(ValueError):
+            return [value.dims for value in lowered(local, forms, constants).outputs]
+    return None
+
+
+def _as_float(tensor: Tensor) -> Tensor:
+    """A stand-in for numbers that NNAPI has no type for, such as 16-bit ones: the same dimensions."""
+    if not tensor.quantisation.scales:
+        return tensor
+    return replace(tensor, type=element_of(np.dtype(np.float32)), quantisation=Quantisation())

@@ -14,6 +14,7 @@ import click
 from nnbridge.cli.arguments import parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
+from nnbridge.engines import HOSTS, OWN, host_for
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.report import PREFERENCES
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
@@ -89,6 +90,9 @@ def device_options(command: Command) -> Command:
         final. With --no-fallback failures are final anyway."""
     partitions = """Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators go
         there, the others to the CPU. 0: no limit. Default: 3 under the delegate mapping, as TFLite's; else 0."""
+    host = """What computes operators that stay with TFLite or ONNX Runtime. nnbridge: kernels of its own, as TFLite's reference
+        kernels; else the runtime itself, as on a phone: litert (with XNNPACK, TFLite's default), litert-plain, litert-reference,
+        onnxruntime."""
     cache = "Store compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME)."
     folder = click.Path(path_type=Path, file_okay=False)
     return _with_options(
@@ -99,6 +103,7 @@ def device_options(command: Command) -> Command:
         option("--preference", values=PREFERENCES, default="fast", help=preference),
         option("--partitioning", values=PARTITIONING, default="with-fallback", help=partitioning),
         option("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
+        option("--host", values=HOSTS, default=OWN, help=host),
         option("--cache-dir", type=folder, metavar="DIR", help=cache),
     )
 
@@ -246,6 +251,7 @@ def compilation_of(
     partitioning: str,
     no_fallback: bool,
     disallow_nnapi_cpu: bool = False,
+    host: str = OWN,
     kernels: str | None = None,
     threads: int | None = None,
     **options: Any,
@@ -274,6 +280,7 @@ def compilation_of(
             max_partitions = 0
         else:
             model, mapped = (reader or Reader()).load_with_report(path, asked)
+    chosen = [*chosen, *host_for(host, path, asked)]
     mode = PartitioningMode(PARTITIONING.index(partitioning))
     with _of(path):
         compilation = (

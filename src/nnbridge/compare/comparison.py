@@ -380,11 +380,11 @@ def add_sample(
     """Compare one run's outputs, by name, with a reference's."""
     in_order = [expected[output.name] for output in outputs] if isinstance(expected, Mapping) else list(expected)
     for output, operand, theirs in zip(outputs, named_outputs(model).values(), in_order, strict=True):
-        codec, ours = codec_of(operand), answers[output.name]
+        codec, found = codec_of(operand), answers[output.name]
         if codec is None:
-            output.add(ours, in_model(operand, theirs), label)
+            output.add(found, in_model(operand, theirs), label)
         else:
-            _add_unpacked(output, codec.unpack(ours), codec.unpack(theirs), label)
+            _add_unpacked(output, codec.unpack(found), codec.unpack(theirs), label)
 
 
 def _add_unpacked(output: OutputComparison, found: Sequence[Array], expected: Sequence[Array], label: str) -> None:

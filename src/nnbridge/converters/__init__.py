@@ -16,6 +16,7 @@ from typing import Any
 from nnbridge import storage
 from nnbridge.converters.delegation import InMemory
 from nnbridge.converters.edits import Adjustable, Edit
+from nnbridge.converters.hosted import SourceParts
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
 from nnbridge.converters.recorded import Route
 from nnbridge.converters.runtime_graph import RuntimeReader
@@ -90,6 +91,8 @@ class Converter:
     part: Callable[[Path, Mapping[str, tuple[int, ...]], Collection[str]], bytes] | None = None
     """``part(path, inputs, outputs)``: the bytes of a file with the operators that compute tensors from others, by names;
     inputs with their dimensions where they are known, else ``()``."""
+    hosted: Callable[[Path, ConversionOptions], SourceParts] | None = None
+    """Parts of a file for the operators of the host extension; without one, no inference runtime computes them."""
     mappings: tuple[str, ...] = ("wide",)
     """The mappings that it knows, the phone's first."""
     in_memory: InMemory | None = None

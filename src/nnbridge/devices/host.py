@@ -84,14 +84,14 @@ class HostPreparedModel(FunctionPreparedModel):
 _FLIP = 128
 
 
-def _flipped(array: Array) -> Array:
+def sign_flipped(array: Array) -> Array:
     """int8 as uint8 that is offset by 128, and back."""
     return (array.view(np.uint8) ^ np.uint8(_FLIP)).view(np.int8 if array.dtype == np.uint8 else np.uint8)
 
 
 def _signed(tensor: Tensor) -> Tensor:
     """The int8 tensor that a uint8 tensor stands for."""
-    data = None if tensor.data is None else _flipped(tensor.data)
+    data = None if tensor.data is None else sign_flipped(tensor.data)
     return replace(tensor, data=data, dtype=np.dtype(np.int8), zero_point=tensor.zero_point - _FLIP)
 
 
@@ -136,7 +136,7 @@ class _HostKernel:
 
     def _as_declared(self, results: Sequence[Array]) -> Sequence[Array]:
         """Results in the model's types; kernels may return fewer than there are."""
-        return _in_place(results, self._signed_outputs[: len(results)], _flipped)
+        return _in_place(results, self._signed_outputs[: len(results)], sign_flipped)
 
     def bind(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PreparedHostKernel | None:
         """A function of all inputs' arrays, prepared for their dimensions; None where each run has to look at them."""
@@ -191,7 +191,7 @@ class _HostKernel:
 
 
 def _flipped_or_none(array: Array | None) -> Array | None:
-    return None if array is None else _flipped(array)
+    return None if array is None else sign_flipped(array)
 
 
 def _faster(prepared: PreparedHostKernel | None, settings: Settings) -> PreparedHostKernel | None:
@@ -302,6 +302,12 @@ def _truth(value: Array) -> bool:
     if value.size != 1:
         raise OpFailedError(Reason("a condition of one element", str(list(value.shape))))
     return bool(value.reshape(-1)[0])
+
+
+def host_functions(model: Model) -> list[Function]:
+    """What computes each operation of a model of host operations."""
+    bodies = _Bodies(model)
+    return [bodies.function(model, model.main, operation, False) for operation in model.main.operations]
 
 
 class HostDevice(Device):

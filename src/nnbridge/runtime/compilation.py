@@ -53,7 +53,8 @@ class Compilation:
     """``ANeuralNetworksCompilation``: set preference and priority, then :meth:`finish`.
 
     Use :meth:`create` (all drivers of a list and the CPU, with fallback) or :meth:`create_for_devices` (exactly these
-    devices, no fallback). The host is added by itself wherever a model holds operations of a host extension.
+    devices, no fallback). The host is added by itself wherever a model holds operations of a host extension:
+    the one among the devices (:func:`nnbridge.engines.host_for`), else nnbridge's own.
 
     ``kernels`` and ``threads`` say how devices that compute with nnbridge's CPU executor do: with ``auto``, ``reference`` or
     ``compiled`` kernels (default: the environment's ``NNBRIDGE_KERNELS``, else auto), on so many threads (1).
@@ -117,7 +118,8 @@ class Compilation:
             _check_list(requested, "create")
         chosen = [d for d in requested if d.kind == "device" and _listed(d)]
         cpu = next((d for d in requested if d.kind == "cpu"), device_list.cpu())
-        return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False, kernels=kernels, threads=threads)
+        hosts = [d for d in requested if d.kind == "host"]
+        return cls(model, _with_host(model, [*chosen, cpu, *hosts]), mode, explicit=False, kernels=kernels, threads=threads)
 
     @classmethod
     def create_for_devices(
@@ -331,7 +333,7 @@ class Compilation:
 
     def _on_cpu(self, why: Reason, placements: tuple[Placement, ...], deadline: int | None) -> Plan:
         """The whole model on the CPU as it is, control flow included; operations of the host on the host."""
-        devices = _with_host(self.model, [self._cpu])
+        devices = _with_host(self.model, [self._cpu, *(d for d in self._devices if d.kind == "host")])
         # The CPU cannot run what belongs to the host in the bodies of control flow.
         interpret = any(_host_runs(self.model, o) for o in _operations(self.model.referenced))
         on_cpu = place(self.model, devices, self.preference, interpret=interpret)
@@ -434,7 +436,8 @@ def _check_list(devices: Sequence[Device], call: str) -> None:
 
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:
-    """The devices, and the host behind them if the model, or a body of its control flow, needs it."""
+    """The devices, and the host behind them if the model, or a body of its control flow, needs it: theirs, else nnbridge's."""
     others = [d for d in devices if d.kind != "host"]
+    host = next((d for d in devices if d.kind == "host"), None)
     needed = any(_host_runs(model, operation) for operation in _operations(model.subgraphs()))
-    return (*others, device_list.host()) if needed else tuple(others)
+    return (*others, host or device_list.host()) if needed else tuple(others)

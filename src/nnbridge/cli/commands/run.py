@@ -141,7 +141,7 @@ def run(
     if trace is not None:
         _write_trace(trace, model, runs, times)
     if output is not None:
-        save_arrays(output, unpacked(named_outputs(runs.compilation.model), runs.outputs))
+        save_arrays(output, unpacked(named_outputs(compilation.model), runs.outputs))
     if samples is not None:
         save_arrays(samples, _stacked(runs.stacks))
     if save_image is not None:

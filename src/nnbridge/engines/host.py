@@ -1,0 +1,143 @@
+"""The host whose operators an inference runtime computes: groups of a step's operators, each as a part of the source file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from nnbridge.converters.hosted import Ends, GraphKey, Piece, SourceParts
+from nnbridge.devices.device import PreparedModel, PrepareModelConfig
+from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
+from nnbridge.devices.functions import Tensor as Value
+from nnbridge.devices.host import HostDevice, host_functions, name_of, sign_flipped
+from nnbridge.errors import BadDataError, ConversionError, InputError
+from nnbridge.model import Array, Model, Operation, Subgraph
+from nnbridge.types import WRITTEN, Lifetime
+
+Run: TypeAlias = "Callable[[Sequence[Array], Mapping[int, Array]], tuple[Sequence[Array], Mapping[int, Array]]]"
+"""``run(inputs, variables)`` returns the outputs, and the variables' new values by their indexes in the piece."""
+
+
+class Engine(Protocol):
+    """An inference runtime, for one file."""
+
+    version: str
+
+    def open(self, piece: Piece, dims: Sequence[tuple[int, ...]]) -> Run:
+        """Load a part of the file for inputs of these dimensions (0: not known yet). InputError for one that it does not run."""
+
+
+class EngineHost(HostDevice):
+    """The host of one source file, whose operators an inference runtime computes."""
+
+    def __init__(self, engine: Engine, parts: SourceParts, title: str) -> None:
+        self.engine, self.parts, self.title = engine, parts, title
+        self.version = engine.version
+
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """Load the parts of the file; BAD_DATA for operators that are none of the file's, or that the runtime does not run."""
+        try:
+            return _EnginePreparedModel(model, self)
+        except (ConversionError, InputError) as error:
+            raise BadDataError(replace(error.reason, operation=error.reason.operation or f"--host {self.title}")) from error
+
+
+class _EnginePreparedModel(FunctionPreparedModel):
+    """A step, each of whose groups is one function."""
+
+    def __init__(self, model: Model, host: EngineHost) -> None:
+        main = model.main
+        ends = [host.parts.ends(model, operation) for operation in main.operations]
+        own: Sequence[Function] = () if all(ends) else host_functions(model)
+        operations: list[Operation] = []
+        functions: list[Function] = []
+        names: list[str] = []
+        for members in _groups(main, [None if one is None else one.graph for one in ends]):
+            found = [one for k in members if (one := ends[k]) is not None]
+            if found:
+                group = _Group(model, members, found)
+                functions.append(group.function(host))
+                operations.append(Operation(main.operations[members[0]].type, group.reads, group.writes))
+                names.append(host.title)
+            else:
+                functions += [own[k] for k in members]
+                operations += [main.operations[k] for k in members]
+                names += [name_of(own[k], main.operations[k]) for k in members]
+        self._graph = FunctionGraph(model, replace(main, operations=tuple(operations)), functions, names)
+
+
+def _groups(main: Subgraph, kinds: Sequence[GraphKey | None]) -> list[list[int]]:
+    """Operations that run as one: of one graph of the file, or (None) added by the importer, which come as soon as they can."""
+    unknown = {i for operation in main.operations for i in operation.outputs}
+    waiting, groups = list(range(len(kinds))), []
+    while waiting:
+        ready = [k for k in waiting if unknown.isdisjoint(main.operations[k].inputs)]
+        kind = None if any(kinds[k] is None for k in ready) else kinds[ready[0]]
+        members: list[int] = []
+        for k in waiting:
+            if kinds[k] == kind and unknown.isdisjoint(main.operations[k].inputs):
+                members.append(k)
+                unknown.difference_update(main.operations[k].outputs)
+        waiting = [k for k in waiting if k not in set(members)]
+        groups.append(members)
+    return groups
+
+
+class _Group:
+    """Operators of one graph of the file that run as one part of it."""
+
+    def __init__(self, model: Model, members: Sequence[int], ends: Sequence[Ends]) -> None:
+        main = model.main
+        self._model = model
+        self._graph = ends[0].graph
+        written = {i for k in members for i in main.operations[k].outputs}
+        needed = {i for k, operation in enumerate(main.operations) if k not in set(members) for i in operation.inputs}
+        needed.update(main.outputs)
+        self._known = {t: i for one in ends for i, t in one.inputs.items() if main.operands[i].is_constant}
+        self._inputs = {
+            t: i
+            for one in ends
+            for i, t in one.inputs.items()
+            if i not in written and main.operands[i].lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)
+        }
+        self._outputs = {t: i for one in ends for i, t in one.outputs.items() if i in needed}
+        self._states = {t: i for one in ends for i, t in one.states.items()}
+        self.reads = (*self._inputs.values(), *self._known.values())
+        self.writes = (*self._outputs.values(), *self._states.values())
+
+    def function(self, host: EngineHost) -> Function:
+        """What computes the group's outputs, then its variables."""
+        operands = self._model.main.operands
+        declared = FunctionGraph(self._model, replace(self._model.main, operations=()), (), ()).declared
+        constants = {t: data for t, i in self._known.items() if (data := declared[i].data) is not None}
+        starts = [t for t in self._inputs if t not in self._states]
+        piece = host.parts.piece(self._graph, starts, list(self._outputs), constants)
+        places = {**self._known, **self._inputs}
+        fed = [places[t] for t in piece.inputs]
+        run = host.engine.open(piece, [operands[i].dims for i in fed])
+        position = {i: k for k, i in enumerate(self.reads)}
+        before = {piece.variables[t]: self._inputs.get(t, self._known.get(t)) for t in self._states}
+        after = [piece.variables[t] for t in self._states]
+
+        def compute(inputs: Sequence[Value], outputs: Sequence[Value]) -> Sequence[Array]:
+            def value(i: int) -> Array:
+                array = inputs[position[i]].data
+                assert array is not None
+                return sign_flipped(array) if operands[i].is_sign_flipped else array
+
+            found, states = run([value(i) for i in fed], {index: value(i) for index, i in before.items() if i is not None})
+            results = [
+                _as_declared(array, out) for array, out in zip((*found, *(states[k] for k in after)), outputs, strict=True)
+            ]
+            return [sign_flipped(a) if operands[i].is_sign_flipped else a for a, i in zip(results, self.writes, strict=True)]
+
+        return compute
+
+
+def _as_declared(array: Array, out: Value) -> Array:
+    """A result as NNAPI has it: a scalar is a vector of one element."""
+    array = array.view(np.uint8) if array.dtype == np.bool_ and out.dtype == np.uint8 else array
+    return array.reshape(out.dims or (1,)) if array.ndim == 0 and array.size == 1 and 0 not in out.dims else array

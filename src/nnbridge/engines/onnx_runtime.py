@@ -1,0 +1,55 @@
+"""ONNX Runtime as the host's engine: a part of the file in a session on its CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.hosted import Piece
+from nnbridge.engines.host import Run
+from nnbridge.errors import InputError, Reason, first_line
+from nnbridge.model import Array
+
+_NAMES = {"float": "float32", "double": "float64"}
+"""ONNX Runtime's names of element types that NumPy calls otherwise."""
+
+
+class OnnxRuntimeEngine:
+    """Sessions as programs create them without options; there is one set of kernels."""
+
+    def __init__(self, path: Path, kernels: str) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="--host")) from error
+        self.version = f"ONNX Runtime {onnxruntime.__version__}"
+        self._module: Any = onnxruntime
+        self._path = path
+
+    def open(self, piece: Piece, dims: Sequence[tuple[int, ...]]) -> Run:
+        """A session of the part."""
+        options = self._module.SessionOptions()
+        options.log_severity_level = 4  # what fails is raised as well
+        try:
+            session = self._module.InferenceSession(piece.content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            # ONNX Runtime's errors have no common class of their own.
+            raise InputError(Reason("nodes that ONNX Runtime runs", first_line(error), operand=str(self._path))) from error
+        inputs = {declared.name: declared for declared in session.get_inputs()}
+
+        def run(arrays: Sequence[Array], variables: Mapping[int, Array]) -> tuple[Sequence[Array], Mapping[int, Array]]:
+            feeds = {str(name): _typed(array, inputs[str(name)]) for name, array in zip(piece.inputs, arrays, strict=True)}
+            return [np.asarray(output) for output in session.run([*map(str, piece.outputs)], feeds)], {}
+
+        return run
+
+
+def _typed(array: Array, declared: Any) -> Array:
+    """A value in ONNX's type: booleans are bytes in NNAPI, scalars vectors of one element, float64 may be narrowed."""
+    name = declared.type.removeprefix("tensor(").removesuffix(")")
+    dtype = np.dtype(_NAMES.get(name, name))
+    array = array.view(dtype) if dtype == np.bool_ and array.dtype == np.uint8 else array.astype(dtype, copy=False)
+    return array.reshape(()) if declared.shape == [] and array.size == 1 else array

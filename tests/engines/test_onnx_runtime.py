@@ -1,0 +1,114 @@
+"""Nodes that stay with ONNX Runtime, by its own kernels: what `--host onnxruntime` computes is what a session on its CPU does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnbridge import Compilation, Execution, devices
+from nnbridge.converters import ConversionOptions
+from nnbridge.engines import host_for
+from nnbridge.loading import load
+from nnbridge.runtime.compilation import PartitioningMode
+from tests.provider.sessions import Array, alone, model, needs, node
+
+needs()
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)
+
+
+def hosted(path: Path, data: bytes, feeds: dict[str, Array], *, level: int = 8, mapping: str = "provider") -> list[Array]:
+    """The outputs with ONNX Runtime as the host, on NNAPI's CPU."""
+    path.write_bytes(data)
+    asked = ConversionOptions(level, mapping=mapping)
+    found = load(path, asked)
+    compilation = Compilation.create(found, host_for("onnxruntime", path, asked), PartitioningMode.WITHOUT_FALLBACK)
+    compilation.finish()
+    assert "host" in {compilation.plan.devices[step.device].name for step in compilation.plan.steps}
+    return list(Execution(compilation).run(list(feeds.values())).values())
+
+
+def same(ours: list[Array], theirs: list[Array]) -> bool:
+    return all(a.tobytes() == b.tobytes() for a, b in zip(ours, theirs, strict=True))
+
+
+def convolution(**settings: Any) -> bytes:
+    """A convolution and a normalisation, which the optimiser may make one."""
+    constants = {"w": RNG.standard_normal((4, 3, 3, 3)).astype(np.float32)}
+    constants |= {name: RNG.random(4).astype(np.float32) + 0.5 for name in ("scale", "bias", "mean", "variance")}
+    nodes = [node("Conv", "x w", "c", group=1), node("BatchNormalization", "c scale bias mean variance", "y")]
+    return model(nodes, {"x": IMAGE.shape}, ["y"], constants, **settings)
+
+
+def test_constants_that_a_caller_may_replace_are_not_fused(tmp_path: Path) -> None:
+    """From IR version 4 on an initialiser that is an input, too, is no constant to the provider or to the optimiser."""
+    data = convolution(ir=8, overridable=True)
+    assert same(hosted(tmp_path / "m.onnx", data, {"x": IMAGE}), alone(data, {"x": IMAGE}))
+
+
+def test_values_in_other_types_and_layouts_are_converted_around_the_nodes(tmp_path: Path) -> None:
+    """Between NNAPI's operations and nodes of the host stand casts and transposes that the file does not have."""
+    nodes = [
+        node("MaxPool", "x", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Hardmax", "p", "e"),
+        node("ArgMax", "e", "i", axis=1),
+        node("Cast", "i", "y", to=1),
+    ]
+    data = model(nodes, {"x": IMAGE.shape}, ["e", "y"])
+    assert same(hosted(tmp_path / "m.onnx", data, {"x": IMAGE}, mapping="wide"), alone(data, {"x": IMAGE}))
+
+
+def test_bodies_read_values_from_outside(tmp_path: Path) -> None:
+    from onnx import helper
+
+    def body(operator: str) -> Any:
+        out = helper.make_tensor_value_info(operator, 1, [2, 3])
+        return helper.make_graph([helper.make_node(operator, ["a"], [operator])], operator, [], [out])
+
+    nodes = [
+        node("Erf", "x", "a"),
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Greater", "m zero", "c"),
+        node("If", "c", "y", then_branch=body("Sinh"), else_branch=body("Cosh")),
+    ]
+    data = model(nodes, {"x": [2, 3]}, ["y"], {"zero": np.array(0, np.float32)})
+    for x in (RNG.random((2, 3)).astype(np.float32), -RNG.random((2, 3)).astype(np.float32)):
+        assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x}))
+
+
+def test_between_partitions_of_a_device(tmp_path: Path) -> None:
+    data = model([node("Relu", "x", "r"), node("Erf", "r", "e"), node("Relu", "e", "y")], {"x": [2, 3]}, ["y"])
+    (tmp_path / "m.onnx").write_bytes(data)
+    asked = ConversionOptions(mapping="provider")
+    target = [devices.device("nnapi-sample_all"), *host_for("onnxruntime", tmp_path / "m.onnx", asked)]
+    compilation = Compilation.create_for_devices(load(tmp_path / "m.onnx", asked), target)
+    steps = compilation.finish().steps
+    assert [compilation.devices[step.device].name for step in steps] == ["nnapi-sample_all", "host", "nnapi-sample_all"]
+    x = RNG.standard_normal((2, 3)).astype(np.float32)
+    assert same(list(Execution(compilation).run([x]).values()), alone(data, {"x": x}))
+
+
+def test_inputs_that_the_importer_narrowed(tmp_path: Path) -> None:
+    data = model([node("Floor", "x", "e"), node("Exp", "e", "y")], {"x": [4]}, ["y"], dtype="float64")
+    x = RNG.standard_normal(4)
+    assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x}))
+
+
+@pytest.mark.parametrize("name", ["Gelu", "FusedMatMul"])
+def test_operators_of_com_microsoft_that_the_importer_writes_out(name: str, tmp_path: Path) -> None:
+    import onnx
+    from onnx import helper
+
+    made = helper.make_node(name, ["x"] if name == "Gelu" else ["x", "x"], ["g"], name="g", domain="com.microsoft")
+    nodes = [made, helper.make_node("Erf", ["g"], ["y"], name="y")]
+    ends = [[helper.make_tensor_value_info(n, 1, [3, 3])] for n in "xy"]
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    data = helper.make_model(helper.make_graph(nodes, "m", *ends), opset_imports=opsets, ir_version=8).SerializeToString()
+    onnx.checker.check_model(data)
+    x = RNG.standard_normal((3, 3)).astype(np.float32)
+    (ours,), (theirs,) = hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x})
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
