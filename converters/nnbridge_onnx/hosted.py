@@ -14,7 +14,7 @@ from nnbridge.converters.hosted import Ends, GraphKey, Piece, Tensor
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import host_options, is_options
 from nnbridge.model import Array, Model, Operation
-from nnbridge_onnx.part import excerpt, loaded
+from nnbridge_onnx.part import excerpt, inline_branches, loaded
 from nnbridge_onnx.read.graph import dtype_of
 from nnbridge_onnx.read.reader import read
 
@@ -61,6 +61,7 @@ class Parts:
 
         model = copy.deepcopy(self._model)
         names, ends = [str(name) for name in inputs], [str(name) for name in outputs]
+        inline_branches(model.graph, {*names, *ends})
         stored = {tensor.name for tensor in model.graph.initializer}
         for name, array in constants.items():
             known = self._tensors.get(str(name))

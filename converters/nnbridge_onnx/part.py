@@ -32,7 +32,7 @@ def loaded(path: Path, names: Collection[str] = ()) -> Any:
 
     try:
         model = onnx.load(str(path))
-        _inline_branches(onnx, model.graph, names)
+        inline_branches(model.graph, names)
         model.graph.CopyFrom(onnx.shape_inference.infer_shapes(model).graph)
     except Exception as error:
         # protobuf's, the checker's and the operating system's errors have no common class.
@@ -73,8 +73,10 @@ def excerpt(model: Any, outputs: Sequence[str], inputs: Collection[str], types: 
     return found
 
 
-def _inline_branches(onnx: Any, graph: Any, names: Collection[str]) -> None:
+def inline_branches(graph: Any, names: Collection[str]) -> None:
     """Put the branch of an If in its place that has one of these tensors, under the names that the importer gives them."""
+    import onnx
+
     while True:
         nodes: list[Any] = []
         weights: dict[str, Any] = {}

@@ -24,6 +24,9 @@ EVERY_FORM = (
     "mul",
     "add_quant",
     "grouped",
+    "batch_matmul",
+    "reduce_sum",
+    "reduce_prod",
     "quantize",
 )
 """Specs that are run in every form; the others in the best one."""
@@ -51,7 +54,7 @@ WHOLE = [
     "RESIZE_BILINEAR",
 ]
 """Operations that are compiled in all layouts and types."""
-ALLOWED = ("requires constant parameters", "requires sums of float32", "requires a bias scale", "requires an output scale")
+ALLOWED = ("requires constant parameters", "requires a bias scale", "requires an output scale")
 """Why the reference tier computes some of them all the same."""
 
 

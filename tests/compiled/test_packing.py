@@ -9,7 +9,7 @@ import pytest
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.compiled.bindings import binding
-from nnbridge.cpu.compiled.bindings.repeated import Repeated
+from nnbridge.cpu.compiled.bindings.repeated import KnownSteps
 from nnbridge.cpu.compiled.instructions import host_forms
 from nnbridge.cpu.compiled.kernels.packing import pack_bytes
 from nnbridge.cpu.compiled.kernels.products import pack_strips
@@ -52,7 +52,7 @@ def chain(count: int) -> Model:
 
 
 def test_like_operations_are_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binding, "_REPEATED", Repeated())
+    monkeypatch.setattr(binding, "_REPEATED", KnownSteps())
     calls = []
     bound = binding._bound
     monkeypatch.setattr(binding, "_bound", lambda *args: calls.append(args) or bound(*args))
@@ -69,7 +69,7 @@ def test_like_operations_are_bound_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_steps_that_are_kept_take_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nnbridge.cpu.compiled.bindings.repeated._MOST_BYTES", 3 * 4096)
-    repeated = Repeated()
+    repeated = KnownSteps()
     [candidate] = candidates(chain(1))
     for k in range(10):
         repeated.add((k,), candidate, [])

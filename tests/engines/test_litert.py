@@ -13,7 +13,7 @@ import pytest
 from nnbridge import Compilation, Execution, devices
 from nnbridge.converters import ConversionOptions
 from nnbridge.engines import host_for
-from nnbridge.errors import BadDataError, InputError, OptionError, Reason
+from nnbridge.errors import BadDataError, InputError, OpFailedError, OptionError, Reason
 from nnbridge.loading import load, load_without_cpu
 from nnbridge.runtime.states import States
 from tests.conftest import MODELS
@@ -137,6 +137,17 @@ def test_tables_are_refused_with_the_operator(tmp_path: Path) -> None:
     path = main.write(tmp_path / "m.tflite", [query], [found])
     with pytest.raises(BadDataError, match=r"no tables.*found HASHTABLE_FIND"):
         hosted(path)
+
+
+def test_what_the_runtime_refuses_at_a_run_has_its_words(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, i, y = builder.tensor((3, 2), name="x"), builder.tensor((1,), "int32", name="i"), builder.tensor((1, 2), name="y")
+    builder.operator("GATHER", [x, i], [y], {"axis": 0})
+    execution = Execution(hosted(builder.write(tmp_path / "m.tflite", [x, i], [y])))
+    with pytest.raises(
+        OpFailedError, match=r"--host litert: expected operators that the runtime runs, found .*index out of bounds"
+    ):
+        execution.run([np.zeros((3, 2), np.float32), np.array([7], np.int32)])
 
 
 def test_a_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

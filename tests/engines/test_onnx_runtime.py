@@ -112,3 +112,17 @@ def test_operators_of_com_microsoft_that_the_importer_writes_out(name: str, tmp_
     x = RNG.standard_normal((3, 3)).astype(np.float32)
     (ours,), (theirs,) = hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x})
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_a_branch_that_the_importer_chose(tmp_path: Path) -> None:
+    """The nodes of an If of a constant condition stand in its place, as ONNX Runtime has them."""
+    from onnx import helper
+
+    def body(operator: str) -> Any:
+        nodes = [helper.make_node(operator, ["a"], ["inner"]), helper.make_node("Sinh", ["inner"], [operator])]
+        return helper.make_graph(nodes, operator, [], [helper.make_tensor_value_info(operator, 1, [2, 3])])
+
+    nodes = [node("Abs", "x", "a"), node("If", "c", "y", then_branch=body("Erf"), else_branch=body("Cosh"))]
+    data = model(nodes, {"x": [2, 3]}, ["y"], {"c": np.array(True)})
+    x = RNG.random((2, 3)).astype(np.float32)
+    assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x}))

@@ -303,6 +303,7 @@ def test_names_of_strangers_do_no_harm_in_any_format() -> None:
     bad = '=1+1<script>alert("x")</script>|\x1b'
     cells = [cell(model=bad, device=bad, error=bad)]
     assert "<script" not in as_html(cells, {})
+    assert "mobilenet_<wbr>v2.<wbr>tflite" in as_html([Cell("mobilenet_v2.tflite", "d", 8)], {})
     ElementTree.fromstring(as_junit(cells, {}))
     (row,) = csv.DictReader(io.StringIO(as_csv(cells)))
     assert row["model"].startswith("'=")

@@ -143,15 +143,23 @@ def _slice(node: BodyNode) -> Function | None:
     return lambda x: x[index]
 
 
-def _axes(function: Function) -> Callable[[BodyNode], Function | None]:
-    """Unsqueeze or Squeeze, of axes that are known."""
+def _axes(node: BodyNode) -> tuple[int, ...] | None:
+    """The axes of Unsqueeze or Squeeze, where they are known."""
+    found = node.attributes.get("axes") if node.version < 13 else node.constants[1] if len(node.constants) > 1 else None
+    return None if found is None else tuple(int(a) for a in np.ravel(found))
 
-    def light(node: BodyNode) -> Function | None:
-        found = node.attributes.get("axes") if node.version < 13 else node.constants[1] if len(node.constants) > 1 else None
-        axes = None if found is None else tuple(int(a) for a in np.ravel(found))
-        return None if axes is None else lambda x: function(x, axes)
 
-    return light
+def _unsqueeze(node: BodyNode) -> Function | None:
+    axes = _axes(node)
+    if not axes or min(axes) < 0 or len(set(axes)) < len(axes):
+        return None if axes is None else lambda x: np.expand_dims(x, axes)
+    index = tuple(None if i in axes else slice(None) for i in range(max(axes) + 1))
+    return lambda x: x[index]
+
+
+def _squeeze(node: BodyNode) -> Function | None:
+    axes = _axes(node)
+    return None if axes is None else lambda x: np.squeeze(x, axes)
 
 
 def _qlinear_conv(node: BodyNode) -> Function | None:
@@ -170,20 +178,23 @@ def _qlinear_conv(node: BodyNode) -> Function | None:
     matrix = (weights.astype(np.float64) - np.ravel(zeros).astype(np.float64).reshape(-1, *(1,) * (weights.ndim - 1))).reshape(
         count, -1
     )
-    added = np.zeros((count, 1)) if bias is None else bias.astype(np.float64).reshape(-1, 1)
+    # All sums are whole numbers below 2**53: the zero point's share is exact, wherever it is added.
+    added = -np.float64(zero) * matrix.sum(axis=1, keepdims=True)
+    added = added if bias is None else added + bias.astype(np.float64).reshape(-1, 1)
     factor = np.ravel(scale * scales / out_scale).astype(np.float64).reshape(-1, 1)
-    kind, centre, out_centre = np.iinfo(out_zero.dtype), np.float64(zero), np.float64(out_zero)
+    kind, centre = np.iinfo(out_zero.dtype), np.float64(out_zero)
 
     def compute(x: Array) -> Array:
         rows = x.astype(np.float64).reshape(len(x), matrix.shape[1], -1)
-        rows -= centre
-        sums = matrix @ rows
-        sums += added
-        sums *= factor
-        found = np.rint(sums, out=sums)
-        found += out_centre
-        clipped = np.minimum(np.maximum(found, kind.min), kind.max)
-        return clipped.astype(out_zero.dtype).reshape(len(x), count, *x.shape[2:])
+        found = matrix @ rows
+        found += added
+        found *= factor
+        np.rint(found, out=found)
+        if centre:
+            found += centre
+        np.maximum(found, kind.min, out=found)
+        np.minimum(found, kind.max, out=found)
+        return found.astype(out_zero.dtype).reshape(len(x), count, *x.shape[2:])
 
     return compute
 
@@ -210,12 +221,11 @@ _LIGHT: Mapping[str, _Light] = {
     "Cast": _Light(_cast, elementwise=True),
     "QuantizeLinear": _Light(_quantise, elementwise=True),
     "DequantizeLinear": _Light(_dequantise, elementwise=True),
-    "Identity": _Light(partial(_always, lambda x: x)),
     "Concat": _Light(_concat, None),
     "Slice": _Light(_slice),
     "Split": _Light(_split),
-    "Unsqueeze": _Light(_axes(np.expand_dims)),
-    "Squeeze": _Light(_axes(np.squeeze)),
+    "Unsqueeze": _Light(_unsqueeze),
+    "Squeeze": _Light(_squeeze),
     "Transpose": _Light(lambda node: lambda x: np.transpose(x, node.attributes.get("perm") or None)),
     "QLinearConv": _Light(_qlinear_conv),
 }
@@ -253,6 +263,10 @@ class Body:
         """A step for a node, or its results where they are known."""
         from onnx import helper
 
+        if proto.op_type == "Identity" and proto.output[0] not in self._places:
+            # Values are never written to: another name will do.
+            self._places[proto.output[0]] = self._place(proto.input[0])
+            return
         attributes = {a.name: _decoded(helper.get_attribute_value(a)) for a in proto.attribute}
         inputs = [self._place(name) for name in proto.input]
         outputs = tuple(self._place(name) for name in proto.output if name)
@@ -265,20 +279,11 @@ class Body:
             step = Step(node.kind, _whole(proto, self._version, len(outputs)), tuple(i for i in inputs if i), outputs)
         known = compute is not None or node.kind == "Constant"
         if known and all(self._values[i] is not None for i in step.inputs):
-            self._compute(step, self._values)
-            for i in outputs:
-                self._values[i] = np.asarray(self._values[i])
+            found = step.compute(*[self._values[i] for i in step.inputs])
+            for i, result in zip(outputs, found if len(outputs) > 1 else [found], strict=True):
+                self._values[i] = np.asarray(result)
         else:
             self.steps.append(step)
-
-    @staticmethod
-    def _compute(step: Step, values: list[Any]) -> None:
-        found = step.compute(*[values[i] for i in step.inputs])
-        if len(step.outputs) == 1:
-            values[step.outputs[0]] = found
-        else:
-            for i, result in zip(step.outputs, found, strict=True):
-                values[i] = result
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs, with values from outside and of the body's inputs."""
@@ -288,7 +293,13 @@ class Body:
             if place is not None:
                 values[place] = value
         for step in self.steps:
-            self._compute(step, values)
+            found = step.compute(*[values[i] for i in step.inputs])
+            outputs = step.outputs
+            if len(outputs) == 1:
+                values[outputs[0]] = found
+            else:
+                for i, result in zip(outputs, found, strict=True):
+                    values[i] = result
         self._runs += 1
         if self._runs >= OFTEN and not self._has_tables:
             self._has_tables = True
@@ -317,11 +328,11 @@ def _whole(proto: Any, version: int, outputs: int) -> Function:
 
 def can_prepare(graph: Any) -> bool:
     """True for bodies of ONNX's own operators without control flow, all of whose values are tensors."""
-    return not any(node.domain not in ("", "ai.onnx") or _nested(node) for node in graph.node) and not graph.sparse_initializer
+    tensors = all(value.type.WhichOneof("value") in (None, "tensor_type") for value in (*graph.input, *graph.output))
+    foreign = any(node.domain not in ("", "ai.onnx") or _nested(node) for node in graph.node)
+    return tensors and not foreign and not graph.sparse_initializer
 
 
 def _nested(node: Any) -> bool:
     """True for a node with a body, and for operators whose results may be no tensors."""
-    return node.op_type.startswith(("Sequence", "Optional", "Concat" + "From", "Split" + "To")) or any(
-        attribute.HasField("g") or attribute.graphs for attribute in node.attribute
-    )
+    return node.op_type.startswith(("Sequence", "Optional")) or any(a.HasField("g") or a.graphs for a in node.attribute)

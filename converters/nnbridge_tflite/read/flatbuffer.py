@@ -63,8 +63,8 @@ class _Reading:
 
     size: int
     """Bytes from the table's position to the end of its last field."""
-    parts: tuple[tuple[struct.Struct, tuple[str, ...]], ...]
-    """Fields that do not overlap, in order of their offsets, and their names. Most tables have one part."""
+    parts: tuple[tuple[Callable[[memoryview, int], tuple[Any, ...]], tuple[str, ...]], ...]
+    """What reads fields that do not overlap, in order of their offsets, and their names. Most tables have one part."""
     offsets: tuple[tuple[str, int, Callable[[int, Table], Any]], ...]
     """Names of fields that stand elsewhere, where the table holds an offset to them, and what reads them, in order of slots."""
     defaults: Table
@@ -148,8 +148,8 @@ class Decoder:
         if at + reading.size > self._size:
             raise Malformed(f"a table of {reading.size} bytes inside {self._size} bytes", f"byte {at}")
         values = reading.defaults.copy()
-        for part, names in reading.parts:
-            values.update(zip(names, part.unpack_from(self._data, at), strict=True))
+        for unpack, names in reading.parts:
+            values.update(zip(names, unpack(self._data, at)))  # noqa: B905 - as many as there are; checking takes its time
         for field, offset, elsewhere in reading.offsets:
             try:
                 values[field] = elsewhere(at + offset + values[field], values)
@@ -170,7 +170,8 @@ class Decoder:
         count = min(length, max([field.slot for field in self._fields(name)], default=0) + 2) // 2
         layout = _layout(self._fields, name, struct.unpack_from(f"<{count}H", self._data, vtable))
         offsets = tuple([(field.name, offset, self._reader(field)) for field, offset in layout.elsewhere])
-        return _Reading(layout.size, layout.parts, offsets, layout.defaults)
+        parts = tuple([(part.unpack_from, names) for part, names in layout.parts])
+        return _Reading(layout.size, parts, offsets, layout.defaults)
 
     def _reader(self, field: Field) -> Callable[[int, Table], Any]:
         """What reads a field at the place that an offset leads to; the other fields of its table name a union's class."""

@@ -134,7 +134,7 @@ class Assembly:
 
     def _add(self, value: Value) -> int:
         builder = self._builder
-        if value.scalar is not None and not self._checked:
+        if value.scalar is not None and not value.name and not self._checked:
             return builder.add_drafted_scalar(value.type, value.scalar)
         name = self._unique(value.name)
         place = None if self._checked else self._place(value)

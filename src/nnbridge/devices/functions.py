@@ -71,39 +71,54 @@ class FunctionGraph:
                     observe(i, result)
         return [self._value(i, values) for i in self._subgraph.outputs]
 
-    def bind(self, inputs: Sequence[Array | None]) -> Callable[[], list[Array]] | None:
-        """A run on these arrays each time; None unless all operands declare their dimensions. Raises what a run reports."""
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[tuple[int, ...]]) -> Callable[[], list[Array]]:
+        """A run on these arrays each time, for outputs of these dimensions. Raises what a run reports."""
         values: dict[int, Array | None] = {i: tensor.data for i, tensor in enumerate(self.declared)}
         values.update(zip(self._subgraph.inputs, inputs, strict=True))
-        if not all(t.omitted or t.data is not None or known(t.dims) for t in self.declared):
-            return None
         steps = [
-            (operands, tuple(zip(outputs, declared, strict=True)), self._compute(operands, declared, function, values), label)
-            for operands, outputs, declared, function, label in self._steps
+            (operands, tuple(zip(written, declared, strict=True)), self._compute(operands, declared, function, values), label)
+            for operands, written, declared, function, label in self._steps
         ]
+        ends = list(zip(self._subgraph.outputs, outputs, strict=True))
 
         def run() -> list[Array]:
             with np.errstate(all="ignore"):
-                for operands, outputs, compute, label in steps:
+                for operands, written, compute, label in steps:
                     results = compute([values[i] for i in operands])
-                    for (i, declared), result in zip(outputs, results, strict=True):
+                    for (i, declared), result in zip(written, results, strict=True):
                         value = values[i] = _typed(np.asarray(result), declared, label)
-                        if value.shape != declared.dims:
+                        if value.shape != declared.dims and not _fits(value, declared):
                             raise OpFailedError(Reason(f"an output of {list(declared.dims)}", str(list(value.shape)), label))
-            return [self._value(i, values) for i in self._subgraph.outputs]
+            found = []
+            for i, dims in ends:
+                found.append(self._value(i, values))
+                if found[-1].shape != dims:
+                    raise OpFailedError(Reason(f"an output of {list(dims)} as before", str(list(found[-1].shape))))
+            return found
 
         return run
 
     def _compute(
         self, operands: Sequence[int], outputs: Sequence[Tensor], function: Function, values: Mapping[int, Array | None]
     ) -> Callable[[Sequence[Array | None]], Sequence[Array]]:
-        """A function of arrays: prepared for the dimensions that operands declare, where it can be."""
-        tensors = [replace(self.declared[i], omitted=True) if self._absent(i, values) else self.declared[i] for i in operands]
+        """A function of arrays: prepared for dimensions that are known before it runs, where it can be."""
+        tensors = [self._seen(i, values) for i in operands]
         prepare = getattr(function, "bind", None)
-        prepared = None if prepare is None else prepare(tensors, outputs)
+        ready = all(t.omitted or t.data is not None or known(t.dims) for t in tensors)
+        prepared = prepare(tensors, outputs) if prepare is not None and ready else None
         if prepared is not None:
             return prepared
-        return lambda arrays: function([replace(t, data=array) for t, array in zip(tensors, arrays, strict=True)], outputs)
+        return lambda arrays: function(
+            [t if array is None else replace(t, data=array, dims=array.shape) for t, array in zip(tensors, arrays, strict=True)],
+            outputs,
+        )
+
+    def _seen(self, i: int, values: Mapping[int, Array | None]) -> Tensor:
+        """An operand as far as it is known before a run on bound arrays."""
+        declared, value = self.declared[i], values[i]
+        if self._absent(i, values):
+            return replace(declared, omitted=True)
+        return declared if value is None else replace(declared, dims=value.shape)
 
     def _absent(self, i: int, values: Mapping[int, Array | None]) -> bool:
         return i in self._subgraph.inputs and values[i] is None
@@ -144,10 +159,15 @@ def _computed(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Te
         found = f"{type(error).__name__}: {error}"
         raise OpFailedError(Reason("a function that computes the operation", found, label)) from error
     for array, out in zip(results, outputs, strict=True):
-        rank_fits = len(out.dims) in (0, array.ndim)
-        if not rank_fits or any(declared not in (0, found) for declared, found in zip(out.dims, array.shape, strict=False)):
+        if not _fits(array, out):
             raise OpFailedError(Reason(f"an output of {list(out.dims)} as declared", str(list(array.shape)), label))
     return results
+
+
+def _fits(array: Array, declared: Tensor) -> bool:
+    """True for dimensions that only fill in what is not declared."""
+    rank_fits = len(declared.dims) in (0, array.ndim)
+    return rank_fits and all(stated in (0, found) for stated, found in zip(declared.dims, array.shape, strict=False))
 
 
 def _typed(array: Array, declared: Tensor, label: str) -> Array:
@@ -184,10 +204,10 @@ class FunctionPreparedModel(PreparedModel):
         """Every operation's function on the request's arrays."""
         if request.deadline is not None or request.measure or request.observe is not None:
             return None
-        run = self._graph.bind(request.inputs)
         places = [buffer.data for buffer in request.outputs]
-        if run is None or any(place is None for place in places):
+        if any(place is None for place in places):
             return None
+        run = self._graph.bind(request.inputs, [buffer.dims for buffer in request.outputs])
 
         def run_bound() -> None:
             for value, place in zip(run(), places, strict=True):

@@ -13,7 +13,7 @@ from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
 from nnbridge.devices.functions import Tensor as Value
 from nnbridge.devices.host import HostDevice, host_functions, name_of, sign_flipped
-from nnbridge.errors import BadDataError, ConversionError, InputError
+from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line
 from nnbridge.model import Array, Model, Operation, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
@@ -128,7 +128,14 @@ class _Group:
                 assert array is not None
                 return sign_flipped(array) if operands[i].is_sign_flipped else array
 
-            found, states = run([value(i) for i in fed], {index: value(i) for index, i in before.items() if i is not None})
+            fed_now, variables = [value(i) for i in fed], {k: value(i) for k, i in before.items() if i is not None}
+            try:
+                found, states = run(fed_now, variables)
+            except Exception as error:
+                # The runtimes' errors have no common class.
+                raise OpFailedError(
+                    Reason("operators that the runtime runs", first_line(error), f"--host {host.title}")
+                ) from error
             results = [
                 _as_declared(array, out) for array, out in zip((*found, *(states[k] for k in after)), outputs, strict=True)
             ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -36,6 +37,11 @@ def _text(text: str) -> str:
     return escape(printable(text))
 
 
+def _name(text: str) -> str:
+    """A name that breaks behind its separators."""
+    return re.sub(r"(?<=[_./-])(?=\w)", "<wbr>", _text(text))
+
+
 def _legend(cells: Sequence[Cell]) -> str:
     estimated = (
         "Estimated times stand in the cells of devices that have a cost model; the others have none."
@@ -58,7 +64,7 @@ def _level(level: int, cells: Sequence[Cell], broken: dict[int, list[str]]) -> s
     rows = []
     for model in dict.fromkeys(model for model, _ in here):
         boxes = "".join(_box(here.get((model, device)), broken) for device in devices)
-        rows.append(f'<tr><th scope="row">{_text(model)}</th>{boxes}</tr>')
+        rows.append(f'<tr><th scope="row">{_name(model)}</th>{boxes}</tr>')
     return (
         f'<section><h2>Feature level {level}</h2><div class="wide" tabindex="0" role="region" aria-label="Feature level {level}">'
         f"<table><caption>Share of operations on each device</caption><thead><tr><td></td>{head}</tr></thead>"

@@ -96,6 +96,10 @@ class Interpretation:
         slots = (self._slots[0, i] for i in self._partition.sources[0].model.main.outputs)
         return tuple(OutputShape(slot.dims, slot.sufficient) for slot in slots)
 
+    def dims(self) -> dict[SourceOperand, tuple[int, ...]]:
+        """What is known of all operands that steps computed so far."""
+        return {place: slot.dims for place, slot in self._slots.items()}
+
     def next_step(self) -> ExecutionStep | None:
         """The next execution step; None at the end. Control flow on the way there is run."""
         program = self._partition.program

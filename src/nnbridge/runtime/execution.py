@@ -19,7 +19,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import shaped
 from nnbridge.runtime.driver_calls import FINAL, size_of
 from nnbridge.runtime.event import Event, wait_for
-from nnbridge.runtime.execution_arguments import ExecutionArguments, State
+from nnbridge.runtime.execution_arguments import ExecutionArguments, ExecutionState
 from nnbridge.runtime.plan_runner import GROWTH_LIMIT, BoundSteps, Observer, PlanRunner, RunReport, allocated
 from nnbridge.runtime.repeated import BoundRun, Kind, kind_of
 from nnbridge.runtime.states import States
@@ -48,6 +48,7 @@ class Execution(ExecutionArguments):
         self._starting = threading.Lock()
         self._code = ResultCode.NO_ERROR
         self._report: RunReport | None = RunReport()
+        self._runner: PlanRunner | None = None  # of the last computation
         self._bound: Callable[[], None] | None = None  # the computation on these arguments once more, where there is such
         self._elapsed, self._uses_memories, self._tried_to_bind = 0, False, False
         self.observer: Observer | None = None
@@ -84,7 +85,7 @@ class Execution(ExecutionArguments):
         if self._uses_memories:
             self._finish(ResultCode.NO_ERROR, self._shapes)
         else:
-            self._state = State.COMPLETED
+            self._state = ExecutionState.COMPLETED
         return True
 
     def start_compute(self) -> Event:
@@ -106,11 +107,11 @@ class Execution(ExecutionArguments):
             raise UnexpectedNullError(Reason("an event as dependency", "none", call))
         self._begin(call)
         if duration and not self._explicit_single:
-            self._state = State.COMPLETED
+            self._state = ExecutionState.COMPLETED
             raise BadDataError(Reason("a duration with an explicit list of one device alone", str(duration), call))
         for operand, argument in zip(self._output_operands, self._outputs, strict=True):
             if operand.is_tensor and argument is not None and argument.data is not None and not known(argument.dims):
-                self._state = State.COMPLETED
+                self._state = ExecutionState.COMPLETED
                 raise BadDataError(Reason("outputs of known dimensions", str(list(argument.dims)), call, operand.name))
         plan = self.compilation.plan
         if plan.has_dynamic_temporaries:
@@ -144,15 +145,15 @@ class Execution(ExecutionArguments):
     def _begin(self, call: str) -> None:
         """From preparation, or completed if reusable, to computation; every argument must be set (facts E1 to E4, E22)."""
         with self._starting:
-            if not (self._reusable and self._state is State.COMPLETED):
+            if not (self._reusable and self._state is ExecutionState.COMPLETED):
                 self.require_preparation(call)
-            self._state, self._fence_wait = State.COMPUTATION, 0
+            self._state, self._fence_wait = ExecutionState.COMPUTATION, 0
         if self._bound is not None:
             return
         for group, operands in ((self._inputs, self._input_operands), (self._outputs, self._output_operands)):
             for argument, operand in zip(group, operands, strict=True):
                 if argument is None:
-                    self._state, self._code = State.COMPLETED, ResultCode.BAD_DATA
+                    self._state, self._code = ExecutionState.COMPLETED, ResultCode.BAD_DATA
                     raise BadDataError(Reason("every input and output set", f"{operand.name or operand} is not", call))
 
     def _check_memories(self) -> None:
@@ -167,7 +168,7 @@ class Execution(ExecutionArguments):
 
     def _compute(self, duration: int | None = None, *, fenced: bool = False) -> None:
         limit = duration if duration is not None else self._timeout
-        runner = PlanRunner(self.compilation, self.observer)
+        runner = self._runner = PlanRunner(self.compilation, self.observer)
         self._report = runner.report
         try:
             request = self.request(limit)
@@ -197,7 +198,7 @@ class Execution(ExecutionArguments):
             self._complete()
 
     def _complete(self) -> None:
-        self._state = State.COMPLETED
+        self._state = ExecutionState.COMPLETED
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -220,8 +221,8 @@ class Execution(ExecutionArguments):
         return self._shape(index, "getOutputOperandDimensions").sufficient
 
     def _shape(self, index: int, call: str) -> OutputShape:
-        if self._state is not State.COMPLETED or self._code not in FINAL:
-            ended = f"one that ended with {self._code.name}" if self._state is State.COMPLETED else self._state.value
+        if self._state is not ExecutionState.COMPLETED or self._code not in FINAL:
+            ended = f"one that ended with {self._code.name}" if self._state is ExecutionState.COMPLETED else self._state.value
             raise BadStateError(Reason("an execution that has completed", ended, call))
         operand: Operand = self._at(self._output_operands, index, call)
         shape = self._shapes[index] if index < len(self._shapes) else OutputShape(operand.dims)
@@ -233,7 +234,7 @@ class Execution(ExecutionArguments):
         """``getDuration`` in nanoseconds; 2**64 - 1 where the device does not measure (facts E41 to E44)."""
         if code not in tuple(DurationCode):
             raise BadDataError(Reason("a duration code of 0 to 3", str(code), "getDuration"))
-        done = self._state is State.COMPLETED and self._code is ResultCode.NO_ERROR
+        done = self._state is ExecutionState.COMPLETED and self._code is ResultCode.NO_ERROR
         if not done or not self._measured:
             raise BadStateError(Reason("a measured execution that succeeded", self._state.value, "getDuration"))
         on_hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
@@ -266,7 +267,7 @@ class Execution(ExecutionArguments):
         """Arrays that inputs may be; None if one may not, or if this execution is asked for more than to compute."""
         options = self._reusable, self._padded, self._measured, self._steps_measured, self._any_set, self._hints
         limited = self._timeout is not None or self._loop_timeout is not None
-        if limited or any(options) or self.observer is not None or self._state is not State.PREPARATION:
+        if limited or any(options) or self.observer is not None or self._state is not ExecutionState.PREPARATION:
             return None
         try:
             values = zip(self._input_operands, inputs, strict=True)
@@ -282,7 +283,7 @@ class Execution(ExecutionArguments):
             return None
         with self._starting:
             self.require_preparation("compute")
-            self._state = State.COMPUTATION
+            self._state = ExecutionState.COMPUTATION
         started = time.perf_counter_ns()
         try:
             answers = run.answers(arrays)
@@ -291,24 +292,23 @@ class Execution(ExecutionArguments):
             if not isinstance(error, Exception):
                 self._finish(ResultCode.OP_FAILED, ())
                 raise
-            self._state = State.PREPARATION
+            self._state = ExecutionState.PREPARATION
             return None
         self._elapsed, self._shapes = time.perf_counter_ns() - started, list(run.shapes)
         several = isinstance(run.compute, BoundSteps)
         self._report = RunReport.of_bound(self.compilation.plan, run.compute, self._elapsed) if several else None
         repeated.put(kind, run)
-        self._state = State.COMPLETED
+        self._state = ExecutionState.COMPLETED
         return answers
 
     def _bound_like(self, arrays: Sequence[Array | None]) -> BoundRun | None:
         """The computation that has succeeded, bound to other arrays; None if it cannot be."""
-        runner, dims = PlanRunner(self.compilation), [shape.dims for shape in self._shapes]
-        runner.report = self.report
+        runner, dims = self._runner, [shape.dims for shape in self._shapes]
         sizes = [size_of(operand, each) for operand, each in zip(self._output_operands, dims, strict=True)]
         inputs = tuple(None if array is None else np.array(array, order="C") for array in arrays)
         buffers = tuple(OutputBuffer(allocated(size or 0), each) for size, each in zip(sizes, dims, strict=True))
         try:
-            compute = None if None in sizes else runner.bound(Request(inputs, buffers))
+            compute = None if runner is None or None in sizes else runner.bound(Request(inputs, buffers))
         except NnapiError:
             return None
         places = zip(buffers, self._output_operands, strict=True)
@@ -336,7 +336,7 @@ class Execution(ExecutionArguments):
                     raise
                 sizes = grown
                 self._outputs = [None] * len(self._output_operands)
-                self._state = State.PREPARATION
+                self._state = ExecutionState.PREPARATION
         return [
             shaped(buffer, operand, shape.dims)
             for operand, buffer, shape in zip(self._output_operands, buffers, self._shapes, strict=True)

@@ -22,7 +22,7 @@ from nnbridge.types import MAX_LOOP_TIMEOUT_NS, OperandCode
 Item = TypeVar("Item")
 
 
-class State(Enum):
+class ExecutionState(Enum):
     """How far an execution is."""
 
     PREPARATION = "preparation"
@@ -47,7 +47,7 @@ class ExecutionArguments:
         self._padded = self._measured = self._reusable = self._any_set = False
         self._steps_measured = False
         self._hints: list[tuple[str, int, bytes]] = []
-        self._state = State.PREPARATION
+        self._state = ExecutionState.PREPARATION
 
     # -- arguments ---------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class ExecutionArguments:
 
     def require_preparation(self, call: str) -> None:
         """BAD_STATE unless the execution has not started yet."""
-        if self._state is not State.PREPARATION:
+        if self._state is not ExecutionState.PREPARATION:
             raise BadStateError(Reason("an execution that has not started", self._state.value, call))
 
     def _require_single(self, call: str) -> None:

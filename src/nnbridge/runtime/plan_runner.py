@@ -21,7 +21,7 @@ from nnbridge.operations.validation import byte_size
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, OperandValue, shaped
 from nnbridge.runtime.driver_calls import FINAL, executed, named, size_of
-from nnbridge.runtime.partitioner import ExecutionStep
+from nnbridge.runtime.partitioner import ExecutionStep, SourceOperand
 from nnbridge.runtime.plan import ALIGNMENT, Plan
 from nnbridge.types import FeatureLevel, ResultCode
 
@@ -158,6 +158,8 @@ class PlanRunner:
         self._compilation = compilation
         self._observer = observer
         self._plan = compilation.plan
+        self._dims: dict[SourceOperand, tuple[int, ...]] = {}
+        """Of operands between steps, as the last run computed them."""
         self.report = RunReport()
 
     def execute(self, request: Request) -> Result:
@@ -179,7 +181,10 @@ class PlanRunner:
         return self._run_steps(cpu, request, False)[0]
 
     def bound(self, request: Request) -> Callable[[], None] | None:
-        """A function that computes again what :meth:`execute` computed, without fallback; None if there is none."""
+        """A function that computes again what :meth:`execute` computed, without fallback; None if there is none.
+
+        It raises something where dimensions come out otherwise than they did.
+        """
         plan = self._plan
         if self.report.fallback is not None or self._observer is not None or any(step.fallback for step in self.report.steps):
             return None
@@ -190,9 +195,13 @@ class PlanRunner:
         run, functions = Interpretation(plan.partition, request), []
         while (step := run.next_step()) is not None:
             slots = [run.slot((step.source, i)) for i in step.outputs]
-            if any(not known(slot.dims) for slot in slots):
+            for i, slot in zip(step.outputs, slots, strict=True):
+                slot.dims = self._dims.get((step.source, i), slot.dims)
+            sizes = [size_of(slot.operand, slot.dims) for slot in slots]
+            if None in sizes:
                 return None
-            buffers = [slot.buffer or _temporary(slot.operand) for slot in slots]
+            pairs = zip(slots, sizes, strict=True)
+            buffers = [slot.buffer or OutputBuffer(allocated(size or 0), slot.dims) for slot, size in pairs]
             _store(slots, buffers, Result(ResultCode.NO_ERROR, tuple(OutputShape(slot.dims) for slot in slots)))
             inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
             function = plan.prepared[step.number].bind(replace(request, inputs=inputs, outputs=tuple(buffers)))
@@ -248,6 +257,7 @@ class PlanRunner:
                 # A loop that exceeds its time would exceed it again (fact R19).
                 return Result(error.code, (), error.reason), error.code not in _MISSED
             if step is None:
+                self._dims = run.dims()
                 return Result(ResultCode.NO_ERROR, run.shapes()), False
             result, fall_back = self._run_in_plan(plan, step, run, request, allowed)
             if result.code is not ResultCode.NO_ERROR:

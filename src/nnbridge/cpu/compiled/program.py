@@ -375,9 +375,9 @@ class Program:
         entries = []
         code = library(form)
         for step in every:
-            block = len(blocks)
+            block, arguments = len(blocks), step.arguments
             for name in KERNELS[step.variant.kernel].fields:
-                value = step.arguments[name]
+                value = arguments[name]
                 if type(value) is int:  # as most are
                     blocks.append(value)
                 elif isinstance(value, Place):

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.cpu.compiled.bindings.repeated import MERGED, Repeated, key_of
+from nnbridge.cpu.compiled.bindings.repeated import MERGED, KnownSteps, key_of
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.objects import Variant
 from nnbridge.cpu.compiled.program import (
@@ -49,7 +49,7 @@ _OMITTING: set[Binder] = set()
 _ANY_LAYOUT: set[Binder] = set()
 """Bindings that see images in NCHW as they are."""
 
-_REPEATED = Repeated()
+_REPEATED = KnownSteps()
 _log = logging.getLogger(__name__)
 _CHUNK_US, _MOST_CHUNKS = 4.0, 16
 

@@ -30,7 +30,7 @@ _ENTRY = 4096
 """What each operation counts beside its tables."""
 
 
-class Repeated:
+class KnownSteps:
     """The steps of earlier operations, all with the operand indexes of their time."""
 
     def __init__(self) -> None:

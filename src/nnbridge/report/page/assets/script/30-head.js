@@ -108,7 +108,7 @@ function hero() {
         "Most memory for tensors",
         bytes(P.live[peak]),
         "",
-        `while operation ${order[peak]} (${ops[order[peak]].type}) runs; weights not counted`,
+        `while operation ${order[peak]} (${ops[order[peak]].short}) runs; weights not counted`,
       ),
       c
         ? tile("Largest difference", w.mismatches ? diffText(w) : "0", "", [
