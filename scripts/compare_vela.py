@@ -68,7 +68,10 @@ def placed(path: Path, device: SourceProfile, oracle: Oracle) -> Counter[str]:
     """Agreements and disagreements of one file, each of which is printed; a file on which Vela crashed is counted apart."""
     claims = device.claims(source_graph(path))
     if oracle.crashed:
-        return Counter({"Vela crashes": len(claims)})
+        certain = [claim for claim in claims if claim.accepted and not claim.uncertain]
+        for claim in certain:
+            print(f"{path.name} {claim.operator.label}: Vela ends by a signal, here NPU without a doubt")
+        return Counter({"Vela crashes": len(claims), "of these not marked": len(certain)})
     found: Counter[str] = Counter()
     for claim in claims:
         on_cpu = bool(oracle.error) or claim.operator.index in oracle.on_cpu

@@ -111,3 +111,30 @@ def test_a_judge_that_does_not_answer_each_model_is_a_mistake(
 def test_the_imx_driver_refuses_shapes_that_cannot_be_broadcast_since_1_1_8() -> None:
     model = add_of([2, 3], [2, 4])
     assert [refused(name, model) for name in ("imx_1.3.0", "imx_1.1.8", "imx-1.0.4", "nn-1.0.4")] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("axis", "second", "out", "accepted"),
+    [
+        (-3, [1, 2, 4, 8], [1, 5, 4, 8], True),
+        (1, [1, 2, 4, 8], [1, 5, 4, 8], True),
+        (1, [1, 2, 4, 8], [1, 6, 4, 8], False),
+        (1, [1, 2, 5, 8], [1, 5, 4, 8], False),
+        (4, [1, 2, 4, 8], [1, 5, 4, 8], False),
+        # Of rank 4, the library has [1, 5, 4, 8] for this output, too.
+        (1, [1, 2, 4, 8], [5, 4, 8], True),
+    ],
+)
+def test_ethos_n_compares_an_output_with_the_one_that_its_library_computes(
+    axis: int, second: list[int], out: list[int], accepted: bool
+) -> None:
+    tensor = {"type": "TENSOR_QUANT8_ASYMM", "scale": 0.5, "zero_point": 3}
+    inputs = [{**tensor, "dims": dims, "lifetime": "SUBGRAPH_INPUT"} for dims in ([1, 3, 4, 8], second)]
+    number = {"type": "INT32", "dims": [], "lifetime": "CONSTANT_COPY", "value": [axis]}
+    model = {
+        "operands": [*inputs, number, {**tensor, "dims": out, "lifetime": "SUBGRAPH_OUTPUT"}],
+        "operations": [{"type": "CONCATENATION", "inputs": [0, 1, 2], "outputs": [3]}],
+        "inputs": [0, 1],
+        "outputs": [3],
+    }
+    assert refused("ethos-n78-4tops", model) is not accepted

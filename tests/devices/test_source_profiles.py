@@ -85,6 +85,33 @@ def test_what_vela_can_not_compile_refuses_the_file_after_what_it_leaves_to_the_
     assert [claim.accepted for claim in alone] == [True]
 
 
+@pytest.mark.parametrize(("element", "marked"), [("int8", False), ("int16", True)])
+def test_what_ends_vela_by_a_signal_is_uncertain_there_alone(tmp_path: Path, element: str, marked: bool) -> None:
+    file = TfliteBuilder()
+    value, out = file.tensor((1, 4, 4, 8), "int8", scale=0.5), file.tensor((1, 4, 4, 8), element, scale=0.5)
+    file.operator("TANH", [value], [out], {})
+    found = claims("ethos-u85-256", file.write(tmp_path / "wider.tflite", [value], [out]))
+    assert found[0].accepted
+    assert ("signal" in found[0].uncertain) is marked
+
+
+@pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u85-256"])
+@pytest.mark.parametrize("constant", [True, False])
+def test_only_u85_takes_computed_weights_of_an_lstm(tmp_path: Path, device: str, constant: bool) -> None:
+    file = TfliteBuilder()
+    ones = np.ones((4, 4), np.int8)
+    value, out = (file.tensor((1, 3, 4), "int8", scale=0.5) for _ in range(2))
+    weights = [file.constant(ones, scale=0.01) for _ in range(8)]
+    computed = [] if constant else [file.tensor((4, 4), "int8", scale=0.01)]
+    weights[: len(computed)] = computed
+    biases = [file.constant(np.zeros(4, np.int32), scale=0.005) for _ in range(4)]
+    states = [file.tensor((1, 4), type, scale=0.01, is_variable=True) for type in ("int8", "int16")]
+    inputs = [value, *weights, -1, -1, -1, *biases, -1, -1, *states, -1, -1, -1, -1]
+    file.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [out], {"fused_activation_function": 4})
+    found = claims(device, file.write(tmp_path / "lstm.tflite", [value, *computed], [out]))
+    assert found[0].accepted is (constant or device == "ethos-u85-256"), found[0].reason
+
+
 # Each as Vela 5.2.0 answers it.
 @pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u65-512", "ethos-u85-256"])
 def test_vela_accepts_what_its_table_does_not_name(tmp_path: Path, device: str) -> None:

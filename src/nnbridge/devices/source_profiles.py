@@ -118,7 +118,8 @@ class SourceProfile(Device):
         for conditions in alternatives:
             broken = next((c for c in left.get((id(conditions), id(operator)), conditions) if c.broken(subject)), None)
             if broken is None:
-                return Claim(operator, uncertain=next((c.uncertain for c in conditions if c.uncertain), ""))
+                doubts = (c.uncertain for c in conditions if c.uncertain and (c.when is None or c.when.test(subject)))
+                return Claim(operator, uncertain=next(doubts, ""))
             rule = _FATAL + broken.sentence if broken.fails_model else broken.sentence
             reason = Reason(rule, broken.found(subject) or "otherwise", operator.label, says=broken.says)
             first = first or Claim(operator, reason, broken.uncertain)
