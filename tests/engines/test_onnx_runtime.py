@@ -126,3 +126,21 @@ def test_a_branch_that_the_importer_chose(tmp_path: Path) -> None:
     data = model(nodes, {"x": [2, 3]}, ["y"], {"c": np.array(True)})
     x = RNG.random((2, 3)).astype(np.float32)
     assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x}))
+
+
+def test_weights_are_dequantised_where_the_file_does(tmp_path: Path) -> None:
+    """ONNX Runtime makes one integer operator of the nodes between DequantizeLinear and QuantizeLinear."""
+    scales = (RNG.random(64) * 0.01 + 0.001).astype(np.float32)  # by channel: the provider leaves such a Gemm
+    constants: dict[str, Array] = {"w": RNG.integers(-127, 128, (256, 64), np.int8), "scales": scales}
+    constants |= {"zeros": np.zeros(64, np.int8), "zero": np.array(128, np.uint8), "step": np.array(0.05, np.float32)}
+    nodes = [
+        node("QuantizeLinear", "x step zero", "q"),
+        node("DequantizeLinear", "q step zero", "d"),
+        node("DequantizeLinear", "w scales zeros", "v", axis=1),
+        node("Gemm", "d v", "g"),
+        node("QuantizeLinear", "g step zero", "r"),
+        node("DequantizeLinear", "r step zero", "y"),
+    ]
+    data = model(nodes, {"x": (64, 256)}, ["y"], constants)
+    x = RNG.standard_normal((64, 256)).astype(np.float32)
+    assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x}))
