@@ -10,10 +10,12 @@ written to the current folder. What follows the corpus are libFuzzer's options: 
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import logging
 import pkgutil
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable
@@ -89,6 +91,15 @@ def words(folder: Path) -> Path:
     return path
 
 
+def launcher(folder: Path, options: argparse.Namespace) -> Path:
+    """A program that starts this script again, as libFuzzer does to minimise a corpus."""
+    command = shlex.join([sys.executable, str(Path(__file__).resolve()), options.target, str(options.corpus.resolve())])
+    path = folder / "fuzz"
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    path.chmod(0o700)
+    return path
+
+
 def main() -> None:
     """Fuzz until libFuzzer's options end it."""
     parser = argument_parser()
@@ -103,7 +114,7 @@ def main() -> None:
         check = hold if options.target == "wire" else reading(options.target, Path(folder))
         if options.target == "wire":
             more.append(f"-dict={words(Path(folder))}")
-        atheris.Setup([sys.argv[0], *more, str(options.corpus)], check)
+        atheris.Setup([str(launcher(Path(folder), options)), *more, str(options.corpus)], check)
         atheris.Fuzz()
 
 

@@ -54,20 +54,20 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def statements(node: ast.AST, types: bool) -> Iterator[ast.AST]:
-    """What runs when a module is imported, with ``types`` what type checkers alone see too; bodies of functions run later."""
+def statements(node: ast.AST, types: bool, later: bool) -> Iterator[ast.AST]:
+    """What runs on import; with ``types`` what type checkers alone see, with ``later`` bodies of functions too."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not later:
             continue
         if types or not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child
-            yield from statements(child, types)
+            yield from statements(child, types, later)
 
 
-def imported(path: Path, known: Mapping[str, Path], types: bool) -> set[str]:
+def imported(path: Path, known: Mapping[str, Path], types: bool, later: bool = False) -> set[str]:
     """The project's modules that one imports."""
     found: set[str] = set()
-    for node in statements(ast.parse(path.read_text(encoding="utf-8")), types):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8")), types, later):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -86,11 +86,15 @@ def part(module: str) -> str:
     return rest[0] if package == "nnbridge" and rest else package
 
 
-@pytest.mark.parametrize("types", [False, True], ids=["when run", "for types"])
-def test_no_modules_import_each_other_in_a_circle(types: bool) -> None:
+@pytest.mark.parametrize(
+    ("types", "later"), [(False, False), (True, False), (False, True)], ids=["at once", "for types", "later"]
+)
+def test_no_modules_import_each_other_in_a_circle(types: bool, later: bool) -> None:
     # A declaration and what it consists of may name each other's types; nothing else may.
     both = {name for name in MODULES if types and part(name) not in ("operations", "nnbridge_tflite", "nnbridge_onnx")}
-    imports = {name: imported(path, MODULES, name in both) - {name} for name, path in MODULES.items()}
+    imports = {name: imported(path, MODULES, name in both, later) - {name} for name, path in MODULES.items()}
+    # A node of a body may have bodies.
+    imports["nnbridge_onnx.host.bodies"].discard("nnbridge_onnx.host.evaluator")
     try:
         list(TopologicalSorter(imports).static_order())
     except CycleError as error:

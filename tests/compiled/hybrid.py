@@ -8,7 +8,8 @@ import numpy as np
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.models import candidates
-from nnbridge.cpu.compiled.program import Candidate, ProgramPlan, plan
+from nnbridge.cpu.compiled.planning import ProgramPlan, plan
+from nnbridge.cpu.compiled.program import Candidate
 from nnbridge.model import Model
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import run_kernel

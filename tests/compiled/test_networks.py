@@ -10,7 +10,7 @@ import pytest
 from nnbridge import load
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.models import candidates
-from nnbridge.cpu.compiled.program import plan
+from nnbridge.cpu.compiled.planning import plan
 from tests.compiled.hybrid import Hybrid, reference
 from tests.compiled.models import assert_same
 

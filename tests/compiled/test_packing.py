@@ -9,9 +9,9 @@ import pytest
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.compiled.bindings import binding
+from nnbridge.cpu.compiled.bindings.packing import pack_bytes
 from nnbridge.cpu.compiled.bindings.repeated import KnownSteps
 from nnbridge.cpu.compiled.instructions import host_forms
-from nnbridge.cpu.compiled.kernels.packing import pack_bytes
 from nnbridge.cpu.compiled.kernels.products import pack_strips
 from nnbridge.cpu.compiled.models import candidates, compile_model
 from nnbridge.cpu.compiled.requantise import Rescaling

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
-from nnbridge.cpu.compiled.objects import Fields, Variant, function, kernel, library
+from nnbridge.cpu.compiled.objects import Variant, function, library
 from nnbridge.cpu.compiled.requantise import Inexact, Narrowing, Rescaling, column_order, load_parameters, rescale
 from nnbridge.cpu.compiled.values import I32, Value, vector
 from nnbridge.operations.arithmetic import mbqm, mbqm_once, wrap32

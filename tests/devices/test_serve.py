@@ -465,6 +465,13 @@ def test_a_driver_that_speaks_another_language_is_dead(said: bytes) -> None:
         Execution(compilation).run([X])
 
 
+@pytest.mark.parametrize("reason", [[1], "no object"])
+def test_an_error_whose_reason_is_none_is_op_failed(reason: object) -> None:
+    device = hostile(supported_operations={"code": 4, "reason": reason})
+    with pytest.raises(OpFailedError, match="a reason that is no object"):
+        device.supported_operations(add_then())
+
+
 @pytest.mark.parametrize("handle", [None, "1", [1]])
 def test_a_prepared_model_without_a_handle_is_op_failed(handle: object) -> None:
     device = hostile(supported_operations={"answers": [True]}, prepare={"handle": handle})

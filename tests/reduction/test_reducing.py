@@ -203,3 +203,20 @@ def test_a_branch_that_is_always_taken_is_part_of_a_file_as_well(tmp_path: Path)
     cut.write_bytes(source_part(path, model, [k]))
     assert [node.op_type for node in onnx.load(str(cut)).graph.node] == ["Abs"]
     assert [operation.type for operation in load(cut).main.operations] == [OperationCode.ABS]
+
+
+def test_a_part_takes_in_its_neighbours_where_the_converter_adds_between_them(tmp_path: Path) -> None:
+    """A transposition to the file's own order of axes, which is not there without the convolution before it."""
+    onnx = pytest.importorskip("onnx")
+    make, path = onnx.helper, tmp_path / "image.onnx"
+    x, y = (make.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [1, 3, 4, 4]), ("y", [1, 3])))
+    weights = onnx.numpy_helper.from_array(np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32), "w")
+    nodes = [make.make_node("Conv", ["x", "w"], ["c"]), make.make_node("Det", ["c"], ["y"])]
+    onnx.save(make.make_model(make.make_graph(nodes, "g", [x], [y], [weights]), ir_version=8,
+                              opset_imports=[make.make_opsetid("", 17)]), str(path))  # fmt: skip
+    model = load(path)
+    (between,) = (k for k, operation in enumerate(model.main.operations) if operation.name.startswith("TRANSPOSE c"))
+    reduction, files, _ = saved(path, between, "float16", tmp_path)
+    assert reduction.operations == (between,)
+    assert [(file.path.name, file.note) for file in files if not file.shows] == []
+    assert [node.op_type for node in onnx.load(str(tmp_path / "part.onnx")).graph.node] == ["Conv", "Det"]

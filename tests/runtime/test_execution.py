@@ -323,3 +323,13 @@ def test_a_repeated_plan_of_several_steps_runs_on_bound_buffers() -> None:
         np.testing.assert_array_equal(out, np.abs(np.floor(np.abs(x))))
         assert [step.step for step in execution.report.steps] == [0, 1, 2]
     assert [step.device for step in execution.report.steps] == ["nnapi-reference", "floors", "nnapi-reference"]
+
+
+def test_an_output_in_an_inputs_place_is_written_there_and_right_where_nothing_reads_the_input_afterwards() -> None:
+    """Buffers are used in place, as on a phone; what a later operation reads of the input would be undefined."""
+    execution = Execution(finished(unary_chain(ABS)))
+    buffer = X.copy()
+    execution.set_input(0, buffer)
+    execution.set_output(0, buffer)
+    execution.compute()
+    assert buffer.tolist() == np.abs(X).tolist()

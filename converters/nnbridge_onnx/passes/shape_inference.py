@@ -207,20 +207,27 @@ def _may_lengthen(onnx: Any, graph: Any) -> bool:
         return True
     joined = {node.output[0] for node in graph.node if node.op_type == "Concat" and len(node.input) > 1}
     several = joined | {name for name, tensor in small.items() if math.prod(tensor.dims) > 1}
+    shapes = {node.output[0] for node in graph.node if node.op_type == "Shape"}
+    merges = any(node.op_type in ("Reshape", "Flatten") for node in graph.node)
     return any(
         node.op_type in _LENGTHENING
         or node.domain not in ("", "ai.onnx")
-        or (node.op_type == "Reshape" and node.input[1] not in several)
-        or any(_may_lengthen(onnx, a.g) for a in node.attribute if a.HasField("g"))
+        or (merges and node.op_type.startswith(_REDUCING) and node.input[0] not in shapes)
+        or (node.op_type in _SHAPED and several.isdisjoint(node.input[_SHAPED[node.op_type] :][:1]))
+        or (node.op_type in _SIZED and small.keys().isdisjoint(node.input[_SIZED[node.op_type] :][:1]))
+        or any(_may_lengthen(onnx, a.g) if a.HasField("g") else max(a.ints, default=0) > MAX_PROPAGATED for a in node.attribute)
         for node in graph.node
     )
 
 
-_LENGTHENING = (
-    *("Tile", "Expand", "ConstantOfShape", "Pad", "Resize", "Upsample", "OneHot", "CenterCropPad", "Einsum", "Loop", "Scan"),
-    *("HannWindow", "HammingWindow", "BlackmanWindow", "RandomNormal", "RandomUniform"),
-)
-"""Operators whose outputs may have a longer axis than their inputs."""
+_SHAPED = {"Reshape": 1, "Expand": 1, "CenterCropPad": 1, "ConstantOfShape": 0}
+"""Operators whose output has as many dimensions as this input has elements."""
+_SIZED = {"Pad": 1, "OneHot": 1, "HannWindow": 0, "HammingWindow": 0, "BlackmanWindow": 0}
+"""Operators whose output has axes of the numbers of this input, or is longer by them."""
+_LENGTHENING = ("Tile", "Resize", "Upsample", "Loop", "Scan", "RandomNormal", "RandomUniform")
+"""Operators whose outputs may have longer axes than their inputs."""
+_REDUCING = ("Squeeze", "Gather", "Reduce", "Arg", "Einsum", "MatMul")
+"""Operators, by the beginning of their names, whose outputs may have fewer axes than their inputs."""
 
 
 def _has_long_vectors(graph: Any) -> bool:

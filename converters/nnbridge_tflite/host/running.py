@@ -40,7 +40,7 @@ Way: TypeAlias = "Callable[[Tensors], Sequence[Array]]"
 """Computes an operator's outputs; ValueError where it does not compute these operands."""
 
 CUSTOM = "CUSTOM"
-_CONSTANTS, _CONSTANTS_ALONE = 1 << 24, 1 << 28
+_CONSTANTS, _CONSTANTS_ALONE = 1 << 22, 1 << 28
 """Elements of new constants that a lowering may make, beside a kernel and where there is no other way."""
 
 

@@ -30,13 +30,15 @@ def positions(data: Array, window: Sequence[Window]) -> list[int]:
 def taps(data: Array, window: Sequence[Window]) -> Iterator[tuple[tuple[int, ...], Array]]:
     """Each cell of the window with what it sees at every position; there are zeros around the images.
 
-    Cells that see nothing but zeros are passed over: work and memory follow from the image, however large window and padding are.
+    Cells that see nothing but zeros are passed over, unless none sees more: work and memory follow from the image, however large
+    window and padding are.
     """
     counts = positions(data, window)
-    if min(counts) <= 0:
+    if min(counts) < 0:
         raise ValueError(f"a window that fits into the padded input, found {list(data.shape)}")
     seen = [_seen(w, length, n) for w, length, n in zip(window, data.shape[1:-1], counts, strict=True)]
-    if not all(seen):
+    if not all(counts) or not all(seen):
+        yield (0,) * len(seen), np.zeros((len(data), *counts, data.shape[-1]), data.dtype)
         return
     before = [max(0, w.before - cells[0] * w.dilation) for w, cells in zip(window, seen, strict=True)]
     after = [

@@ -210,10 +210,11 @@ def one_hot(to: Lowerer) -> None:
 def host_one_hot(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     indices, depth = data_of(inputs[0]), integers(inputs[1])[0]
     on, off = (first(t) for t in inputs[2:4])
-    axis = options["axis"]
-    bounded([*indices.shape, depth])
-    hit = indices[..., None] == np.arange(depth)
-    return [np.where(np.moveaxis(hit, -1, axis), on, off)]
+    made = np.full(bounded([*indices.shape, depth]), off)
+    inside = (indices >= 0) & (indices < depth)
+    places = (*np.nonzero(inside), indices[inside])
+    made[places] = on
+    return [np.moveaxis(made, -1, options["axis"])]
 
 
 @SPARSE_TO_DENSE.host_kernel

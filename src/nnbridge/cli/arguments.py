@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import click
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
+    from nnbridge.compare import Tolerances
     from nnbridge.inputs import Preparation
 
 
@@ -131,3 +134,26 @@ def refuse_options(*options: str, why: str) -> None:
     for parameter in click.get_current_context().command.params:
         if set(options) & set(parameter.opts) & typed:
             raise click.UsageError(f"{parameter.opts[0]} does nothing here: {why}.")
+
+
+def tolerances_of(atol: float | None, rtol: float | None, quant_steps: int) -> Tolerances:
+    """The tolerance of every output. InputError for what is no tolerance."""
+    from nnbridge.compare import Tolerance, Tolerances
+
+    for typed, value in (("--atol", atol), ("--rtol", rtol)):
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(Reason("a finite number from 0", str(value), operand=typed))
+    return Tolerances(Tolerance(atol, rtol, quant_steps))
+
+
+@contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """A variable of the environment has a value meanwhile, in a command's other processes too."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import parse_shapes
+from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.engines import HOSTS, OWN, host_for
@@ -46,7 +45,7 @@ def option(name: str, *names: str, **settings: Any) -> Callable[[Command], Comma
     return click.option(name, *names, show_default=shown, **settings)
 
 
-def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
     """``--help`` lists them in this order."""
     for add in reversed(options):
         command = add(command)
@@ -59,7 +58,7 @@ def conversion_options(command: Command) -> Command:
     android = "The same by the version of the phone's Android: 8.1 is level 1, then one more for each; 13 to 15 are level 8."
     layout = "Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc."
     doubles = "float64 values of ONNX files are computed by the host, narrowed to float32, or the file is refused."
-    return _with_options(
+    return with_options(
         command,
         option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
         option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
@@ -95,7 +94,7 @@ def device_options(command: Command) -> Command:
         onnxruntime."""
     cache = "Store compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME)."
     folder = click.Path(path_type=Path, file_okay=False)
-    return _with_options(
+    return with_options(
         command,
         option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
         option("--no-fallback", is_flag=True, help=alone),
@@ -110,19 +109,10 @@ def device_options(command: Command) -> Command:
 
 def _set_kernels(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     """In the environment, from which this command's other processes have it too."""
-    if value is None:
-        return
-    from nnbridge.cpu.settings import ENVIRONMENT
+    if value is not None:
+        from nnbridge.cpu.settings import ENVIRONMENT
 
-    before = os.environ.get(ENVIRONMENT)
-    os.environ[ENVIRONMENT] = value
-
-    def restore() -> None:
-        del os.environ[ENVIRONMENT]
-        if before is not None:
-            os.environ[ENVIRONMENT] = before
-
-    context.call_on_close(restore)
+        context.with_resource(environment(ENVIRONMENT, value))
 
 
 def kernel_option(command: Command) -> Command:
@@ -148,7 +138,7 @@ def input_options(command: Command) -> Command:
     resize = "Images become as large as the input: stretched, fitted in with black borders, or cropped around their centre."
     mean = "Images: real = (pixel * scale - mean) / std; one number or one per channel. Default: the model's metadata."
     layout = "Order of an image's axes in the input; auto: from its dimensions."
-    return _with_options(
+    return with_options(
         command,
         option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help=file),
         option("--resize", values=("stretch", "fit", "crop"), default="stretch", help=resize),

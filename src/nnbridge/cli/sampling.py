@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nnbridge.cli.file_samples import FileSamples
-    from nnbridge.compare import Sample
+    from nnbridge.compare import Reference, Sample
     from nnbridge.compare.litert import LiteRT
     from nnbridge.compare.references import OnnxRuntime
     from nnbridge.compare.tensors import DeviceReference
@@ -47,29 +47,28 @@ def with_outputs(inputs: Sequence[str]) -> str | None:
 def samples_of(
     model: Model,
     path: Path,
-    runtime: Runtime | None,
-    stored: Path | None,
+    reference: Reference | Path | None,
     inputs: tuple[str, ...],
     labels: Path | None,
     how: Preparation,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     seeds: Sequence[int],
     steps: int = 1,
 ) -> Samples:
-    """Samples from files if there are any, else :func:`drawn_samples`."""
+    """Samples from files if there are any, else :func:`drawn_samples`; ``reference``: a runtime, or a file of stored samples."""
     from nnbridge.cli.file_samples import FileSamples
 
     if inputs:
         files = FileSamples(model, path, inputs, labels, how, options, seeds[0])
-        return Samples(lambda: files.samples(runtime or stored), len(files), files)
-    return drawn_samples(model, runtime, stored, seeds, steps)
+        return Samples(lambda: files.samples(reference), len(files), files)
+    return drawn_samples(model, reference, seeds, steps)
 
 
-def drawn_samples(model: Model, runtime: Runtime | None, stored: Path | None, seeds: Sequence[int], steps: int = 1) -> Samples:
+def drawn_samples(model: Model, reference: Reference | Path | None, seeds: Sequence[int], steps: int = 1) -> Samples:
     """The samples of a stored reference, else drawn with seeds."""
     from nnbridge import compare as comparing
 
-    if stored is not None:
-        listed = comparing.stored_samples(model, stored)
+    if isinstance(reference, Path):
+        listed = comparing.stored_samples(model, reference)
         return Samples(lambda: listed, len(listed), None)
-    return Samples(lambda: comparing.seeded_samples(model, runtime, seeds, steps), len(seeds) * steps, None)
+    return Samples(lambda: comparing.seeded_samples(model, reference, seeds, steps), len(seeds) * steps, None)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import parse_seeds, refuse_options
-from nnbridge.cli.options import PREPARATION, bound_to, kernel_option, named_devices, option
+from nnbridge.cli.arguments import environment, parse_seeds, refuse_options, tolerances_of
+from nnbridge.cli.options import PREPARATION, bound_to, kernel_option, named_devices, option, with_options
 from nnbridge.cli.output import Command, drivers_apart
+from nnbridge.cli.sampling import samples_of
 from nnbridge.errors import InputError, Reason
 from nnbridge.report import PREFERENCES
 
 if TYPE_CHECKING:
-    from nnbridge.compare import Reference, Sample, Tolerances
+    from nnbridge.compare import Reference, Sample
     from nnbridge.devices.device import Device
     from nnbridge.inputs import Preparation
     from nnbridge.model import Model
@@ -34,7 +33,8 @@ def search_options(command: Command) -> Command:
         of its own, which is restarted when it dies."""
     same = "Run such code in this process: faster, but a driver that dies or hangs ends the search."
     timeout = "Time that a call to a driver in a process of its own may take, or a command of --predicate."
-    added: list[Callable[[Command], Command]] = [
+    return with_options(
+        command,
         option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
         option("--same-process", is_flag=True, help=same),
         option("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, metavar="SECONDS", help=timeout),
@@ -47,20 +47,7 @@ def search_options(command: Command) -> Command:
         option("--rtol", type=float, metavar="X", help="Relative tolerance of floats, as for compare."),
         option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers."),
         kernel_option,
-    ]
-    for add in reversed(added):
-        command = add(command)
-    return command
-
-
-def tolerances_of(atol: float | None, rtol: float | None, quant_steps: int) -> Tolerances:
-    """The tolerance of every output. InputError for what is no tolerance."""
-    from nnbridge.compare import Tolerance, Tolerances
-
-    for typed, value in (("--atol", atol), ("--rtol", rtol)):
-        if value is not None and not 0 <= value < math.inf:
-            raise InputError(Reason("a finite number from 0", str(value), operand=typed))
-    return Tolerances(Tolerance(atol, rtol, quant_steps))
+    )
 
 
 @contextmanager
@@ -85,9 +72,7 @@ def search_of(
 
     names = [name.strip() for group in devices for name in group.split(",")]
     drivers, limit = bound_to(path, named_devices([name if same_process else apart(name) for name in names]), options)
-    before = os.environ.get(TIMEOUT_VARIABLE)
-    os.environ[TIMEOUT_VARIABLE] = str(timeout)
-    try:
+    with environment(TIMEOUT_VARIABLE, str(timeout)):
         tolerances = tolerances_of(atol, rtol, quant_steps)
         known = {} if kinds is None else {"kinds": kinds}
         with drivers_apart():
@@ -100,10 +85,6 @@ def search_of(
                 reference=reference,
             )
             yield search, limit
-    finally:
-        del os.environ[TIMEOUT_VARIABLE]
-        if before is not None:
-            os.environ[TIMEOUT_VARIABLE] = before
 
 
 def apart(name: str) -> str:
@@ -117,7 +98,7 @@ def apart(name: str) -> str:
     return name if name.startswith(_APART) or base in own or SUFFIX in base else f"process:{name}"
 
 
-def samples_of(
+def searched_samples(
     model: Model,
     path: Path,
     runtime: Reference | Path | None,
@@ -128,17 +109,11 @@ def samples_of(
     options: Mapping[str, Any],
 ) -> Sequence[Sample]:
     """The samples of ``--input`` or ``--seeds`` with a reference's outputs; a reference that is a file has its own inputs."""
-    from nnbridge.cli.file_samples import FileSamples
-    from nnbridge.compare import seeded_samples, stored_samples
-
-    numbers = parse_seeds(seeds)
-    if inputs:
-        return list(FileSamples(model, path, inputs, labels, how, options, numbers[0]).samples(runtime))
-    refuse_options("--labels", *PREPARATION, why="no --input has a file")
-    if isinstance(runtime, Path):
-        refuse_options("--seeds", why="--reference FILE.npz has its own samples")
-        return stored_samples(model, runtime)
-    return list(seeded_samples(model, runtime, numbers))
+    if not inputs:
+        refuse_options("--labels", *PREPARATION, why="no --input has a file")
+        if isinstance(runtime, Path):
+            refuse_options("--seeds", why="--reference FILE.npz has its own samples")
+    return list(samples_of(model, path, runtime, inputs, labels, how, options, parse_seeds(seeds)).draw())
 
 
 def required_devices(drivers: Sequence[Device]) -> None:

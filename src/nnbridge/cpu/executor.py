@@ -194,7 +194,8 @@ class _Program:
         executor, subgraph = self._executor, self._subgraph
         if executor.kernels < Tier.COMPILED or executor.numerics is not EXACT or compiled.unavailable():
             return {}
-        from nnbridge.cpu.compiled.program import Candidate, plan  # llvmlite is imported when it is used
+        from nnbridge.cpu.compiled.planning import plan  # llvmlite is imported when it is used
+        from nnbridge.cpu.compiled.program import Candidate
 
         # An operation for which a kernel of its own is registered is computed by that.
         calls = {k: call for k, call in self._calls.items() if Tier.COMPILED not in KERNELS[call.definition.code]}

@@ -50,10 +50,10 @@ class WholeFile(Whole):
         path = folder / f"{len(list(folder.iterdir()))}{self.file.suffix}"
         try:
             path.write_bytes(source_part(self.file, self.candidate.model, operations))
-            model, inputs = loaded_part(path, self.candidate.model, self.values, self.options)
+            found = next(loaded_part(path, self.candidate.model, self.values, self.options), None)
         except NnbridgeError:
             return None
-        return None if inputs is None else FileCandidate(model, inputs, path)
+        return None if found is None else FileCandidate(found.model, found.inputs, path)
 
 
 def beside(runtime: Runtime, search: Search) -> Predicate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,15 @@ from nnbridge.devices import CPU_NAME, cpu
 from nnbridge.errors import NnbridgeError
 from nnbridge.export.cases import case_data, example
 from nnbridge.loading import load
+from nnbridge.model import Model
 from nnbridge.reduction.parts import Candidate, Whole
 from nnbridge.reduction.reducing import Reduction
 from nnbridge.reduction.source_part import loaded_part, source_part, writer_of
 from nnbridge.reduction.symptoms import DIFFERS, FAILS, FALLS_BACK, SLOW, Predicate, Search
 from nnbridge.storage.atomic import atomic_write
+
+_WIDER = 2
+"""How often the part of a source file takes in its neighbours where it does not show the symptom."""
 
 
 @dataclass(frozen=True)
@@ -131,23 +135,46 @@ class Saver:
         """The source file's part, and the values of its inputs beside it."""
         inputs = path.with_name(path.name + ".npz")
 
-        def write(path: Path) -> str:
-            content = source_part(self.source, reduction.whole, reduction.operations)
+        def part_of(path: Path, operations: Collection[int]) -> str:
+            content = source_part(self.source, reduction.whole, operations)
             with atomic_write(path) as file:
                 file.write(content)
             return self._write_inputs(path, inputs)
+
+        def write(path: Path) -> str:
+            note, operations = part_of(path, reduction.operations), set(reduction.operations)
+            if not note:
+                return ""
+            try:
+                for _ in range(_WIDER):
+                    # What the converter adds between two operators, such as another layout, is not there with one of them alone.
+                    operations = _with_neighbours(reduction.whole, operations)
+                    if not part_of(path, operations):
+                        return ""
+            except NnbridgeError:
+                pass
+            return part_of(path, reduction.operations)
 
         saved = self._tried(path, "source", write)
         return [saved, *([Saved(inputs, "inputs", shows=saved.shows)] if inputs.is_file() and saved.written else [])]
 
     def _write_inputs(self, path: Path, inputs: Path) -> str:
         """The values that reach the part; why it does not show the symptom with them."""
-        model, found = loaded_part(path, self.whole.candidate.model, self.whole.values, self.options)
-        if found is None:
+        candidates = list(loaded_part(path, self.whole.candidate.model, self.whole.values, self.options))
+        if not candidates:
             return "the run of the whole model shows no values for its inputs"
-        candidate = Candidate(model, found)
-        save_sample(inputs, candidate, self.expected)
-        return "" if self.predicate(candidate) is not None else "its operators do not show it with these inputs"
+        found = next((candidate for candidate in candidates if self.predicate(candidate) is not None), None)
+        save_sample(inputs, found or candidates[0], self.expected)
+        return "" if found is not None else "its operators do not show it with these inputs"
+
+
+def _with_neighbours(model: Model, operations: Collection[int]) -> set[int]:
+    """The operations with those that they read from and those that read from them."""
+    main, grown = model.main, set(operations)
+    for k in operations:
+        grown.update(main.producers[i] for i in main.operations[k].inputs if i in main.producers)
+        grown.update(reader for i in main.operations[k].outputs for reader in main.consumers.get(i, ()))
+    return grown
 
 
 def save_sample(path: Path, candidate: Candidate, expected: Mapping[str, Array] | None = None) -> None:

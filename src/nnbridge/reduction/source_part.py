@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.loading import is_saved, load
 from nnbridge.model import Model, Operand, Subgraph
-from nnbridge.reduction.parts import part
+from nnbridge.reduction.parts import Candidate, part
 from nnbridge.types import OperationCode
 
 
@@ -80,17 +80,21 @@ def _outermost(source: object) -> object:
     return callers[0] if callers else getattr(source, "index", None)
 
 
-def loaded_part(
-    path: Path, whole: Model, values: Mapping[int, Array], options: ConversionOptions
-) -> tuple[Model, dict[str, Array] | None]:
-    """The model of a part's file, and values of a run of the whole for its inputs; None if one is missing."""
+def loaded_part(path: Path, whole: Model, values: Mapping[int, Array], options: ConversionOptions) -> Iterator[Candidate]:
+    """The model of a part's file with values of a run of the whole for its inputs, none if one is missing.
+
+    Where the file leaves dimensions open, the model with those of the values, then with open ones, converted otherwise maybe.
+    """
     options = replace(options, signature="", shapes={})
     model = load(path, options)
     found = inputs_of_part(model, whole, values)
     if found is not None and any(0 in operand.dims for operand in named_inputs(model).values()):
-        model = load(path, replace(options, shapes={name: value.shape for name, value in found.items()}))
-        found = inputs_of_part(model, whole, values)
-    return model, found
+        stated = load(path, replace(options, shapes={name: value.shape for name, value in found.items()}))
+        fitted = inputs_of_part(stated, whole, values)
+        if fitted is not None:
+            yield Candidate(stated, fitted)
+    if found is not None:
+        yield Candidate(model, found)
 
 
 def inputs_of_part(found: Model, whole: Model, values: Mapping[int, Array]) -> dict[str, Array] | None:

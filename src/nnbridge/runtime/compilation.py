@@ -24,7 +24,7 @@ from nnbridge.runtime.partition_limits import limit_partitions
 from nnbridge.runtime.partitioner import ExecutionStep, Partition, check_step, make_steps
 from nnbridge.runtime.placement import Placement, ask, place
 from nnbridge.runtime.plan import ALIGNMENT, LEAST_ALIGNMENT, Plan, Share
-from nnbridge.runtime.repeated import Repeated
+from nnbridge.runtime.repeated import RepeatedRuns
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     FeatureLevel,
@@ -275,9 +275,9 @@ class Compilation:
         return self._plan is not None and len(self._plan.prepared) == len(self._plan.steps)
 
     @cached_property
-    def repeated(self) -> Repeated:
+    def repeated(self) -> RepeatedRuns:
         """What :meth:`Execution.run` computes again and again."""
-        return Repeated(self.model)
+        return RepeatedRuns(self.model)
 
     @cached_property
     def explicit_single(self) -> bool:

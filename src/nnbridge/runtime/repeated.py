@@ -47,7 +47,7 @@ class BoundRun:
         return [array.copy() for array in self.outputs]
 
 
-class Repeated:
+class RepeatedRuns:
     """A compilation's bound runs by their kind, and the names of its inputs and outputs."""
 
     def __init__(self, model: Model) -> None:

@@ -11,7 +11,7 @@ import click
 from nnbridge.cli.arguments import parse_preparation
 from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option, partition_limit, read_model
 from nnbridge.cli.output import INTERRUPTED, json_option, print_blocks, print_json, progress
-from nnbridge.cli.searching import required_devices, samples_of, search_of, search_options
+from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
 from nnbridge.errors import InputError, Reason
 
 WHAT = "any"
@@ -76,7 +76,7 @@ def bisect(
             if reference.endswith(".npz")
             else reference_runtime(reference, model, options["signature"])
         )
-        samples = samples_of(loaded, model, runtime, inputs, labels, how, seeds, options)
+        samples = searched_samples(loaded, model, runtime, inputs, labels, how, seeds, options)
         with progress("Runs", len(loaded.main.operations).bit_length() + 1, as_json) as advance:
             found = search_placements(loaded, search, samples, max_partitions=limit, max_runs=max_runs, progress=advance)
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds, refuse_options, typed_options
+from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds, refuse_options, tolerances_of, typed_options
 from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
@@ -24,7 +23,6 @@ from nnbridge.cli.options import (
     option,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
-from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.cli.file_samples import FileSamples
@@ -109,10 +107,7 @@ def compare(
     name = (f"device {against}" if against else "") if reference is None else reference
     read = {"the model": [model], "the reference": [Path(name)], "the tolerances": [tolerances] if tolerances else []}
     check_outputs({"--csv": csv_file}, read)
-    for typed, value in (("--atol", atol), ("--rtol", rtol)):
-        if value is not None and not 0 <= value < math.inf:
-            raise InputError(Reason("a finite number from 0", str(value), operand=typed))
-    tolerance = comparing.Tolerances(comparing.Tolerance(atol, rtol, quant_steps))
+    tolerance = tolerances_of(atol, rtol, quant_steps)
     if tolerances is not None:
         stated = {"atol": atol, "rtol": rtol, "steps": quant_steps}
         fields = dict(zip(stated, ("--atol", "--rtol", "--quant-steps"), strict=True))
@@ -131,7 +126,8 @@ def compare(
     elif reference is not None and not stored:
         runtime = reference_runtime(name, model, options["signature"], preserve=layers)
     path = Path(name) if stored else None
-    drawn = samples_of(compilation.model, model, runtime, path, inputs, labels, how, options, numbers, steps)
+    source = path if runtime is None else runtime
+    drawn = samples_of(compilation.model, model, source, inputs, labels, how, options, numbers, steps)
     if show_plan and not as_json:
         print_blocks(plan_tables(compilation))
     sides = compilation, mapped, options["signature"], runtime, drawn.draw(), drawn.total

@@ -108,7 +108,7 @@ def _layers(
     from nnbridge.compare.tensors import stored_tensors, tensors_of
 
     runtime = None if stored else reference_runtime(reference, path, options["signature"], preserve=True)
-    samples = drawn_samples(compilation.model, runtime, Path(reference) if stored else None, seeds)
+    samples = drawn_samples(compilation.model, Path(reference) if runtime is None else runtime, seeds)
     tensors = stored_tensors(Path(reference)) if runtime is None else tensors_of(runtime)
     with progress("Comparing samples", samples.total, quiet) as advance:
         return compare_layers(compilation, reference, samples.counted(advance), tensors, mapped=mapped, explained=False)

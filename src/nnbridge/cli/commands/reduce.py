@@ -13,7 +13,7 @@ import click
 from nnbridge.cli.arguments import check_outputs, parse_preparation
 from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress, working
-from nnbridge.cli.searching import required_devices, samples_of, search_of, search_options
+from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
 
 WHAT = "any"
 _SUFFIXES = (".nnapi", ".npz", ".json.gz")
@@ -97,7 +97,7 @@ def reduce(
         if runtime_of is not None:
             runtime_of(model)  # refuses a file of another format
             simplify = False
-        for sample in samples_of(loaded, model, runtime, inputs, labels, how, seeds, options):
+        for sample in searched_samples(loaded, model, runtime, inputs, labels, how, seeds, options):
             whole = (
                 Whole.of(loaded, sample.inputs, search.reference)
                 if runtime_of is None

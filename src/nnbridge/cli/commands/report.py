@@ -202,7 +202,7 @@ def _compared(
     runtime: Runtime | None = None
     if stored is None:
         runtime = reference_runtime(reference, path, options["signature"], preserve=layers)
-    drawn = samples_of(compilation.model, path, runtime, stored, *drawing)
+    drawn = samples_of(compilation.model, path, stored if runtime is None else runtime, *drawing)
     with progress("Comparing outputs", drawn.total, quiet) as advance:
         found = comparing.compare(compilation, reference, drawn.counted(advance))
     which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if len(seeds) <= 12 else f"{len(seeds)} seeds"

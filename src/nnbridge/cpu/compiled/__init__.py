@@ -1,6 +1,6 @@
 """The compiled tier of the CPU executor: kernels emitted as machine code by llvmlite, run as programs over one arena.
 
-The border to the executor is :func:`nnbridge.cpu.compiled.program.plan`: from operations whose calls are resolved to programs
+The border to the executor is :func:`nnbridge.cpu.compiled.planning.plan`: from operations whose calls are resolved to programs
 that compute runs of them, and the reasons why the others are left to the reference tier. :func:`unavailable` states whether the
 tier can be used at all. Importing this package imports no compiler. See docs/compiled-kernels.md.
 """

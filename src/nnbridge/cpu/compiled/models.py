@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.program import Candidate, ProgramPlan, plan
+from nnbridge.cpu.compiled.planning import ProgramPlan, plan
+from nnbridge.cpu.compiled.program import Candidate
 from nnbridge.cpu.operands import constant, resolved_call
 from nnbridge.model import Model, Operand, known
 from nnbridge.operations import definition

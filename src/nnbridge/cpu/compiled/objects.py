@@ -1,4 +1,4 @@
-"""Kernels as machine code: declared, emitted on demand, cached on disk.
+"""Kernels as machine code: emitted on demand, cached on disk.
 
 A kernel is a function that emits IR for its parameters. It becomes ``void kernel(i64 arguments, i64 part, i64 parts)``: the
 address of a block of 64-bit arguments, and which share of the work to do. Objects are cached in
@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from llvmlite import ir
 
+from nnbridge.cpu.compiled.declared import KERNELS, Fields
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import InstructionSet
@@ -29,47 +30,6 @@ from nnbridge.cpu.compiled.machine import cache_directory, machine, store
 from nnbridge.cpu.compiled.values import I64, VOID, Value
 
 _log = logging.getLogger(__name__)
-
-
-class Fields:
-    """The argument block of a kernel that is being emitted: each field as a 64-bit value."""
-
-    def __init__(self, values: dict[str, Value]) -> None:
-        self._values = values
-
-    def __getattr__(self, name: str) -> Value:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
-Emission: TypeAlias = Callable[..., None]
-"""From an emitter, the argument block, the part and the number of parts, and parameters by name, to a function body."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel's declaration: its name, the fields of its argument block and what emits it."""
-
-    name: str
-    fields: tuple[str, ...]
-    emission: Emission
-
-
-KERNELS: dict[str, Kernel] = {}
-
-
-def kernel(fields: str) -> Callable[[Emission], Emission]:
-    """Declare a kernel by decorating its emission; ``fields`` names the arguments in order."""
-
-    def register(emission: Emission) -> Emission:
-        name: str = emission.__name__
-        assert name not in KERNELS, f"{name} is declared twice"
-        KERNELS[name] = Kernel(name, tuple(fields.split()), emission)
-        return emission
-
-    return register
 
 
 @dataclass(frozen=True)
@@ -162,7 +122,7 @@ class Library:
 
     def module(self, variant: Variant, triple: str = "") -> Any:
         """The IR of a variant, for this process or another target."""
-        from nnbridge.cpu.compiled import kernels  # noqa: F401 - declares them; they import this module
+        from nnbridge.cpu.compiled import kernels  # noqa: F401 - declares them; needed where nothing is cached
 
         declared = KERNELS[variant.kernel]
         module = ir.Module(variant.symbol)

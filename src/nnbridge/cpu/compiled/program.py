@@ -19,13 +19,13 @@ import numpy as np
 
 from nnbridge.cpu.arena import ALIGNMENT, Lease, plan_arena
 from nnbridge.cpu.compiled.constants import POOLED, Constant, ConstantPool, address_of
+from nnbridge.cpu.compiled.declared import KERNELS
 from nnbridge.cpu.compiled.instance import FAULT_WORDS, Fault, Instance
-from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
+from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
-from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
-from nnbridge.errors import NnapiError
+from nnbridge.cpu.compiled.objects import Variant, function, library
 from nnbridge.model import Array
-from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.operations.call import Arg, Call
 from nnbridge.records import quick
 from nnbridge.types import OperandCode
 
@@ -146,20 +146,6 @@ def size_of(arg: Arg) -> int:
 
 
 @dataclass(frozen=True)
-class ProgramPlan:
-    """The outcome of each operation: programs in run order, and why the others are left to the reference tier."""
-
-    programs: tuple[Program, ...]
-    left: Mapping[int, str]
-    """Operation index → the reason."""
-
-    @property
-    def covered(self) -> tuple[int, ...]:
-        """The operations that programs compute."""
-        return tuple(i for program in self.programs for i in program.operations)
-
-
-@dataclass(frozen=True)
 class Shared:
     """What operations of one plan have in common."""
 
@@ -169,48 +155,8 @@ class Shared:
     """What bindings computed for equal windows, or for several operations at once."""
 
 
-@np.errstate(all="ignore")
-def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> ProgramPlan:
-    """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
-    from nnbridge.cpu.compiled.bindings import bind
-
-    form = instructions or chosen()
-    producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
-    groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
-    left: dict[int, str] = {}
-    shared = Shared()
-    for candidate in operations:
-        try:
-            groups[-1].append((candidate, bind(candidate, producers, form, shared)))
-            continue
-        except (Unsupported, NnapiError) as reason:
-            # Of what is refused the reference kernel reports it when the operation runs.
-            left[candidate.index] = str(reason)
-        except NeedsValue:
-            left[candidate.index] = "requires constant parameters"
-        except (ArithmeticError, ValueError) as error:
-            left[candidate.index] = f"requires parameters that floats and integers hold: {error}"
-        groups.append([])
-        shared.channels_last.clear()
-    programs = []
-    for group in groups:
-        # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.
-        if len(group) < len(operations) and not any(isinstance(step, Step | Join) for _, bound in group for step in bound):
-            left.update((c.index, "requires a compiled neighbour: nothing is computed here") for c, _ in group)
-            continue
-        inside = {c.index for c, _ in group}
-        read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
-        programs.append(_program(group, read_outside, form))
-    return ProgramPlan(tuple(programs), left)
-
-
-def program_of(candidate: Candidate, bound: list[Bound], form: InstructionSet) -> Program:
-    """The program of one operation, all outputs of which are read."""
-    return _program([(candidate, bound)], set(candidate.outputs), form)
-
-
-def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int], form: InstructionSet) -> Program:
-    """A program of operations that are bound one after the other."""
+def program_of(group: Sequence[tuple[Candidate, list[Bound]]], read_outside: set[int], form: InstructionSet) -> Program:
+    """A program of operations that are bound one after the other; ``read_outside``: what others read of their outputs."""
     args: dict[int, Arg] = {}
     produced: list[int] = []
     for candidate, _ in group:

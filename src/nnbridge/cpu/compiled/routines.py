@@ -57,7 +57,7 @@ def routine(prepared: StatedKernel, threads: int = 1, form: InstructionSet | Non
         bind(binding, prepared)
     except Unsupported:
         return None
-    program = program_of(candidate, binding.bound, instructions)
+    program = program_of([(candidate, binding.bound)], set(candidate.outputs), instructions)
     sources = [places[i] for i in program.inputs]
     shapes = [(out.dims, out.dtype) for out in call.outs]
 

@@ -218,7 +218,7 @@ class RemoteDevice(Device):
         except DeadObjectError as error:
             try:
                 session = self._restarted(session)
-            except (OSError, NnapiError, InputError) as failure:
+            except (OSError, NnapiError, InputError, ProtocolError) as failure:
                 found = f"{error}, and no restart: {failure}"
                 raise DeadObjectError(Reason("a driver that is alive", found, self.name)) from error
             return call(session)

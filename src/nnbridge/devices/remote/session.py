@@ -193,9 +193,11 @@ class Session:
         try:
             channel.send(message, descriptors)
             answer, found = channel.receive(until)
-            if "cache" in answer and len(found) == 1:
-                answer["cache"] = cache_files(found[0], answer["cache"])
-            close_all(found)
+            try:
+                if "cache" in answer and len(found) == 1:
+                    answer["cache"] = cache_files(found[0], answer["cache"])
+            finally:
+                close_all(found)
             return answer
         except TimeoutError as error:
             self.end(Reason("a driver that answers in time", f"none to {message['call']}", self.name))
@@ -243,8 +245,16 @@ def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None)
 def answered(answer: Message) -> Message:
     """The answer of a call; an error in it is raised."""
     if "code" in answer:
-        raise error_of(answer["code"], to_reason(answer.get("reason")))
+        raise error_of(answer["code"], _reason(answer.get("reason")))
     return answer
+
+
+def _reason(data: object) -> Reason | None:
+    """A reason from an answer; OP_FAILED for what is none."""
+    try:
+        return to_reason(data)
+    except ProtocolError as error:
+        raise OpFailedError(Reason("answers of a driver", str(error))) from error
 
 
 def error_of(code: Any, reason: Reason | None) -> NnapiError:

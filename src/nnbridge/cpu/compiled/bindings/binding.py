@@ -36,6 +36,7 @@ from nnbridge.operations.arithmetic import (
 )
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import is_nchw, run_kernel, to_nhwc, widened
+from nnbridge.operations.shapes import Window
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
 Binder: TypeAlias = "Callable[[Binding], None]"
@@ -287,6 +288,34 @@ def require_types(*args: Arg) -> bool:
         require(is_real(arg) or is_quant8(arg.type), "float32 or 8-bit operands")
     require(len({is_real(arg) for arg in args}) == 1, "operands of one kind")
     return is_real(args[0])
+
+
+def window_arguments(
+    source: Place | Array,
+    target: Place,
+    images: tuple[int, int, int],
+    outs: Sequence[int],
+    pixel: int,
+    rows: Window,
+    columns: Window,
+) -> dict[str, Argument]:
+    """Where kernels move windows: over images [batch, height, width], ``pixel`` bytes a position in these and in ``outs``."""
+    batch, height, width = images
+    return {
+        "input": source,
+        "height": height,
+        "width": width,
+        "pixel": pixel,
+        "row": width * pixel,
+        "image": height * width * pixel,
+        "out": target,
+        "out_height": outs[0],
+        "out_width": outs[1],
+        "out_pixel": pixel,
+        "images": batch,
+        "top": rows.before,
+        "left": columns.before,
+    }
 
 
 def constant_data(arg: Arg) -> Array:

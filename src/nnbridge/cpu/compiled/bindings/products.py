@@ -19,13 +19,14 @@ from nnbridge.cpu.compiled.bindings.binding import (
     require,
     require_at_most,
     require_types,
+    window_arguments,
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.moves import MOST_ELEMENTS, add_border, border_of, move_pieces
+from nnbridge.cpu.compiled.bindings.packing import pack_bytes
 from nnbridge.cpu.compiled.bindings.rescaling import filter_rescaling, require_bias_scale
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
-from nnbridge.cpu.compiled.kernels.packing import pack_bytes
 from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips
 from nnbridge.cpu.compiled.kernels.tiles import DEPTH, SIDE, configuration
 from nnbridge.cpu.compiled.program import (
@@ -449,20 +450,8 @@ def depthwise_conv_2d(b: Binding) -> None:
         form, fill = rescaling.form, zero_of(x)
         packed_bias = (bias - zero_of(x) * totals).astype(np.int32)
         strips, sets = pack_depthwise(b.instructions, exact, packed_bias, rescaling)
-    arguments: dict[str, Argument] = {
-        "input": source,
-        "height": height,
-        "width": width,
-        "pixel": channels * element,
-        "row": width * channels * element,
-        "image": height * width * channels * element,
-        "out": b.target(),
-        "out_height": out.dims[1],
-        "out_width": out.dims[2],
-        "out_pixel": channels * element,
-        "images": batch,
-        "top": rows.before,
-        "left": columns.before,
+    arguments = {
+        **window_arguments(source, b.target(), (batch, height, width), out.dims[1:3], channels * element, rows, columns),
         "outside": np.full(width * channels * element + 512, fill, np.uint8),
         "strips": strips.block(element),
         "strip_count": strips.count,

@@ -18,6 +18,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     require_at_most,
     require_types,
     transpose,
+    window_arguments,
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.moves import MOST_ELEMENTS, move_pieces
@@ -72,27 +73,15 @@ def _pool(
     low: float
     high: float
     low, high = BOUNDS[activation] if real else (0, 1) if _is_boolean(x) else limits_of(b.out, activation)
-    out_h, out_w = rows.positions(height), columns.positions(width)
+    outs = rows.positions(height), columns.positions(width)
     require(rows.size * columns.size * 255 < 2**30, "windows whose sums 32 bits hold")
-    arguments: dict[str, Argument] = {
-        "input": source,
-        "height": height,
-        "width": width,
-        "pixel": depth * element,
-        "row": width * depth * element,
-        "image": height * width * depth * element,
-        "out": b.target(),
-        "out_height": out_h,
-        "out_width": out_w,
-        "out_pixel": depth * element,
-        "images": batch,
+    arguments = {
+        **window_arguments(source, b.target(), (batch, height, width), outs, depth * element, rows, columns),
         "channels": depth,
         "size_y": rows.size,
         "size_x": columns.size,
         "stride_y": rows.stride,
         "stride_x": columns.stride,
-        "top": rows.before,
-        "left": columns.before,
         "low": low,
         "high": high,
         "zero_point": 0,
@@ -103,7 +92,7 @@ def _pool(
         lanes, form = b.instructions.lanes, rescaling.form
         bias = np.array([-rows.size * columns.size * zero_of(x)])
         arguments.update(zero_point=rescaling.zero_point, parameters=rescaling.packed(bias, np.zeros(lanes, np.int64), lanes))
-    us = batch * out_h * out_w * depth * rows.size * columns.size / (4_000 if real else 8_000)
+    us = batch * math.prod(outs) * depth * rows.size * columns.size / (4_000 if real else 8_000)
     b.step("pool", us, arguments, kind=kind, real=real, signed=is_signed(x), form=form)
 
 

@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, Group, Strips
-from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
 from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
 from nnbridge.model import Array

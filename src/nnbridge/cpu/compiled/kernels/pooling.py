@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.elementwise import exponential
-from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale
 from nnbridge.cpu.compiled.values import F32, F64, I1, I8, I32, I64, Value, vector
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.elementwise import FUNCTIONS
-from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
 
 GATES = {"rnn": 1, "cifg": 3, "lstm": 4}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.values import F32, I8, I32, I64, Value, vector
 
 POSITION_FIELDS = 3

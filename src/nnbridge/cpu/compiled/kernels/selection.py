@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.elementwise import each_row
-from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
 
 

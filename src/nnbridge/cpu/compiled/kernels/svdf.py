@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.pooling import fold
 from nnbridge.cpu.compiled.kernels.recurrent import ACTIVATIONS, rescaled, within
-from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Type, Value, vector
 
 _FIELDS = "projected state weights bias last_state output filters memory units length batch"

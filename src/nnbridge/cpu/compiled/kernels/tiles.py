@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, Tile, TileShape, by_shape, shares, tile_shapes
-from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.values import I32, I64, Value, vector
 
 SIDE = 16
