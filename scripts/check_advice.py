@@ -2,7 +2,7 @@
 
 python scripts/check_advice.py models
 python scripts/check_advice.py models --inputs 1000 --devices arm-nn-21.11 intel-nn-hal-gpu --android 10 13
-python scripts/check_advice.py .venv/lib/python3.11/site-packages/onnx/backend/test/data/node --every-rewrite --inputs 1000
+python scripts/check_advice.py models --every-rewrite --inputs 1000
 
 For each TFLite and ONNX file of a folder, the smallest first, each shipped profile and each Android version. An advice passes if
 ``nnbridge plan`` of the written file, or under the setting, shows what was predicted. A rewrite must also leave every bit of the
@@ -19,7 +19,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -59,10 +59,12 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=20, help="random inputs for each rewrite; 0: rewrites are planned only")
     parser.add_argument("--every-rewrite", action="store_true", help="prove all exact rewrites of the files, advised or not")
     options = parser.parse_args()
-    if options.every_rewrite:
-        prove_all(options.folder, options.inputs)
-    devices = options.devices or [device["name"] for device in command("devices", "--profiles")]
     paths = sorted((p for p in options.folder.rglob("*") if p.suffix in RUNTIMES), key=lambda p: p.stat().st_size)
+    if not paths:
+        parser.error(f"requires a folder of {' or '.join(RUNTIMES)} files, found {options.folder}")
+    if options.every_rewrite:
+        prove_all(paths, options.inputs)
+    devices = options.devices or [device["name"] for device in command("devices", "--profiles")]
     counts: Counter[str] = Counter()
     for path in paths:
         counts += of_file(path, list(product(devices, options.android)), options.inputs)
@@ -89,10 +91,10 @@ def of_file(path: Path, settings: list[tuple[str, str]], inputs: int) -> Counter
     return counts
 
 
-def prove_all(folder: Path, inputs: int) -> None:
+def prove_all(paths: Sequence[Path], inputs: int) -> None:
     """Run every exact rewrite of single operators beside the original; exits."""
     counts: Counter[str] = Counter()
-    for path in sorted((p for p in folder.rglob("*") if p.suffix in RUNTIMES), key=lambda p: p.stat().st_size):
+    for path in paths:
         try:
             found = [edit for edit in edits(path) if edit.answers is Answers.SAME]
             load(path)
