@@ -83,7 +83,7 @@ class Node:
 Condition: TypeAlias = SharedCondition[Node]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DelegateRule:
     """When the delegate accepts an operator."""
 
@@ -95,13 +95,6 @@ class DelegateRule:
     """Element types of input ``of``."""
     of: int = 0
     conditions: tuple[Condition, ...] = ()
-
-
-def mapped(
-    version: int, level: int = 1, types: tuple[str, ...] | None = None, *conditions: Condition, of: int = 0
-) -> DelegateRule:
-    """The rule of an operator that the delegate maps."""
-    return DelegateRule(version, level, types, of, conditions)
 
 
 def refusals(

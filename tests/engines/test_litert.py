@@ -16,6 +16,7 @@ from nnbridge.engines import host_for
 from nnbridge.errors import BadDataError, InputError, OpFailedError, OptionError, Reason
 from nnbridge.loading import load, load_without_cpu
 from nnbridge.runtime.states import States
+from tests.commands import refused
 from tests.conftest import MODELS
 from tests.delegate.interpreters import accumulator, answer, graph
 from tests.tflite.files import TfliteBuilder
@@ -137,6 +138,7 @@ def test_tables_are_refused_with_the_operator(tmp_path: Path) -> None:
     path = main.write(tmp_path / "m.tflite", [query], [found])
     with pytest.raises(BadDataError, match=r"no tables.*found HASHTABLE_FIND"):
         hosted(path)
+    assert "found HASHTABLE_FIND" in refused("plan", path, "--host", "litert")
 
 
 def test_what_the_runtime_refuses_at_a_run_has_its_words(tmp_path: Path) -> None:

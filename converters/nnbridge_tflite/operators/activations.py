@@ -30,9 +30,9 @@ from nnbridge_tflite.host.numbers import (
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
-from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, DelegateRule, from_level, input_rank, output_in
 
-_RELU = mapped(2, 1, FLOAT_QUANT8)
+_RELU = DelegateRule(version=2, types=FLOAT_QUANT8)
 
 
 def _clamp(name: str, low: float, high: float, code: OperationCode | None = None, **facts: Any) -> TfliteOperator:
@@ -58,20 +58,22 @@ TANH = unary(
     "tanh x",
     np.tanh,
     OperationCode.TANH,
-    delegate=mapped(2, 1, FLOAT_QUANT8, from_level(3, "8-bit tensors", lambda node: node.type(0) == "FLOAT32")),
+    delegate=DelegateRule(
+        version=2, types=FLOAT_QUANT8, conditions=(from_level(3, "8-bit tensors", lambda node: node.type(0) == "FLOAT32"),)
+    ),
 )
 HARD_SWISH = unary(
     "HARD_SWISH",
     "x · min(max(x + 3, 0), 6) / 6",
     lambda a: a * np.clip(a + 3, 0, 6) / 6,
     OperationCode.HARD_SWISH,
-    delegate=mapped(99, 1, FLOAT_QUANT8),
+    delegate=DelegateRule(version=99, types=FLOAT_QUANT8),
 )
 ELU = unary(
     "ELU",
     "x where it is above 0, else e^x - 1.",
     lambda a: np.where(a > 0, a, np.expm1(np.minimum(a, 0))),
-    delegate=mapped(1, 4, FLOAT),
+    delegate=DelegateRule(version=1, level=4, types=FLOAT),
 )
 GELU = TfliteOperator(
     "GELU", "x/2 · (1 + erf(x / √2)), or its approximation by tanh.", options=(Option("approximate", False, "by tanh"),)
@@ -80,26 +82,30 @@ LEAKY_RELU = TfliteOperator(
     "LEAKY_RELU",
     "max(x, 0) + alpha · min(x, 0)",
     options=(Option("alpha", 0.0, "slope below 0"),),
-    delegate=mapped(1, 3, FLOAT_QUANT8),
+    delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8),
 )
 PRELU = TfliteOperator(
     "PRELU",
     "max(x, 0) + alpha · min(x, 0) with an alpha for each channel.",
     inputs("input", "alpha"),
-    delegate=mapped(1, 3, FLOAT_QUANT8),
+    delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.PRELU, to.input(0), to.input(1)))],
 )
 SOFTMAX = TfliteOperator(
     "SOFTMAX",
     "Exponentials over the last dimension, divided by their sum.",
     options=(Option("beta", 1.0, "factor of the numbers"),),
-    delegate=mapped(2, 1, FLOAT_QUANT8, RANK_4, output_in(*FLOAT_QUANT8), input_rank("an input of rank 2 or 4", 2, 4, below=3)),
+    delegate=DelegateRule(
+        version=2,
+        types=FLOAT_QUANT8,
+        conditions=(RANK_4, output_in(*FLOAT_QUANT8), input_rank("an input of rank 2 or 4", 2, 4, below=3)),
+    ),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.SOFTMAX, to.input(0), _beta(to)))],
 )
 LOG_SOFTMAX = TfliteOperator(
     "LOG_SOFTMAX",
     "The logarithm of softmax over the last dimension.",
-    delegate=mapped(1, 3, FLOAT),
+    delegate=DelegateRule(version=1, level=3, types=FLOAT),
     lowerings=[
         Lowering(lambda to: to.finish(OperationCode.LOG_SOFTMAX, to.input(0), to.float_scalar(1.0, to.input(0)), to.scalar(-1)))
     ],

@@ -25,11 +25,11 @@ from nnbridge_tflite.rules import (
     NUMBERS,
     RANK_4,
     Condition,
+    DelegateRule,
     Node,
     first_type,
     from_level,
     input_in,
-    mapped,
     no_activation,
     version_at_most,
 )
@@ -61,27 +61,51 @@ def _scalars_are_constant(node: Node) -> bool:
 
 
 _CONDITIONS = (no_activation(("INT32",)), from_level(4, "int32", lambda node: node.type(0) != "INT32"))
-_LARGER = mapped(3, 3, NUMBERS, Condition("scalars that are constant", _scalars_are_constant, first_type, kind=Why.NOT_CONSTANT))
+_LARGER = DelegateRule(
+    version=3,
+    level=3,
+    types=NUMBERS,
+    conditions=(Condition("scalars that are constant", _scalars_are_constant, first_type, kind=Why.NOT_CONSTANT),),
+)
 _SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be powers of two, which are then computed by shifts")
 
-ADD = binary("ADD", "a + b", np.add, options=(FUSED, _SHIFT16), delegate=mapped(2, 1, NUMBERS, *_CONDITIONS))
-SUB = binary("SUB", "a - b", np.subtract, options=(FUSED, _SHIFT16), delegate=mapped(3, 2, NUMBERS, *_CONDITIONS, RANK_4))
+ADD = binary(
+    "ADD", "a + b", np.add, options=(FUSED, _SHIFT16), delegate=DelegateRule(version=2, types=NUMBERS, conditions=_CONDITIONS)
+)
+SUB = binary(
+    "SUB",
+    "a - b",
+    np.subtract,
+    options=(FUSED, _SHIFT16),
+    delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_CONDITIONS, RANK_4)),
+)
 MUL = binary(
     "MUL",
     "a · b",
     np.multiply,
     options=(FUSED,),
-    delegate=mapped(3, 1, NUMBERS, *_CONDITIONS, version_at_most(2, lambda node: node.accelerated)),
+    delegate=DelegateRule(version=3, types=NUMBERS, conditions=(*_CONDITIONS, version_at_most(2, lambda node: node.accelerated))),
 )
-DIV = binary("DIV", "a / b; integers are rounded towards zero.", None, options=(FUSED,), delegate=mapped(1, 2, FLOAT))
+DIV = binary(
+    "DIV",
+    "a / b; integers are rounded towards zero.",
+    None,
+    options=(FUSED,),
+    delegate=DelegateRule(version=1, level=2, types=FLOAT),
+)
 MAXIMUM = binary("MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER)
 MINIMUM = binary("MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER)
-POW = binary("POW", "a to the power of b.", np.power, OperationCode.POW, delegate=mapped(1, 3, FLOAT))
+POW = binary("POW", "a to the power of b.", np.power, OperationCode.POW, delegate=DelegateRule(version=1, level=3, types=FLOAT))
 SQUARED_DIFFERENCE = binary(
     "SQUARED_DIFFERENCE",
     "(a - b)²",
     lambda a, b: np.square(a - b),
-    delegate=mapped(2, 2, NUMBERS, RANK_4, input_in("FLOAT32", "UINT8", below=4), input_in("FLOAT32", below=3)),
+    delegate=DelegateRule(
+        version=2,
+        level=2,
+        types=NUMBERS,
+        conditions=(RANK_4, input_in("FLOAT32", "UINT8", below=4), input_in("FLOAT32", below=3)),
+    ),
 )
 FLOOR_DIV = binary("FLOOR_DIV", "⌊a / b⌋", np.floor_divide, as_stored=True)
 FLOOR_MOD = binary("FLOOR_MOD", "a - ⌊a / b⌋ · b", np.mod, as_stored=True)

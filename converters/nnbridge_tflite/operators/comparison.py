@@ -14,10 +14,10 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.lowerer import BOOL8, Lowerer
 from nnbridge_tflite.operators.arithmetic import binary
 from nnbridge_tflite.operators.elementwise import unary
-from nnbridge_tflite.rules import NUMBERS, Condition, first_type, mapped
+from nnbridge_tflite.rules import NUMBERS, Condition, DelegateRule, first_type
 
-_COMPARISON = mapped(2, 3, ("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
-_LOGICAL = mapped(1, 3, ("BOOL",))
+_COMPARISON = DelegateRule(version=2, level=3, types=("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
+_LOGICAL = DelegateRule(version=1, level=3, types=("BOOL",))
 
 EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = (
     binary(name, summary, function, OperationCode[name], delegate=_COMPARISON)
@@ -38,16 +38,18 @@ SELECT = TfliteOperator(
     "Elements of the second input where the condition holds, of the third elsewhere.",
     inputs("condition", "a", "b"),
     folding=Folding(elements_broadcast),
-    delegate=mapped(
-        2,
-        3,
-        NUMBERS,
-        Condition(
-            "a condition of the tensors' shape",
-            lambda node: (a := node.input(0)) is not None and (b := node.input(1)) is not None and a.shape == b.shape,
-            first_type,
-        ),
+    delegate=DelegateRule(
+        version=2,
+        level=3,
+        types=NUMBERS,
         of=1,
+        conditions=(
+            Condition(
+                "a condition of the tensors' shape",
+                lambda node: (a := node.input(0)) is not None and (b := node.input(1)) is not None and a.shape == b.shape,
+                first_type,
+            ),
+        ),
     ),
 )
 SELECT_V2 = TfliteOperator("SELECT_V2", "SELECT with broadcasting.", SELECT.inputs, folding=SELECT.folding)

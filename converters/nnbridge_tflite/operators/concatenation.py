@@ -20,12 +20,12 @@ from nnbridge_tflite.rules import (
     NUMBERS_HALF,
     RANK_4,
     Condition,
+    DelegateRule,
     Node,
     constant,
     from_level,
     input_in,
     input_rank,
-    mapped,
     no_activation,
     type_in,
 )
@@ -50,7 +50,7 @@ CONCATENATION = TfliteOperator(
     inputs("parts*"),
     options=(AXIS, FUSED),
     folding=_MOVES,
-    delegate=mapped(2, 1, ("FLOAT16", *FLOAT_QUANT8), no_activation(NUMBERS_HALF), RANK_4),
+    delegate=DelegateRule(version=2, types=("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4)),
     kernel=lambda inputs, outputs, options: [np.concatenate([data_of(t) for t in inputs], options["axis"])],
 )
 PACK = TfliteOperator(
@@ -59,17 +59,19 @@ PACK = TfliteOperator(
     inputs("parts*"),
     options=(Option("values_count", 0, "the number of inputs"), AXIS),
     folding=_MOVES,
-    delegate=mapped(
-        2,
-        4,
-        NUMBERS,
-        input_in("FLOAT32", "INT8", below=6),
-        Condition(
-            "an axis before the last",
-            lambda node: node.option("axis") not in (-1, node.rank(0)),
-            lambda node: node.option("axis"),
-            6,
-            Why.ARGUMENT,
+    delegate=DelegateRule(
+        version=2,
+        level=4,
+        types=NUMBERS,
+        conditions=(
+            input_in("FLOAT32", "INT8", below=6),
+            Condition(
+                "an axis before the last",
+                lambda node: node.option("axis") not in (-1, node.rank(0)),
+                lambda node: node.option("axis"),
+                6,
+                Why.ARGUMENT,
+            ),
         ),
     ),
     kernel=lambda inputs, outputs, options: [np.stack([data_of(t) for t in inputs], options["axis"])],
@@ -80,16 +82,18 @@ UNPACK = TfliteOperator(
     outputs=outputs("parts*"),
     options=(Option("num", 0, "the number of outputs"), AXIS),
     folding=_MOVES,
-    delegate=mapped(
-        2,
-        4,
-        FLOAT_QUANT8,
-        input_rank("an input of rank 2 to 4", 2, 3, 4),
-        Condition(
-            "an axis before the last",
-            lambda node: node.option("axis") not in (-1, node.rank(0) - 1),
-            lambda node: node.option("axis"),
-            kind=Why.ARGUMENT,
+    delegate=DelegateRule(
+        version=2,
+        level=4,
+        types=FLOAT_QUANT8,
+        conditions=(
+            input_rank("an input of rank 2 to 4", 2, 3, 4),
+            Condition(
+                "an axis before the last",
+                lambda node: node.option("axis") not in (-1, node.rank(0) - 1),
+                lambda node: node.option("axis"),
+                kind=Why.ARGUMENT,
+            ),
         ),
     ),
 )
@@ -100,8 +104,12 @@ SPLIT = TfliteOperator(
     outputs("parts*"),
     options=(Option("num_splits", 0, "the number of outputs"),),
     folding=_MOVES,
-    delegate=mapped(
-        3, 3, NUMBERS, type_in(0, "INT32"), constant(0, "axis"), from_level(4, "int8", lambda node: node.type(1) != "INT8"), of=1
+    delegate=DelegateRule(
+        version=3,
+        level=3,
+        types=NUMBERS,
+        of=1,
+        conditions=(type_in(0, "INT32"), constant(0, "axis"), from_level(4, "int8", lambda node: node.type(1) != "INT8")),
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
 )
@@ -112,15 +120,17 @@ SPLIT_V = TfliteOperator(
     outputs("parts*"),
     options=SPLIT.options,
     folding=_MOVES,
-    delegate=mapped(
-        2,
-        4,
-        NUMBERS,
-        constant(1, "sizes"),
-        constant(2, "axis"),
-        type_in(1, "INT32"),
-        type_in(2, "INT32"),
-        Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0), kind=Why.OPERAND_VALUE),
+    delegate=DelegateRule(
+        version=2,
+        level=4,
+        types=NUMBERS,
+        conditions=(
+            constant(1, "sizes"),
+            constant(2, "axis"),
+            type_in(1, "INT32"),
+            type_in(2, "INT32"),
+            Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0), kind=Why.OPERAND_VALUE),
+        ),
     ),
 )
 

@@ -34,14 +34,14 @@ from nnbridge_tflite.host.numbers import (
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
-from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, DelegateRule, Node, constant, from_level
 
 DILATIONS = (
     Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),
     Option("dilation_h_factor", 1, "rows between the filter's cells", at_least=1),
 )
 _BIAS_TYPE = Option("quantized_bias_type", 0, "element type of a quantised bias; the bias itself states it")
-_NO_DILATION = from_level(
+_DILATIONS_FROM_LEVEL_3 = from_level(
     3, "dilations", lambda node: all(node.operator.options.get(f"dilation_{a}_factor", 1) == 1 for a in "wh")
 )
 
@@ -71,16 +71,16 @@ CONV_2D = TfliteOperator(
     "Products over a sliding window; fewer channels in the filter than in the data make groups.",
     inputs("input", "filter", "bias?"),
     options=(PADDING, *STRIDES, *DILATIONS, FUSED, _BIAS_TYPE),
-    delegate=mapped(
-        5,
-        1,
-        None,
-        NO_OLD_HYBRID,
-        OLD_TYPES,
-        RESTRICTED_SCALES,
-        Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none", kind=Why.MISSING_OPERAND),
-        _NO_DILATION,
-        from_level(3, "groups", _one_group),
+    delegate=DelegateRule(
+        version=5,
+        conditions=(
+            NO_OLD_HYBRID,
+            OLD_TYPES,
+            RESTRICTED_SCALES,
+            Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none", kind=Why.MISSING_OPERAND),
+            _DILATIONS_FROM_LEVEL_3,
+            from_level(3, "groups", _one_group),
+        ),
     ),
     check=_check,
 )
@@ -92,7 +92,7 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         *CONV_2D.options[:-1],
         Option("depth_multiplier", 0, "filters of each channel; follows from the channels, as in LiteRT"),
     ),
-    delegate=mapped(3, 1, None, OLD_TYPES, RESTRICTED_SCALES, _NO_DILATION),
+    delegate=DelegateRule(version=3, conditions=(OLD_TYPES, RESTRICTED_SCALES, _DILATIONS_FROM_LEVEL_3)),
     check=_check,
 )
 TRANSPOSE_CONV = TfliteOperator(
@@ -100,7 +100,7 @@ TRANSPOSE_CONV = TfliteOperator(
     "Each input cell spread over a window of the output.",
     inputs("output_shape!", "filter", "input", "bias?"),
     options=(PADDING, *STRIDES, FUSED, _BIAS_TYPE),
-    delegate=mapped(4, 3, None, constant(0, "output shape"), constant(1, "filter")),
+    delegate=DelegateRule(version=4, level=3, conditions=(constant(0, "output shape"), constant(1, "filter"))),
     check=_check_transposed,
     shaped_by=0,
 )

@@ -26,7 +26,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.lowerer import Lowerer, through_float
-from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, input_in, mapped
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, DelegateRule, input_in
 
 Function = Callable[[Array], Array]
 
@@ -82,7 +82,7 @@ def _absolute_integers(inputs: Tensors, outputs: Tensors, options: Options) -> S
     return [requantised(steps, quotient(data, out), out)]
 
 
-_MATH = mapped(1, 3, FLOAT)
+_MATH = DelegateRule(version=1, level=3, types=FLOAT)
 ABS = unary("ABS", "|x|", np.abs, OperationCode.ABS, integers=_absolute_integers, delegate=_MATH)
 EXP, SIN, SQRT = (
     unary(name, summary, function, OperationCode[name], delegate=_MATH)
@@ -97,10 +97,10 @@ RSQRT = unary(
     "1 / √x",
     lambda a: 1 / np.sqrt(a),
     OperationCode.RSQRT,
-    delegate=mapped(2, 3, FLOAT_QUANT8, input_in(*FLOAT, below=7)),
+    delegate=DelegateRule(version=2, level=3, types=FLOAT_QUANT8, conditions=(input_in(*FLOAT, below=7),)),
 )
 COS = unary("COS", "cos x", np.cos, delegate=_MATH)
-FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=mapped(1))
+FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=DelegateRule(version=1))
 LOG = unary(
     "LOG",
     "Natural logarithm; the lowest quantised number where there is none.",
@@ -109,7 +109,14 @@ LOG = unary(
     delegate=_MATH,
     as_stored=True,
 )
-NEG = unary("NEG", "-x", np.negative, OperationCode.NEG, delegate=mapped(2, 3, ("FLOAT32", "INT32")), as_stored=True)
+NEG = unary(
+    "NEG",
+    "-x",
+    np.negative,
+    OperationCode.NEG,
+    delegate=DelegateRule(version=2, level=3, types=("FLOAT32", "INT32")),
+    as_stored=True,
+)
 
 
 def _magnitude(x: Array) -> Array:

@@ -15,7 +15,7 @@ from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, INT32, Lowerer, Value
-from nnbridge_tflite.rules import NUMBERS_HALF, Condition, Node, first_type, mapped, type_in
+from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, Node, first_type, type_in
 
 _PICKS = Folding(lambda data, indices: data.size * indices.size, moves_only=True)
 
@@ -33,7 +33,7 @@ GATHER = TfliteOperator(
         Option("batch_dims", 0, "leading dimensions in common"),
     ),
     folding=_PICKS,
-    delegate=mapped(2, 3, NUMBERS_HALF, type_in(1, "INT32")),
+    delegate=DelegateRule(version=2, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"),)),
     needs_ranks=True,
 )
 GATHER_ND = TfliteOperator("GATHER_ND", "Slices at tuples of indexes.", inputs("params", "indices"), folding=_PICKS)
@@ -58,7 +58,7 @@ EMBEDDING_LOOKUP = TfliteOperator(
     "EMBEDDING_LOOKUP",
     "Rows of a table.",
     inputs("ids", "table"),
-    delegate=mapped(1, 1, None, type_in(1, "FLOAT32")),
+    delegate=DelegateRule(version=1, conditions=(type_in(1, "FLOAT32"),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.EMBEDDING_LOOKUP, to.input(0), to.input(1)))],
 )
 EMBEDDING_LOOKUP_SPARSE = TfliteOperator(
@@ -72,11 +72,11 @@ HASHTABLE_LOOKUP = TfliteOperator(
     "Values by key, and which keys were found.",
     inputs("lookups", "keys", "values"),
     outputs("output", "hits"),
-    delegate=mapped(
-        1,
-        1,
-        None,
-        Condition("a float32 output", lambda node: node.output().type.name == "FLOAT32", first_type, kind=Why.OUTPUT_TYPE),
+    delegate=DelegateRule(
+        version=1,
+        conditions=(
+            Condition("a float32 output", lambda node: node.output().type.name == "FLOAT32", first_type, kind=Why.OUTPUT_TYPE),
+        ),
     ),
     lowerings=[Lowering(lambda to: to.emit_all(OperationCode.HASHTABLE_LOOKUP, to.inputs(), to.outputs))],
 )
@@ -85,15 +85,15 @@ LSH_PROJECTION = TfliteOperator(
     "Bits by the sign of the items' weighted fingerprints behind each seed: one by one, or as one number for each hash.",
     inputs("seeds", "items", "weights?"),
     options=(Option("type", 0, "1 sparse (one number), 2 dense (bits)"),),
-    delegate=mapped(
-        1,
-        1,
-        None,
-        Condition(
-            "feature level 3 and no weights for sparse projections",
-            _is_projection,
-            lambda node: node.level,
-            kind=Why.FEATURE_LEVEL,
+    delegate=DelegateRule(
+        version=1,
+        conditions=(
+            Condition(
+                "feature level 3 and no weights for sparse projections",
+                _is_projection,
+                lambda node: node.level,
+                kind=Why.FEATURE_LEVEL,
+            ),
         ),
     ),
     as_stored=True,

@@ -16,7 +16,16 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integ
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
-from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, from_level, input_rank, mapped
+from nnbridge_tflite.rules import (
+    NO_OLD_HYBRID,
+    OLD_TYPES,
+    RESTRICTED_SCALES,
+    Condition,
+    DelegateRule,
+    Node,
+    from_level,
+    input_rank,
+)
 
 _ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "true: floats beside 8-bit weights get a zero point")
 
@@ -32,15 +41,17 @@ FULLY_CONNECTED = TfliteOperator(
         _ASYMMETRIC,
         Option("quantized_bias_type", 0, "element type of a quantised bias; the bias itself states it"),
     ),
-    delegate=mapped(
-        5,
-        1,
-        None,
-        NO_OLD_HYBRID,
-        OLD_TYPES,
-        RESTRICTED_SCALES,
-        from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
-        Condition("no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16", kind=Why.OUTPUT_TYPE),
+    delegate=DelegateRule(
+        version=5,
+        conditions=(
+            NO_OLD_HYBRID,
+            OLD_TYPES,
+            RESTRICTED_SCALES,
+            from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
+            Condition(
+                "no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16", kind=Why.OUTPUT_TYPE
+            ),
+        ),
     ),
     rounds_once=True,
 )
@@ -57,15 +68,17 @@ BATCH_MATMUL = TfliteOperator(
     "Matrix products of stacks.",
     inputs("left", "right"),
     options=(Option("adj_x", False, "left is transposed"), Option("adj_y", False, "right is transposed"), _ASYMMETRIC),
-    delegate=mapped(
-        2,
-        6,
-        ("FLOAT32", "INT32", "INT8"),
-        input_rank("inputs of rank 2 to 4", 2, 3, 4),
-        Condition(
-            "two inputs of one type", lambda node: node.type(0) == node.type(1), lambda node: node.type(1), kind=Why.HYBRID
+    delegate=DelegateRule(
+        version=2,
+        level=6,
+        types=("FLOAT32", "INT32", "INT8"),
+        conditions=(
+            input_rank("inputs of rank 2 to 4", 2, 3, 4),
+            Condition(
+                "two inputs of one type", lambda node: node.type(0) == node.type(1), lambda node: node.type(1), kind=Why.HYBRID
+            ),
+            Condition("stacks of one size", _same_stacks, lambda node: node.input(1), kind=Why.OPERAND_SIZE),
         ),
-        Condition("stacks of one size", _same_stacks, lambda node: node.input(1), kind=Why.OPERAND_SIZE),
     ),
 )
 RFFT2D = TfliteOperator(

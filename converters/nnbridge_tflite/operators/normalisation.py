@@ -6,13 +6,13 @@ from nnbridge.converters.declaration import Option
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.rules import NUMBERS_HALF, mapped, no_activation
+from nnbridge_tflite.rules import NUMBERS_HALF, DelegateRule, no_activation
 
 L2_NORMALIZATION = TfliteOperator(
     "L2_NORMALIZATION",
     "Divided by the root of the sum of squares over the last dimension.",
     options=(FUSED,),
-    delegate=mapped(2, 1, None, no_activation(NUMBERS_HALF)),
+    delegate=DelegateRule(version=2, conditions=(no_activation(NUMBERS_HALF),)),
 )
 LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(
     "LOCAL_RESPONSE_NORMALIZATION",
@@ -23,7 +23,7 @@ LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(
         Option("alpha", 0.0, "factor of the sum"),
         Option("beta", 0.0, "exponent"),
     ),
-    delegate=mapped(1),
+    delegate=DelegateRule(version=1),
 )
 
 

@@ -18,7 +18,7 @@ from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import padding, strides
-from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, DelegateRule, Node, first_type, from_level
 
 
 def _check(node: Node) -> None:
@@ -36,19 +36,20 @@ AVERAGE_POOL_2D = TfliteOperator(
     "AVERAGE_POOL_2D",
     "The mean of each window.",
     options=_OPTIONS,
-    delegate=mapped(
-        2,
-        1,
-        FLOAT_QUANT8,
-        Condition(
-            "a window of at most 256 elements for 8-bit tensors on NNAPI's CPU",
-            lambda node: (
-                node.accelerated
-                or node.type(0) not in QUANT8
-                or node.option("filter_width") * node.option("filter_height") <= 256
+    delegate=DelegateRule(
+        version=2,
+        types=FLOAT_QUANT8,
+        conditions=(
+            Condition(
+                "a window of at most 256 elements for 8-bit tensors on NNAPI's CPU",
+                lambda node: (
+                    node.accelerated
+                    or node.type(0) not in QUANT8
+                    or node.option("filter_width") * node.option("filter_height") <= 256
+                ),
+                first_type,
+                kind=Why.OPERAND_SIZE,
             ),
-            first_type,
-            kind=Why.OPERAND_SIZE,
         ),
     ),
     check=_check,
@@ -73,11 +74,19 @@ L2_POOL_2D = TfliteOperator(
     "L2_POOL_2D",
     "The root of each window's mean of squares.",
     options=_OPTIONS,
-    delegate=mapped(1, 1, FLOAT, from_level(3, "a fused activation", lambda node: node.option("fused_activation_function") == 0)),
+    delegate=DelegateRule(
+        version=1,
+        types=FLOAT,
+        conditions=(from_level(3, "a fused activation", lambda node: node.option("fused_activation_function") == 0),),
+    ),
     check=_check,
 )
 MAX_POOL_2D = TfliteOperator(
-    "MAX_POOL_2D", "The maximum of each window.", options=_OPTIONS, delegate=mapped(2, 1, FLOAT_QUANT8), check=_check
+    "MAX_POOL_2D",
+    "The maximum of each window.",
+    options=_OPTIONS,
+    delegate=DelegateRule(version=2, types=FLOAT_QUANT8),
+    check=_check,
 )
 
 

@@ -22,10 +22,10 @@ from nnbridge_tflite.rules import (
     NUMBERS,
     QUANT8,
     Condition,
+    DelegateRule,
     Node,
     first_type,
     input_in,
-    mapped,
     output_in,
     version_at_most,
 )
@@ -44,29 +44,33 @@ CAST = TfliteOperator(
         Option("out_data_type", 0, "the output's TensorType; the tensor itself states it"),
     ),
     folding=Folding(),
-    delegate=mapped(
-        1,
-        3,
-        NUMBERS,
-        input_in("FLOAT32", "UINT8", "INT32", below=4),
-        output_in(*NUMBERS),
-        output_in("FLOAT32", "UINT8", "INT32", below=4),
+    delegate=DelegateRule(
+        version=1,
+        level=3,
+        types=NUMBERS,
+        conditions=(
+            input_in("FLOAT32", "UINT8", "INT32", below=4),
+            output_in(*NUMBERS),
+            output_in("FLOAT32", "UINT8", "INT32", below=4),
+        ),
     ),
     as_stored=True,
 )
 QUANTIZE = TfliteOperator(
     "QUANTIZE",
     "Real numbers as quantised ones, or other parameters for the same numbers.",
-    delegate=mapped(
-        2,
-        3,
-        FLOAT_QUANT8,
-        Condition(
-            "a uint8 output below feature level 4",
-            lambda node: node.output().type.name == "UINT8",
-            first_type,
-            4,
-            Why.OUTPUT_TYPE,
+    delegate=DelegateRule(
+        version=2,
+        level=3,
+        types=FLOAT_QUANT8,
+        conditions=(
+            Condition(
+                "a uint8 output below feature level 4",
+                lambda node: node.output().type.name == "UINT8",
+                first_type,
+                4,
+                Why.OUTPUT_TYPE,
+            ),
         ),
     ),
     lowerings=[Lowering(lambda to: to.finish_quantised(to.dequantised(to.input(0))))],
@@ -77,14 +81,17 @@ DEQUANTIZE = TfliteOperator(
     "DEQUANTIZE",
     "Quantised numbers or halves as float32.",
     folding=_PACKED,
-    delegate=mapped(
-        99,
-        1,
-        (*QUANT8, "FLOAT16"),
-        version_at_most(2, lambda node: node.type(0) == "FLOAT16"),
-        input_in(*QUANT8, below=4),
-        input_in("UINT8", below=3),
-        Condition("int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, 4, Why.QUANTISATION_PARAMETERS),
+    delegate=DelegateRule(
+        version=99,
+        types=(*QUANT8, "FLOAT16"),
+        conditions=(
+            version_at_most(2, lambda node: node.type(0) == "FLOAT16"),
+            input_in(*QUANT8, below=4),
+            input_in("UINT8", below=3),
+            Condition(
+                "int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, 4, Why.QUANTISATION_PARAMETERS
+            ),
+        ),
     ),
 )
 DENSIFY = TfliteOperator(

@@ -23,7 +23,7 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.lowerer import Lowerer, Value
 from nnbridge_tflite.operators.convolution import weights
 from nnbridge_tflite.read.graph import Tensor
-from nnbridge_tflite.rules import NO_HYBRID, NO_OLD_HYBRID, Condition, Node, mapped, type_in
+from nnbridge_tflite.rules import NO_HYBRID, NO_OLD_HYBRID, Condition, DelegateRule, Node, type_in
 
 LAYER_NORM = range(20, 24)
 """Where TFLite's LSTM has the weights of its layer normalisation, if any."""
@@ -81,22 +81,23 @@ LSTM = TfliteOperator(
     _LSTM,
     outputs("output", "cell_state?", "concatenated?", "sums?"),
     options=(ACTIVATION, *_CLIPS, Option("kernel_type", 0, "0 full, 1 basic"), _ASYMMETRIC),
-    delegate=mapped(
-        3,
-        2,
-        None,
-        NO_OLD_HYBRID,
-        Condition(
-            "weights of FLOAT32, UINT8 or (feature level 4) INT8; level 3 for 24 inputs",
-            _full,
-            _weights_type,
-            kind=Why.INPUT_TYPE,
-        ),
-        Condition(
-            "constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel",
-            _basic,
-            _weights_type,
-            kind=Why.QUANTISATION_PARAMETERS,
+    delegate=DelegateRule(
+        version=3,
+        level=2,
+        conditions=(
+            NO_OLD_HYBRID,
+            Condition(
+                "weights of FLOAT32, UINT8 or (feature level 4) INT8; level 3 for 24 inputs",
+                _full,
+                _weights_type,
+                kind=Why.INPUT_TYPE,
+            ),
+            Condition(
+                "constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel",
+                _basic,
+                _weights_type,
+                kind=Why.QUANTISATION_PARAMETERS,
+            ),
         ),
     ),
     least_inputs=5,
@@ -112,7 +113,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
         _ASYMMETRIC,
         Option("diagonal_recurrent_tensors", False, "recurrent weights are diagonal matrices"),
     ),
-    delegate=mapped(2, 3, None, NO_HYBRID),
+    delegate=DelegateRule(version=2, level=3, conditions=(NO_HYBRID,)),
     least_inputs=20,
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
@@ -127,7 +128,7 @@ BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     ),
     outputs("output", "backward_output?"),
     options=(ACTIVATION, *_CLIPS, _MERGE, replace(_TIME_MAJOR, default=True), _ASYMMETRIC),
-    delegate=mapped(1, 3, None, NO_HYBRID),
+    delegate=DelegateRule(version=1, level=3, conditions=(NO_HYBRID,)),
     least_inputs=48,
 )
 _RNN = inputs("input", "weights", "recurrent_weights", "bias", "state")
@@ -136,14 +137,14 @@ RNN = TfliteOperator(
     "One step of a recurrent network.",
     _RNN,
     options=(ACTIVATION, _ASYMMETRIC),
-    delegate=mapped(1, 1, None, type_in(1, "FLOAT32")),
+    delegate=DelegateRule(version=1, conditions=(type_in(1, "FLOAT32"),)),
 )
 UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_RNN",
     "A recurrent network over a sequence.",
     _RNN,
     options=(_TIME_MAJOR, ACTIVATION, _ASYMMETRIC),
-    delegate=mapped(1, 3, None, NO_HYBRID),
+    delegate=DelegateRule(version=1, level=3, conditions=(NO_HYBRID,)),
 )
 BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -164,7 +165,7 @@ SVDF = TfliteOperator(
     "One step of a layer whose weights are products of vectors over features and time.",
     inputs("input", "feature_weights", "time_weights", "bias?", "state"),
     options=(Option("rank", 0, "vectors of each unit"), ACTIVATION, _ASYMMETRIC),
-    delegate=mapped(1, 2, None, type_in(1, "FLOAT32")),
+    delegate=DelegateRule(version=1, level=2, conditions=(type_in(1, "FLOAT32"),)),
 )
 
 

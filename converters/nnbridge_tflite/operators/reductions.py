@@ -17,7 +17,7 @@ from nnbridge.types import QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, half_away, integers, quantised, real, stored
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
-from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule
 
 _AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_SUM)
 """Reductions whose integers do not go through floats: booleans, and sums, which TFLite rounds otherwise."""
@@ -45,19 +45,33 @@ def _reduction(
     return declared
 
 
-_EXTREME = mapped(2, 3, FLOAT_QUANT8)
-SUM = _reduction("SUM", "Sums.", np.sum, OperationCode.REDUCE_SUM, mapped(1, 3, FLOAT, NO_SCALAR_OUT))
-REDUCE_PROD = _reduction("REDUCE_PROD", "Products.", np.prod, OperationCode.REDUCE_PROD, mapped(1, 3, FLOAT, NO_SCALAR_OUT))
+_EXTREME = DelegateRule(version=2, level=3, types=FLOAT_QUANT8)
+SUM = _reduction(
+    "SUM", "Sums.", np.sum, OperationCode.REDUCE_SUM, DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,))
+)
+REDUCE_PROD = _reduction(
+    "REDUCE_PROD",
+    "Products.",
+    np.prod,
+    OperationCode.REDUCE_PROD,
+    DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,)),
+)
 REDUCE_MAX = _reduction("REDUCE_MAX", "Maxima.", np.max, OperationCode.REDUCE_MAX, _EXTREME)
 REDUCE_MIN = _reduction("REDUCE_MIN", "Minima.", np.min, OperationCode.REDUCE_MIN, _EXTREME)
 REDUCE_ALL = _reduction("REDUCE_ALL", "Whether all are true.", np.all, OperationCode.REDUCE_ALL)
-REDUCE_ANY = _reduction("REDUCE_ANY", "Whether one is true.", np.any, OperationCode.REDUCE_ANY, mapped(2, 3, None, NO_SCALAR_OUT))
+REDUCE_ANY = _reduction(
+    "REDUCE_ANY",
+    "Whether one is true.",
+    np.any,
+    OperationCode.REDUCE_ANY,
+    DelegateRule(version=2, level=3, conditions=(NO_SCALAR_OUT,)),
+)
 MEAN = TfliteOperator(
     "MEAN",
     "Means; of quantised numbers the sum times a multiplier that the count divides.",
     inputs("input", "axes!"),
     options=(KEEP_DIMS,),
-    delegate=mapped(2, 2, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS),
+    delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8, conditions=(NO_SCALAR_OUT, OLD_FLOATS)),
 )
 CUMSUM = TfliteOperator(
     "CUMSUM",

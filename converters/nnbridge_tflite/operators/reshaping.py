@@ -20,9 +20,9 @@ from nnbridge_tflite.rules import (
     NUMBERS,
     NUMBERS_HALF,
     Condition,
+    DelegateRule,
     constant,
     input_in,
-    mapped,
     type_in,
 )
 
@@ -35,16 +35,17 @@ RESHAPE = TfliteOperator(
     inputs("input", "shape?!"),
     options=(Option("new_shape", (), "the dimensions, in old files without a second input"),),
     folding=_MOVES,
-    delegate=mapped(
-        1,
-        1,
-        NUMBERS,
-        input_in(*FLOAT_QUANT8, below=6),
-        Condition(
-            "a constant shape",
-            lambda node: node.input(1) is None or node.constant(1),
-            lambda node: "computed",
-            kind=Why.NOT_CONSTANT,
+    delegate=DelegateRule(
+        version=1,
+        types=NUMBERS,
+        conditions=(
+            input_in(*FLOAT_QUANT8, below=6),
+            Condition(
+                "a constant shape",
+                lambda node: node.input(1) is None or node.constant(1),
+                lambda node: "computed",
+                kind=Why.NOT_CONSTANT,
+            ),
         ),
     ),
 )
@@ -53,16 +54,17 @@ SQUEEZE = TfliteOperator(
     "Without the named dimensions of size 1, or without all.",
     options=(Option("squeeze_dims", (), "dimensions to remove; all of size 1 if there are none"),),
     folding=_MOVES,
-    delegate=mapped(
-        1,
-        2,
-        None,
-        Condition(
-            "dimensions to squeeze",
-            lambda node: node.operator.options.get("squeeze_dims"),
-            lambda node: "none",
-            3,
-            Why.ARGUMENT,
+    delegate=DelegateRule(
+        version=1,
+        level=2,
+        conditions=(
+            Condition(
+                "dimensions to squeeze",
+                lambda node: node.operator.options.get("squeeze_dims"),
+                lambda node: "none",
+                3,
+                Why.ARGUMENT,
+            ),
         ),
     ),
 )
@@ -71,7 +73,7 @@ EXPAND_DIMS = TfliteOperator(
     "With a new dimension of size 1.",
     inputs("input", "axis!"),
     folding=_MOVES,
-    delegate=mapped(1, 3, NUMBERS_HALF, type_in(1, "INT32"), constant(1, "axis")),
+    delegate=DelegateRule(version=1, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"), constant(1, "axis"))),
     lowerings=[
         Lowering(
             lambda to: to.finish(OperationCode.EXPAND_DIMS, to.input(0), to.scalar(to.axis(to.integer(1), len(to.shape(0)) + 1)))
@@ -84,7 +86,7 @@ TRANSPOSE = TfliteOperator(
     "With the dimensions in another order.",
     inputs("input", "permutation!"),
     folding=_MOVES,
-    delegate=mapped(2, 2, None, constant(1, "permutation")),
+    delegate=DelegateRule(version=2, level=2, conditions=(constant(1, "permutation"),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
     kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
 )
@@ -93,7 +95,7 @@ TILE = TfliteOperator(
     "Repeated along each axis.",
     inputs("input", "multiples!"),
     folding=Folding(lambda data, multiples: data.size * elements_of_shape(multiples), moves_only=True),
-    delegate=mapped(1, 3, NUMBERS, type_in(1, "INT32")),
+    delegate=DelegateRule(version=1, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TILE, to.input(0), to.vector(to.integers(1))))],
 )
 BROADCAST_TO = TfliteOperator(
@@ -123,13 +125,15 @@ FILL = TfliteOperator(
     "One value everywhere.",
     inputs("dims!", "value"),
     folding=Folding(lambda dims, value: elements_of_shape(dims), moves_only=True),
-    delegate=mapped(
-        1,
-        4,
-        ("INT32", "INT64"),
-        constant(0, "dimensions"),
-        Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar", kind=Why.RANK),
-        type_in(1, "FLOAT32", "INT32", "INT64"),
+    delegate=DelegateRule(
+        version=1,
+        level=4,
+        types=("INT32", "INT64"),
+        conditions=(
+            constant(0, "dimensions"),
+            Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar", kind=Why.RANK),
+            type_in(1, "FLOAT32", "INT32", "INT64"),
+        ),
     ),
 )
 RANGE = TfliteOperator(
@@ -144,7 +148,7 @@ REVERSE_V2 = TfliteOperator(
     "Backwards along the named axes.",
     inputs("input", "axes"),
     folding=_MOVES,
-    delegate=mapped(3, 7, NUMBERS),
+    delegate=DelegateRule(version=3, level=7, types=NUMBERS),
     kernel=lambda inputs, outputs, options: [np.flip(data_of(inputs[0]), tuple(integers(inputs[1])))],
 )
 REVERSE_SEQUENCE = TfliteOperator(

@@ -11,7 +11,7 @@ from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, constant, from_level, input_in, input_rank, mapped
+from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, DelegateRule, constant, from_level, input_in, input_rank
 
 _CONDITIONS = (
     constant(1, "size"),
@@ -26,18 +26,19 @@ RESIZE_BILINEAR = TfliteOperator(
     "Images of another size, each pixel from the four nearest.",
     inputs("images", "size!"),
     options=ALIGNMENT,
-    delegate=mapped(
-        3,
-        1,
-        FLOAT_QUANT8,
-        *_CONDITIONS,
-        input_rank("an input of rank 4", 4),
-        input_in("FLOAT32", below=3),
-        Condition(
-            "a square output",
-            lambda node: node.output().shape[1:2] == node.output().shape[2:3],
-            lambda node: node.output(),
-            below=3,
+    delegate=DelegateRule(
+        version=3,
+        types=FLOAT_QUANT8,
+        conditions=(
+            *_CONDITIONS,
+            input_rank("an input of rank 4", 4),
+            input_in("FLOAT32", below=3),
+            Condition(
+                "a square output",
+                lambda node: node.output().shape[1:2] == node.output().shape[2:3],
+                lambda node: node.output(),
+                below=3,
+            ),
         ),
     ),
 )
@@ -46,7 +47,7 @@ RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     "Images of another size, of the nearest pixels.",
     inputs("images", "size!"),
     options=ALIGNMENT,
-    delegate=mapped(3, 3, FLOAT_QUANT8, *_CONDITIONS),
+    delegate=DelegateRule(version=3, level=3, types=FLOAT_QUANT8, conditions=_CONDITIONS),
 )
 
 

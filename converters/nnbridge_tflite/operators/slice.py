@@ -14,14 +14,14 @@ from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.rules import NUMBERS, mapped, type_in
+from nnbridge_tflite.rules import NUMBERS, DelegateRule, type_in
 
 SLICE = TfliteOperator(
     "SLICE",
     "A block; a size of -1 reaches the end.",
     inputs("input", "begin!", "size!"),
     folding=Folding(moves_only=True),
-    delegate=mapped(2, 3, NUMBERS, type_in(1, "INT32"), type_in(2, "INT32")),
+    delegate=DelegateRule(version=2, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"), type_in(2, "INT32"))),
 )
 STRIDED_SLICE = TfliteOperator(
     "STRIDED_SLICE",
@@ -36,7 +36,7 @@ STRIDED_SLICE = TfliteOperator(
         Option("offset", False, "ends count from the begins"),
     ),
     folding=Folding(moves_only=True),
-    delegate=mapped(2, 2),
+    delegate=DelegateRule(version=2, level=2),
 )
 DYNAMIC_UPDATE_SLICE = TfliteOperator(
     "DYNAMIC_UPDATE_SLICE", "A block replaced; the start is shifted so that it fits.", inputs("input", "update", "start")

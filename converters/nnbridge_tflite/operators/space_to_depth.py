@@ -12,7 +12,7 @@ from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.rules import FLOAT_QUANT8, constant, mapped
+from nnbridge_tflite.rules import FLOAT_QUANT8, DelegateRule, constant
 
 
 def _of_blocks(code: OperationCode, summary: str, version: int) -> TfliteOperator:
@@ -20,7 +20,7 @@ def _of_blocks(code: OperationCode, summary: str, version: int) -> TfliteOperato
         code.name,
         summary,
         options=(Option("block_size", 0, "pixels along each side of a block"),),
-        delegate=mapped(version, 1, FLOAT_QUANT8),
+        delegate=DelegateRule(version=version, types=FLOAT_QUANT8),
         lowerings=[Lowering(lambda to: to.finish(code, to.input(0), to.scalar(to.option("block_size"))))],
     )
 
@@ -31,13 +31,13 @@ SPACE_TO_BATCH_ND = TfliteOperator(
     "SPACE_TO_BATCH_ND",
     "Blocks of a padded array as batches.",
     inputs("input", "block_shape!", "paddings!"),
-    delegate=mapped(2, 2),
+    delegate=DelegateRule(version=2, level=2),
 )
 BATCH_TO_SPACE_ND = TfliteOperator(
     "BATCH_TO_SPACE_ND",
     "Batches as blocks of an array, which is cropped.",
     inputs("input", "block_shape!", "crops!"),
-    delegate=mapped(2, 2, None, constant(2, "crops")),
+    delegate=DelegateRule(version=2, level=2, conditions=(constant(2, "crops"),)),
 )
 
 

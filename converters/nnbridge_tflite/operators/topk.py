@@ -12,24 +12,26 @@ from nnbridge.types import FLOATS, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.rules import NUMBERS, NUMBERS_HALF, Condition, constant, first_type, mapped, type_in
+from nnbridge_tflite.rules import NUMBERS, NUMBERS_HALF, Condition, DelegateRule, constant, first_type, type_in
 
-_EXTREME = mapped(
-    2,
-    3,
-    NUMBERS_HALF,
-    type_in(1, "INT32", "INT64"),
-    Condition(
-        "an int32 axis or a constant one",
-        lambda node: node.type(1) == "INT32" or node.constant(1),
-        first_type,
-        kind=Why.INPUT_TYPE,
-    ),
-    Condition(
-        "an int32 output",
-        lambda node: node.output().type.name == "INT32",
-        lambda node: node.output().type.name,
-        kind=Why.OUTPUT_TYPE,
+_EXTREME = DelegateRule(
+    version=2,
+    level=3,
+    types=NUMBERS_HALF,
+    conditions=(
+        type_in(1, "INT32", "INT64"),
+        Condition(
+            "an int32 axis or a constant one",
+            lambda node: node.type(1) == "INT32" or node.constant(1),
+            first_type,
+            kind=Why.INPUT_TYPE,
+        ),
+        Condition(
+            "an int32 output",
+            lambda node: node.output().type.name == "INT32",
+            lambda node: node.output().type.name,
+            kind=Why.OUTPUT_TYPE,
+        ),
     ),
 )
 _TYPE = (Option("output_type", 0, "the output's TensorType; the tensor itself states it"),)
@@ -44,7 +46,7 @@ TOPK_V2 = TfliteOperator(
     "The largest numbers of the last dimension and their indexes; of equal ones the first.",
     inputs("input", "k!"),
     outputs("values", "indices"),
-    delegate=mapped(2, 3, NUMBERS, type_in(1, "INT32"), constant(1, "k")),
+    delegate=DelegateRule(version=2, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"), constant(1, "k"))),
     as_stored=True,
 )
 UNIQUE = TfliteOperator(

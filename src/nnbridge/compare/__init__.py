@@ -6,7 +6,6 @@
 
 from nnbridge.compare.arrays import Array, load_array, load_arrays, save_arrays
 from nnbridge.compare.comparison import (
-    RELATIVE_TOLERANCE,
     Comparison,
     OutputComparison,
     add_sample,
@@ -32,4 +31,11 @@ from nnbridge.compare.samples import (
     stored_samples,
     unpacked,
 )
-from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, SINGLE_OPERATION, Tolerance, Tolerances, read_tolerances
+from nnbridge.compare.tolerance import (
+    DEFAULT_TOLERANCE,
+    RELATIVE_TOLERANCE,
+    SINGLE_OPERATION,
+    Tolerance,
+    Tolerances,
+    read_tolerances,
+)

@@ -1,15 +1,13 @@
 """Comparing a model's outputs with a reference: LiteRT, ONNX Runtime or stored arrays.
 
-An element of a floating output agrees if ``|a - b| <= atol + rtol * |b|``, b being the reference's; 8- and 16-bit integers may
-differ by one step, everything else not at all (docs/comparisons.md has the reasons). Samples are streamed: memory does not grow
-with their number.
+How far they may differ: :mod:`nnbridge.compare.tolerance`. Samples are streamed: memory does not grow with their
+number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,51 +17,13 @@ from nnbridge.compare.causes import Cause
 from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_outputs
-from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
+from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance, Tolerances, as_tolerances
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.plan import Share
 from nnbridge.runtime.states import States
-
-RELATIVE_TOLERANCE = 1e-4
-"""Largest relative difference of a network's floating output, unless its type has fewer digits."""
-OUTLIER_OCTAVES = 12
-"""Magnitudes so many powers of two above the smallest tenth are outliers: masks and fill values, not the network's arithmetic."""
-
-
-@cache
-def _absolute_tolerances() -> Array:
-    """What atol may be: two digits, from 1e-7 on, which float32's rounding leaves where numbers of about 1 cancel."""
-    return np.outer(10.0 ** np.arange(-8, 307), np.arange(10, 100)).ravel()
-
-
-class _Magnitudes:
-    """Magnitudes of many elements, counted and added up by power of two."""
-
-    _LOWEST, _SIZE = -1080, 2110
-
-    def __init__(self) -> None:
-        self._counts = np.zeros(self._SIZE, np.int64)
-        self._sums = np.zeros(self._SIZE)
-
-    def add(self, magnitudes: Array) -> None:
-        """Count in finite magnitudes; zeros say nothing of the scale."""
-        mantissas, exponents = np.frexp(magnitudes[magnitudes > 0])
-        octaves = exponents - self._LOWEST
-        self._counts += np.bincount(octaves, minlength=self._SIZE)
-        self._sums += np.bincount(octaves, mantissas, self._SIZE)
-
-    def typical(self) -> float:
-        """The mean magnitude without outliers; 0 if there are no elements but zeros."""
-        total = int(self._counts.sum())
-        if total == 0:
-            return 0.0
-        low = int(np.searchsorted(np.cumsum(self._counts), total / 10))
-        last = low + OUTLIER_OCTAVES + 1
-        means = self._sums[:last] / self._counts[:last].sum()
-        return float(np.ldexp(means, np.arange(len(means)) + self._LOWEST).sum())
 
 
 @dataclass(frozen=True)
@@ -107,7 +67,7 @@ class OutputComparison:
     high: float = -np.inf
     """The reference's smallest and largest value, of floating outputs."""
     _dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32), repr=False)
-    _magnitudes: _Magnitudes = field(default_factory=_Magnitudes, repr=False)
+    _magnitudes: Magnitudes = field(default_factory=Magnitudes, repr=False)
     _excesses: Array | None = field(default=None, repr=False)
     """How many differences exceed what rtol allows, by the absolute tolerance that they need: an index of :attr:`_grid`."""
     _worst_excess: float = field(default=-np.inf, repr=False)
@@ -115,9 +75,7 @@ class OutputComparison:
     @property
     def rtol(self) -> float:
         """The relative tolerance."""
-        if self._dtype.kind not in "fc":
-            return 0.0
-        return max(RELATIVE_TOLERANCE, float(np.finfo(self._dtype).eps)) if self.tolerance.rtol is None else self.tolerance.rtol
+        return self.tolerance.relative(self._dtype)
 
     @property
     def atol(self) -> float:
@@ -157,10 +115,7 @@ class OutputComparison:
     @property
     def _grid(self) -> Array:
         """What atol may be: one value if it is known, otherwise many, one of which is chosen when all samples are known."""
-        if self._dtype.kind not in "fc":
-            small = self._dtype.itemsize <= 2 and self._dtype.kind in "iu"
-            return np.array([float(self.tolerance.steps) if small else 0.0])
-        return _absolute_tolerances() if self.tolerance.atol is None else np.array([self.tolerance.atol])
+        return self.tolerance.absolute(self._dtype)
 
     @property
     def _allowed(self) -> int:

@@ -1,5 +1,8 @@
 """How far an output may be from the reference's: for all outputs, or for each by name from a TOML file.
 
+An element of a floating output agrees if ``|a - b| <= atol + rtol * |b|``, b being the reference's; 8- and 16-bit integers may
+differ by ``steps``, everything else not at all (docs/comparisons.md has the reasons).
+
 The file has the keys of :class:`Tolerance` for every output, and tables ``[output.NAME]`` for single ones::
 
     rtol = 1e-3
@@ -16,11 +19,20 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from nnbridge.compare.arrays import Array
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.toml import read_toml
+
+RELATIVE_TOLERANCE = 1e-4
+"""Largest relative difference of a network's floating output, unless its type has fewer digits."""
+OUTLIER_OCTAVES = 12
+"""Magnitudes so many powers of two above the smallest tenth are outliers: masks and fill values, not the network's arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,51 @@ class Tolerance:
     """Of floating outputs; None: 1e-4, or a unit in the last place of types with fewer digits (float16)."""
     steps: int = 1
     """Of 8- and 16-bit integers. Other integers and booleans must be equal."""
+
+    def relative(self, dtype: np.dtype[Any]) -> float:
+        """rtol of outputs of this type; 0 unless they are floating."""
+        if dtype.kind not in "fc":
+            return 0.0
+        return max(RELATIVE_TOLERANCE, float(np.finfo(dtype).eps)) if self.rtol is None else self.rtol
+
+    def absolute(self, dtype: np.dtype[Any]) -> Array:
+        """What atol of outputs of this type may be: one value, or many of which the output's typical magnitude decides."""
+        if dtype.kind not in "fc":
+            return np.array([float(self.steps) if dtype.itemsize <= 2 and dtype.kind in "iu" else 0.0])
+        return _absolute_tolerances() if self.atol is None else np.array([self.atol])
+
+
+@cache
+def _absolute_tolerances() -> Array:
+    """What atol may be: two digits, from 1e-7 on, which float32's rounding leaves where numbers of about 1 cancel."""
+    return np.outer(10.0 ** np.arange(-8, 307), np.arange(10, 100)).ravel()
+
+
+class Magnitudes:
+    """Magnitudes of many elements, counted and added up by power of two."""
+
+    _LOWEST, _SIZE = -1080, 2110
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(self._SIZE, np.int64)
+        self._sums = np.zeros(self._SIZE)
+
+    def add(self, magnitudes: Array) -> None:
+        """Count in finite magnitudes; zeros say nothing of the scale."""
+        mantissas, exponents = np.frexp(magnitudes[magnitudes > 0])
+        octaves = exponents - self._LOWEST
+        self._counts += np.bincount(octaves, minlength=self._SIZE)
+        self._sums += np.bincount(octaves, mantissas, self._SIZE)
+
+    def typical(self) -> float:
+        """The mean magnitude without outliers; 0 if there are no elements but zeros."""
+        total = int(self._counts.sum())
+        if total == 0:
+            return 0.0
+        low = int(np.searchsorted(np.cumsum(self._counts), total / 10))
+        last = low + OUTLIER_OCTAVES + 1
+        means = self._sums[:last] / self._counts[:last].sum()
+        return float(np.ldexp(means, np.arange(len(means)) + self._LOWEST).sum())
 
 
 DEFAULT_TOLERANCE = Tolerance()
