@@ -56,13 +56,16 @@ class Parts:
     def piece(
         self, graph: GraphKey, inputs: Collection[Tensor], outputs: Collection[Tensor], constants: Mapping[Tensor, Array]
     ) -> Piece:
-        """The nodes between tensors; ``constants`` that nodes of the file compute are initialisers, as ONNX Runtime has them."""
+        """The nodes between tensors; ``constants`` that depend on more than the file's (on dimensions) are initialisers.
+
+        The nodes that compute the others are part of it: ONNX Runtime fuses the DequantizeLinear of weights with what reads it.
+        """
         from onnx import numpy_helper
 
         model = copy.deepcopy(self._model)
         names, ends = [str(name) for name in inputs], [str(name) for name in outputs]
         inline_branches(model.graph, {*names, *ends})
-        stored = {tensor.name for tensor in model.graph.initializer}
+        stored = _from_constants(model.graph)
         for name, array in constants.items():
             known = self._tensors.get(str(name))
             dtype = None if known is None else dtype_of(known.type)
@@ -75,6 +78,15 @@ class Parts:
         if missing is not None:
             raise ConversionError(Reason("tensors that the plan computes", missing, str(self._path)))
         return Piece(model.SerializeToString(), found.inputs, tuple(ends), {})
+
+
+def _from_constants(graph: Any) -> set[str]:
+    """The file's constants, and what nodes without bodies compute from them alone."""
+    known = {tensor.name for tensor in (*graph.initializer, *(t.values for t in graph.sparse_initializer))}
+    for node in graph.node:
+        if all(not name or name in known for name in node.input) and not any(a.HasField("g") or a.graphs for a in node.attribute):
+            known.update(node.output)
+    return known
 
 
 def _dimensions(shape: tuple[int, ...] | None) -> list[int | None] | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from nnbridge import delegate
+from nnbridge.devices import Device
 from tests.tflite.files import TfliteBuilder
 
 Array = npt.NDArray[Any]
@@ -46,7 +47,7 @@ def accumulator(folder: Path) -> Path:
     return builder.write(folder / "m.tflite", [data], [out])
 
 
-def interpreter(path: Path, device: str = "nnapi-sample_all", **options: object) -> Any:
+def interpreter(path: Path, device: str | Device = "nnapi-sample_all", **options: object) -> Any:
     """An interpreter with its own reference kernels for what is not delegated; tensors allocated."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 

@@ -19,13 +19,17 @@ from nnbridge.converters.delegation import Part
 from nnbridge.delegate import kernel as kernels
 from nnbridge.delegate.delegating import Delegate
 from nnbridge.delegate.options import READERS, REFUSED, DelegateOptions, parse
+from nnbridge.devices.cpu import CpuPreparedModel
+from nnbridge.devices.device import PreparedModel, PrepareModelConfig, Request, Result
 from nnbridge.errors import InputError
+from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode
 from tests.conftest import REPOSITORY
 from tests.delegate.interpreters import SHAPE, answer, graph, interpreter, needs
 from tests.graphs import unary_chain
+from tests.runtime.drivers import Driver
 
 needs()
 
@@ -206,17 +210,28 @@ def test_a_timeout_with_several_devices_fails_as_on_android(tmp_path: Path) -> N
         interpreter(graph(tmp_path, "ABS"), "", max_compilation_timeout_duration_ns=5)
 
 
-def test_hints_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hints_reach_the_driver(tmp_path: Path) -> None:
     seen: list[tuple[Any, ...]] = []
-    for owner in (Compilation, Execution):
-        monkeypatch.setattr(owner, "add_extension_attribute", lambda _, *hint, of=owner: seen.append((of, *hint)))
+
+    class Hinted(CpuPreparedModel):
+        def execute(self, request: Request) -> Result:
+            seen.append(request.hints)
+            return super().execute(request)
+
+    class Listens(Driver):
+        def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+            seen.append(config.hints)
+            return Hinted(model)
+
     hints = {"vendor_compilation_hints": "com.acme.npu/7=0aff,b/1=", "vendor_execution_hints": "com.acme.npu/8=01"}
-    interpreter(graph(tmp_path, "ABS"), **hints).invoke()
-    assert seen == [
-        (Compilation, "com.acme.npu", 7, b"\x0a\xff"),
-        (Compilation, "b", 1, b""),
-        (Execution, "com.acme.npu", 8, b"\x01"),
-    ]
+    interpreter(graph(tmp_path, "ABS"), Listens("listens"), **hints).invoke()
+    assert seen == [(("com.acme.npu", 7, b"\x0a\xff"), ("b", 1, b"")), (("com.acme.npu", 8, b"\x01"),)]
+
+
+@pytest.mark.parametrize("name", ["vendor_compilation_hints", "vendor_execution_hints"])
+def test_hints_are_for_one_device(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"NN API returned error ANEURALNETWORKS_BAD_DATA .*exactly one device"):
+        interpreter(graph(tmp_path, "ABS"), "", **{name: "com.acme.npu/7=0a"}).invoke()
 
 
 def test_bursts_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.engines import host_for
 from nnbridge.loading import load
 from nnbridge.runtime.compilation import PartitioningMode
-from tests.provider.sessions import Array, alone, model, needs, node
+from tests.provider.sessions import Array, alone, model, needs, node, session
 
 needs()
 
@@ -126,3 +126,45 @@ def test_a_branch_that_the_importer_chose(tmp_path: Path) -> None:
     data = model(nodes, {"x": [2, 3]}, ["y"], {"c": np.array(True)})
     x = RNG.random((2, 3)).astype(np.float32)
     assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x}))
+
+
+def test_weights_are_dequantised_where_the_file_does(tmp_path: Path) -> None:
+    """ONNX Runtime makes one integer operator of the nodes between DequantizeLinear and QuantizeLinear."""
+    scales = (RNG.random(64) * 0.01 + 0.001).astype(np.float32)  # by channel: the provider leaves such a Gemm
+    constants: dict[str, Array] = {"w": RNG.integers(-127, 128, (256, 64), np.int8), "scales": scales}
+    constants |= {"zeros": np.zeros(64, np.int8), "zero": np.array(128, np.uint8), "step": np.array(0.05, np.float32)}
+    nodes = [
+        node("QuantizeLinear", "x step zero", "q"),
+        node("DequantizeLinear", "q step zero", "d"),
+        node("DequantizeLinear", "w scales zeros", "v", axis=1),
+        node("Gemm", "d v", "g"),
+        node("QuantizeLinear", "g step zero", "r"),
+        node("DequantizeLinear", "r step zero", "y"),
+    ]
+    data = model(nodes, {"x": (64, 256)}, ["y"], constants)
+    x = RNG.standard_normal((64, 256)).astype(np.float32)
+    assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), alone(data, {"x": x}))
+
+
+def test_a_node_runs_with_those_that_read_it(tmp_path: Path) -> None:
+    """The second product is one integer operator, although what it reads first is known before NNAPI's answer."""
+    constants: dict[str, Array] = {"step": np.array(0.3, np.float32), "zero": np.array(100, np.uint8)}
+    constants |= {"fine": np.array(0.05, np.float32), "coarse": np.array(4, np.float32)}
+    nodes = [
+        node("QuantizeLinear", "x fine zero", "q"),
+        node("DequantizeLinear", "q fine zero", "a"),
+        node("DequantizeLinear", "q fine zero", "b"),
+        node("MatMul", "a b", "product"),
+        node("QuantizeLinear", "product step zero", "p"),
+        node("DequantizeLinear", "p step zero", "c"),
+        node("DequantizeLinear", "p step zero", "d"),
+        node("AveragePool", "d", "mean", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),  # NNAPI's
+        node("QuantizeLinear", "mean step zero", "m"),
+        node("DequantizeLinear", "m step zero", "e"),
+        node("MatMul", "c e", "second"),
+        node("QuantizeLinear", "second coarse zero", "s"),
+        node("DequantizeLinear", "s coarse zero", "y"),
+    ]
+    data = model(nodes, {"x": (1, 4, 64, 64)}, ["y"], constants)
+    x = RNG.standard_normal((1, 4, 64, 64)).astype(np.float32)
+    assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), session(data, "nnapi-reference").run(None, {"x": x}))

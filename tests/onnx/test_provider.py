@@ -72,6 +72,21 @@ def test_a_group_between_quantisations_is_taken_whole(tmp_path: Path) -> None:
     assert set(found.values()) == {""}
 
 
+@pytest.mark.parametrize(("dtype", "rule"), [(np.uint8, ""), (np.int8, "UINT8 values")])
+def test_the_scales_of_a_resize_do_not_keep_it_out_of_a_group(dtype: Any, rule: str, tmp_path: Path) -> None:
+    constants = {"s": np.array(0.05, np.float32), "z": np.array(0, dtype), "k": np.array([1, 1, 2, 2], np.float32)}
+    modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    nodes = [
+        make("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        make("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        make("Resize", ["d", "", "k"], ["r"], **modes),
+        make("QuantizeLinear", ["r", "s", "z"], ["p"]),
+        make("DequantizeLinear", ["p", "s", "z"], ["y"]),
+    ]
+    found = placed(model(tmp_path, nodes, [1, 4, 6, 6], constants))["Resize"]
+    assert found.partition(" with")[0] == rule
+
+
 def test_a_group_of_an_operator_without_a_quantised_form_is_left_whole(tmp_path: Path) -> None:
     constants = {"s": np.array(0.05, np.float32), "z": np.array(128, np.uint8)}
     nodes = [

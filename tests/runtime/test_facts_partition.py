@@ -347,3 +347,21 @@ def test_x16_extension_and_oem_operations_never_go_to_the_cpu() -> None:
     broken = CannotPrepare("broken", frozenset({OperationCode.OEM_OPERATION}))
     with pytest.raises(OpFailedError, match="broken"):
         planned(model, broken)
+
+
+def test_operations_of_a_late_device_run_in_the_step_that_reads_them() -> None:
+    """``add(neg(floor(x)), abs(floor(floor(x))))``: NEG is read by the last step alone, each FLOOR by the first or the driver."""
+    graph = Graph()
+    x = graph.operand("x")
+    first = graph.add("FLOOR", [x], "first")
+    second = graph.add("FLOOR", [first], "second")
+    late = graph.add("NEG", [first], "late")
+    model = graph.finish([x], [graph.add("ADD0", [late, graph.add("ABS", [second], "other")])])
+    driver = picky("late", 0.5, "FLOOR", "NEG", "ADD0")
+    for waits, expected in ((False, ["FLOOR FLOOR NEG", "ABS", "ADD0"]), (True, ["FLOOR FLOOR", "ABS", "ADD0 NEG"])):
+        driver.late = waits
+        compilation = planned(model, driver, picky("abs", 0.5, "ABS"))
+        models = [step.model for step in compilation.plan.steps]
+        assert [" ".join(sorted(kind_of(m, o) for o in m.main.operations)) for m in models] == expected
+        (y,) = Execution(compilation).run([np.float32([1.5, -2.5])]).values()
+        assert y.tolist() == [0, 6]

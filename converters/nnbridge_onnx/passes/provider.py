@@ -88,7 +88,8 @@ class _Units:
         """True if all floating inputs are dequantised and everything that is written is quantised."""
         if node.domain or node.type in ("DequantizeLinear", "QuantizeLinear") or not node.outputs:
             return False
-        floating = [name for name in node.inputs if name and type_name(self._graph, name) in ("FLOAT", "FLOAT16")]
+        data = node.inputs[:1] if node.type == "Resize" else node.inputs  # ONNX Runtime expects one DequantizeLinear, not scales'
+        floating = [name for name in data if name and type_name(self._graph, name) in ("FLOAT", "FLOAT16")]
         behind = [self._behind(name) for name in node.outputs]
         return bool(floating) and all(n in self._dequantised for n in floating) and all(b is not None for b in behind)
 

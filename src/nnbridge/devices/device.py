@@ -258,6 +258,8 @@ class Device(ABC):
     type: DeviceTypeCode = DeviceTypeCode.OTHER
     kind: str = "device"
     """``device`` for drivers, ``cpu`` for NNAPI's own CPU, ``host`` for what NNAPI cannot express."""
+    late: bool = False
+    """Operations that only later steps of this device read run there: a host that fuses them with what reads them."""
 
     @property
     @abstractmethod

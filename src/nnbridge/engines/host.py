@@ -25,6 +25,8 @@ class Engine(Protocol):
     """An inference runtime, for one file."""
 
     version: str
+    fuses: bool
+    """Nodes are computed otherwise together than one by one."""
 
     def open(self, piece: Piece, dims: Sequence[tuple[int, ...]]) -> Run:
         """Load a part of the file for inputs of these dimensions (0: not known yet). InputError for one that it does not run."""
@@ -35,7 +37,7 @@ class EngineHost(HostDevice):
 
     def __init__(self, engine: Engine, parts: SourceParts, title: str) -> None:
         self.engine, self.parts, self.title = engine, parts, title
-        self.version = engine.version
+        self.version, self.late = engine.version, engine.fuses
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """Load the parts of the file; BAD_DATA for operators that are none of the file's, or that the runtime does not run."""

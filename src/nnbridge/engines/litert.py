@@ -27,6 +27,8 @@ and reference kernels."""
 class LiteRTEngine:
     """An interpreter as programs create it without options, but for the set of kernels."""
 
+    fuses = False
+
     def __init__(self, path: Path, kernels: str) -> None:
         try:
             from ai_edge_litert import interpreter

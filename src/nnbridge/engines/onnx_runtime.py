@@ -20,6 +20,8 @@ _NAMES = {"float": "float32", "double": "float64"}
 class OnnxRuntimeEngine:
     """Sessions as programs create them without options; there is one set of kernels."""
 
+    fuses = True
+
     def __init__(self, path: Path, kernels: str) -> None:
         try:
             import onnxruntime

@@ -8,7 +8,7 @@ named by its source and its index there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -261,6 +261,7 @@ class _Planner:
             raise OpFailedError(Reason(f"at most {MAX_BODIES} bodies of interpreted control flow", "more"))
         self.sources.append(SourceModel(model, placements, role, parent))
         groups = _group(model.main, self.queues(placements, model), len(self._devices))
+        groups = _late(model.main, groups, {k for k, device in enumerate(self._devices) if device.late})
         maker = {operation: number for number, (_, members) in enumerate(groups) for operation in members}
         for number, (device, members) in enumerate(groups):
             if device == len(self._devices):
@@ -350,6 +351,27 @@ def _group(main: Subgraph, queue_of: Sequence[int], device_count: int) -> list[t
                         queues[queue_of[reader]].append(reader)
         groups.extend([(device, [i]) for i in members] if device == device_count else [(device, members)])
     return groups
+
+
+def _late(main: Subgraph, groups: list[tuple[int, list[int]]], devices: Collection[int]) -> list[tuple[int, list[int]]]:
+    """The groups of :func:`_group`, in which operations of some ``devices`` wait for the first group that reads them.
+
+    They stay where another device reads them, and where they are the model's outputs.
+    """
+    if not devices:
+        return groups
+    at = {i: number for number, (_, members) in enumerate(groups) for i in members}
+    for number, (device, members) in reversed([*enumerate(groups)]):
+        for i in reversed(members) if device in devices else ():
+            written = main.operations[i].outputs
+            readers = [at[reader] for operand in written for reader in main.consumers.get(operand, ())]
+            inner = all(main.operands[operand].lifetime is Lifetime.TEMPORARY_VARIABLE for operand in written)
+            if inner and readers and min(readers) > number and all(groups[reader][0] == device for reader in readers):
+                at[i] = min(readers)
+    moved: list[tuple[int, list[int]]] = [(device, []) for device, _ in groups]
+    for i, number in at.items():
+        moved[number][1].append(i)
+    return [group for group in moved if group[1]]
 
 
 def _boundary(model: Model, number: int, members: list[int], maker: dict[int, int]) -> tuple[list[int], list[int]]:
