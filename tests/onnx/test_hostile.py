@@ -140,6 +140,16 @@ def test_a_few_functions_are_inlined(tmp_path: Path) -> None:
     assert len(load(path).main.operations) == 8
 
 
+def test_a_file_with_functions_is_inferred_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs: list[str] = []
+    infer = onnx.shape_inference.infer_shapes
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", lambda *a, **k: runs.append("run") or infer(*a, **k))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(doubling(3).SerializeToString())
+    load(path)
+    assert len(runs) <= 2
+
+
 def test_a_range_of_constants_is_not_followed_by_inference(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Range", ["a", "n", "b"], ["c"]),
@@ -176,6 +186,35 @@ def test_inference_does_not_follow_the_elements_of_long_vectors(form: str, compu
     path.write_bytes(model([node, total, *shaping], sizes, x=value).SerializeToString())
     verdict = check_conversion(path, ConversionOptions())
     assert (verdict.outcome, verdict.good) == ("model", True), verdict
+
+
+OPEN = helper.make_tensor_value_info("x", FLOAT, ["n", 4])
+
+
+def test_inference_does_not_follow_vectors_whose_length_is_a_product_of_small_numbers(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["all"]),
+        helper.make_node("Gather", ["all", "one"], ["four"]),
+        helper.make_node("Mul", ["four", "k"], ["large"]),
+        helper.make_node("Mul", ["large", "k"], ["huge"]),
+        helper.make_node("ConstantOfShape", ["huge"], ["v"]),
+        helper.make_node("Add", ["v", "v"], ["y"]),
+    ]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(nodes, {"one": np.array([1]), "k": np.array([5000])}, x=OPEN).SerializeToString())
+    assert check_conversion(path, ConversionOptions()).good
+
+
+def test_what_inference_follows_is_bounded_in_all(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Shape", ["x"], ["c0"])]
+    nodes += [helper.make_node("Concat", [f"c{i}"] * 2, [f"c{i + 1}"], axis=0) for i in range(15)]
+    nodes += [helper.make_node("Add", [f"c{i}", "c15"], [f"c{i + 1}"]) for i in range(15, 500)]
+    nodes += [helper.make_node("Gather", ["c500", "one"], ["d"]), helper.make_node("Reshape", ["x", "d"], ["y"])]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(nodes, {"one": np.array([1])}, x=OPEN).SerializeToString())
+    verdict = check_conversion(path, ConversionOptions())
+    assert verdict.good
+    assert verdict.bytes < 2**29  # 485 sums of 32,768 elements of 100 bytes are 1.6 GB
 
 
 def test_not_a_number_as_an_integer_is_folded_without_a_warning(tmp_path: Path) -> None:

@@ -349,6 +349,12 @@ def test_windows_of_implicit_padding_follow_height_and_width() -> None:
     assert y[0, :, :, 0].tolist() == [[12, 16, 18], [22, 26, 28]]
 
 
+def test_pooled_maxima_pass_over_nan() -> None:
+    image = tensor(np.float32([np.nan, 1, np.nan, np.nan]).reshape(1, 1, 4, 1))
+    [y] = run(Op.MAX_POOL_2D, [image, *map(scalar, (2, 2, 1, 2, 1, 0))])  # windows of one row and two columns
+    assert y.reshape(-1).tolist() == [1, float(np.finfo(np.float32).min)]
+
+
 def test_explicit_paddings_are_cut_off_a_transposed_convolution() -> None:
     # Ones of 2 by 2 under ones of 3 by 3 reach over 4 by 4; without the outermost cells, each sees all four.
     parameters = [scalar(v) for v in (1, 1, 1, 1, 1, 1, 0)]

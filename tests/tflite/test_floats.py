@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import Reason
+from nnbridge.extensions import HostTensor
 from nnbridge.loading import load
 from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.host.ordered import EXP, dots, total
@@ -58,6 +60,53 @@ def test_weights_that_are_no_numbers_are_computed_as_before(tmp_path: Path) -> N
     compilation = Compilation.create(model, [])
     compilation.finish()
     assert Execution(compilation).run([np.ones((1, 1, 1, 1), np.float32)])["y"].item() == np.inf
+
+
+def _held(name: str, shapes: Sequence[tuple[int, ...]], options: dict[str, int]) -> tuple[list[float], int]:
+    """What a kernel computes of ones, and the most bytes that it held meanwhile."""
+    tensors = [HostTensor(np.ones(shape, np.float32), shape, np.dtype(np.float32)) for shape in shapes]
+    kernel = REGISTRY[name].floats
+    assert kernel is not None
+    tracemalloc.start()
+    try:
+        found = kernel(tensors, [], {"padding": 0, **options})[0]
+        return found.reshape(-1).tolist(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+FAR = {f"dilation_{axis}_factor": 10**8 for axis in "dhw"}
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "weights"),
+    [
+        ("CONV_2D", (1, 2, 2, 1), (1, 3, 3, 1)),
+        ("DEPTHWISE_CONV_2D", (1, 2, 2, 1), (1, 3, 3, 1)),
+        ("CONV_3D", (1, 2, 2, 2, 1), (3, 3, 3, 1, 1)),
+    ],
+)
+def test_what_a_dilated_window_holds_follows_from_the_image(name: str, image: tuple[int, ...], weights: tuple[int, ...]) -> None:
+    found, most = _held(name, [image, weights], FAR)
+    assert set(found) == {1}  # the cell in the middle alone sees the image
+    assert most < 2**16
+
+
+@pytest.mark.parametrize(("name", "weights"), [("CONV_2D", (1, 1, 8001, 1)), ("DEPTHWISE_CONV_2D", (1, 1, 8001, 1))])
+def test_windows_above_the_image_are_not_gathered_at_all_positions_at_once(name: str, weights: tuple[int, ...]) -> None:
+    found, most = _held(name, [(1, 1, 4000, 1), weights], {})
+    assert set(found) == {4000}
+    assert most < 2**26  # 4,000 positions of 7,999 cells are 128 MB
+
+
+def test_a_spread_window_holds_no_more_than_the_output() -> None:
+    shape = HostTensor(np.array([1, 2, 2, 2, 1], np.int32), (5,), np.dtype(np.int32))
+    data, weights = (
+        HostTensor(np.ones(dims, np.float32), dims, np.dtype(np.float32)) for dims in ((1, 2, 2, 2, 1), (3, 3, 3, 1, 1))
+    )
+    kernel = REGISTRY["CONV_3D_TRANSPOSE"].floats
+    assert kernel is not None
+    assert kernel([shape, weights, data], [], {"padding": 0, **FAR})[0].reshape(-1).tolist() == [1] * 8
 
 
 @pytest.fixture(scope="module")

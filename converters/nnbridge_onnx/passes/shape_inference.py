@@ -23,6 +23,8 @@ ROUNDS = 8
 SMALL = 4096
 """Constants of more elements are weights, which decide no shapes."""
 MAX_PROPAGATED = 1 << 16
+MAX_FOLLOWED = 1 << 20
+"""How many elements inference follows in all, at some 100 bytes each."""
 MAX_RANK = 64
 
 
@@ -172,12 +174,72 @@ def _inferred(onnx: Any, seen: Any) -> Any:
 
     It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
     """
-    infer = functools.partial(onnx.shape_inference.infer_shapes, seen, strict_mode=False)
-    follows = _computes_shapes(seen.graph, set()) and _propagates(seen.graph, {})
-    if follows and _may_lengthen(onnx, seen.graph):
-        inferred = infer(data_prop=False).graph
-        return inferred if _has_long_vectors(inferred) else infer(data_prop=True).graph
-    return infer(data_prop=follows).graph
+    infer = functools.partial(onnx.shape_inference.infer_shapes, strict_mode=False)
+    if not (_computes_shapes(seen.graph, set()) and _propagates(seen.graph, {})):
+        return infer(seen, data_prop=False).graph
+    if not _may_lengthen(onnx, seen.graph) and _followed(seen.graph, {}) <= MAX_FOLLOWED:
+        return infer(seen, data_prop=True).graph
+    plain = inferred = infer(seen, data_prop=False).graph
+    cut: list[int] | None = None
+    for _ in range(ROUNDS):
+        found = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
+        if _has_long_vectors(inferred) or _followed(seen.graph, found) > MAX_FOLLOWED:
+            return plain
+        # What computed numbers make long is known before it is followed: its readers join when it is known, or open for good.
+        before, cut = cut, _open_readers(seen.graph, found)
+        part = onnx.ModelProto()
+        part.CopyFrom(seen)
+        for i in [] if cut == before else reversed(cut):
+            del part.graph.node[i]
+        inferred = infer(part, data_prop=True).graph
+        if not cut or cut == before:
+            return inferred
+    return plain
+
+
+_FOLLOWING = {"Add", "Sub", "Mul", "Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"}
+"""Operators whose inputs' and outputs' elements inference follows."""
+
+
+def _open_readers(graph: Any, found: Mapping[str, Any]) -> list[int]:
+    """Nodes that may follow the elements of a vector whose length computed numbers decide and is not known."""
+    decided = _decided_by_values(graph, dict(found), {tensor.name for tensor in graph.initializer})
+    for node in graph.node:
+        if node.op_type in (*_FOLLOWING, "Shape", "Size"):
+            decided.difference_update(node.output)
+    vectors = {name for name in decided if name not in found or len(_dims(found[name])) < 2}
+    readers = [(i, node) for i, node in enumerate(graph.node) if node.op_type in _FOLLOWING or _has_body(node)]
+    return [i for i, node in readers if _has_body(node) or not vectors.isdisjoint(node.input)]
+
+
+def _has_body(node: Any) -> bool:
+    return any(attribute.HasField("g") for attribute in node.attribute)
+
+
+def _dims(value: Any) -> Any:
+    return value.type.tensor_type.shape.dim
+
+
+def _followed(graph: Any, found: Mapping[str, Any]) -> int:
+    """At most how many elements inference follows in all; ``found`` describes what is known of values."""
+    sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
+    sizes.update((value.name, _elements(value.type)) for value in graph.input if len(_dims(value)) == 1)
+    total = 0
+    for node in graph.node:
+        total += sum(_followed(a.g, found) for a in node.attribute if a.HasField("g"))
+        ranks = [sizes.get(name, MAX_RANK) for name in node.input]
+        size = sum(ranks) if node.op_type == "Concat" else max(ranks, default=MAX_RANK)
+        follows = node.op_type in _FOLLOWING
+        for name in node.output:
+            value = found.get(name)
+            if value is None or not _is_known(value):
+                sizes[name] = size
+            elif len(_dims(value)) < 2:
+                sizes[name] = math.prod(d.dim_value for d in _dims(value))
+            else:  # No vector: its elements are known by those of the inputs, if they are integers.
+                sizes[name] = size if follows and value.type.tensor_type.elem_type in (INT32, INT64) else 0
+            total += sizes[name] if follows else 0
+    return total
 
 
 def _computes_shapes(graph: Any, constants: set[str]) -> bool:

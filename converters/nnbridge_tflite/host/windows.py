@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from nnbridge.operations.shapes import Window, implicit_padding
 from nnbridge_tflite.host.numbers import Array, Options
@@ -27,39 +28,46 @@ def positions(data: Array, window: Sequence[Window]) -> list[int]:
     return [w.positions(n) for w, n in zip(window, data.shape[1:-1], strict=True)]
 
 
-def taps(data: Array, window: Sequence[Window]) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Each cell of the window with what it sees at every position; there are zeros around the images.
+def framed(data: Array, window: Sequence[Window]) -> tuple[list[range], Array] | None:
+    """The cells along each axis that see something, and a view [batch, positions ..., channels, cells ...] of what they see.
 
-    Cells that see nothing but zeros are passed over, unless none sees more: work and memory follow from the image, however large
-    window and padding are.
+    There are as many zeros around the images as these cells reach: memory follows from the images, however large window and
+    padding are. None where no cell sees anything but zeros.
     """
     counts = positions(data, window)
     if min(counts) < 0:
         raise ValueError(f"a window that fits into the padded input, found {list(data.shape)}")
-    seen = [_seen(w, length, n) for w, length, n in zip(window, data.shape[1:-1], counts, strict=True)]
-    if not all(counts) or not all(seen):
-        yield (0,) * len(seen), np.zeros((len(data), *counts, data.shape[-1]), data.dtype)
+    cells = [_seen(w, length, n) for w, length, n in zip(window, data.shape[1:-1], counts, strict=True)]
+    if not all(counts) or not all(cells):
+        return None
+    firsts = [seen[0] * w.dilation - w.before for seen, w in zip(cells, window, strict=True)]
+    extents = [(len(seen) - 1) * w.dilation + 1 for seen, w in zip(cells, window, strict=True)]
+    ends = [f + (n - 1) * w.stride + e for f, n, w, e in zip(firsts, counts, window, extents, strict=True)]
+    around = [(max(0, -f), max(0, e - length)) for f, e, length in zip(firsts, ends, data.shape[1:-1], strict=True)]
+    reached = (slice(None), *(slice(max(0, f), e - min(0, f)) for f, e in zip(firsts, ends, strict=True)))
+    padded = np.pad(data, ((0, 0), *around, (0, 0)))[reached]
+    view = sliding_window_view(padded, extents, tuple(range(1, len(window) + 1)))
+    strides, dilations = ([slice(None, None, getattr(w, step)) for w in window] for step in ("stride", "dilation"))
+    steps = (slice(None), *strides, slice(None), *dilations)
+    return cells, view[steps]
+
+
+def taps(data: Array, window: Sequence[Window]) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Each cell of the window with what it sees at every position; there are zeros around the images.
+
+    Cells that see nothing but zeros are passed over, unless none sees more.
+    """
+    frame = framed(data, window)
+    if frame is None:
+        yield (0,) * len(window), np.zeros((len(data), *positions(data, window), data.shape[-1]), data.dtype)
         return
-    before = [max(0, w.before - cells[0] * w.dilation) for w, cells in zip(window, seen, strict=True)]
-    after = [
-        max(0, cells[-1] * w.dilation + (n - 1) * w.stride - w.before + 1 - length)
-        for w, cells, n, length in zip(window, seen, counts, data.shape[1:-1], strict=True)
-    ]
-    padded = np.pad(data, ((0, 0), *zip(before, after, strict=True), (0, 0)))
-    starts = [b - w.before for b, w in zip(before, window, strict=True)]
-    for cell in product(*seen):
-        yield cell, padded[spans(cell, counts, window, starts)]
+    cells, view = frame
+    for cell, place in zip(product(*cells), np.ndindex(*map(len, cells)), strict=True):
+        at = (..., *place)
+        yield cell, view[at]
 
 
 def _seen(window: Window, length: int, count: int) -> range:
     """The cells of a window that see something of an axis at one of so many positions."""
     first = max(0, -((window.stride * (count - 1) - window.before) // window.dilation))
     return range(first, min(window.size, -(-(length + window.before) // window.dilation)))
-
-
-def spans(
-    cell: Sequence[int], counts: Sequence[int], window: Sequence[Window], starts: Sequence[int] | None = None
-) -> tuple[slice, ...]:
-    """Where one cell of the window stands at so many positions along each axis, for every image; the first cell at a start."""
-    firsts = [s + k * w.dilation for k, w, s in zip(cell, window, starts or (0,) * len(window), strict=True)]
-    return (slice(None), *(slice(a, a + n * w.stride, w.stride) for a, n, w in zip(firsts, counts, window, strict=True)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm
+from nnbridge.operations.shapes import Window
 from nnbridge.types import FLOATS, OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.host.codes import CHANNELS
@@ -30,7 +32,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import centred, finished
-from nnbridge_tflite.host.windows import positions, spans, taps, windows
+from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, DelegateRule, Node, constant, from_level
 
@@ -285,15 +287,27 @@ def spread(shape: Sequence[int], data: Array, weights: Array, options: Options, 
         raise ValueError(f"an output shape of [{len(data)}, {dims}, {units}], found {list(shape)}")
     bounded(shape)
     window, counts = windows(shape[1:-1], size, options), data.shape[1:-1]
-    reach = [(n - 1) * w.stride + w.extent for n, w in zip(counts, window, strict=True)]
-    whole = [max(r, w.before + n) for r, w, n in zip(reach, window, shape[1:-1], strict=True)]
-    total = np.zeros(bounded((len(data), *whole, units)), data.dtype)
-    for cell in list(np.ndindex(*size))[:: -1 if ordered else 1]:
-        reached, factors = total[spans(cell, counts, window)], weights[cell].T
-        for terms in (data[..., k, np.newaxis] * row for k, row in enumerate(factors)) if ordered else (data @ factors,):
+    total = np.zeros(shape, data.dtype)
+    sides = [_landings(*side) for side in zip(window, counts, shape[1:-1], strict=True)]
+    for landed in product(*(side[:: -1 if ordered else 1] for side in sides)):
+        cell, read, written = zip(*landed, strict=True)
+        inside, seen = (slice(None), *written), (slice(None), *read)
+        reached, part, factors = total[inside], data[seen], weights[cell].T
+        for terms in (part[..., k, np.newaxis] * row for k, row in enumerate(factors)) if ordered else (part @ factors,):
             reached += terms
-    inside = (slice(None), *(slice(w.before, w.before + n) for w, n in zip(window, shape[1:-1], strict=True)))
-    return total[inside]
+    return total
+
+
+def _landings(window: Window, count: int, length: int) -> list[tuple[int, slice, slice]]:
+    """The cells of a window that lie inside the output at some positions of the data: the cell, these positions, and where."""
+    found = []
+    for cell in range(window.size):
+        offset = cell * window.dilation - window.before
+        first, last = max(0, -(offset // window.stride)), min(count - 1, (length - 1 - offset) // window.stride)
+        if first <= last:
+            start, end = (offset + position * window.stride for position in (first, last))
+            found.append((cell, slice(first, last + 1), slice(start, end + 1, window.stride)))
+    return found
 
 
 def _planes(inputs: Tensors, read: Callable[[HostTensor], Array], options: Options) -> Array:

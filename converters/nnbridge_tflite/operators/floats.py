@@ -6,21 +6,21 @@ Recurrent operators, ELU, GELU and RFFT2D are not here: TFLite has optimised ker
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
-from nnbridge.operations.shapes import implicit_padding
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, activated, axes, bounded, data_of, first, integers
 from nnbridge_tflite.host.ordered import ATAN2, COS, EXP, LOG, POW, SIN, TANH, dots, total
+from nnbridge_tflite.host.windows import framed, positions, taps, windows
 from nnbridge_tflite.operators import activations, arithmetic, convolution, elementwise, matmul, normalisation, reductions
 from nnbridge_tflite.operators.reshaping import RANGE
 from nnbridge_tflite.operators.resizing import RESIZE_BILINEAR
 
-_AXES = {2: "hw", 3: "dhw"}
+_PATCHES = 2**22
+"""Most elements that a convolution gathers at once."""
 _ONE = np.float32(1)
 _LOGISTIC_ENDS = np.float32(-9), np.float32(16.619047164916992)
 """Below: e^x; above: 1."""
@@ -183,64 +183,36 @@ def batch_matmul(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
     return [found]
 
 
-class _Step(NamedTuple):
-    """A window along one side: its cells, how it moves and spreads, and the padding in front and behind."""
-
-    cells: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-
-    def reached(self, cell: int, positions: int) -> slice:
-        """Where one cell lies at each position."""
-        start = cell * self.dilation
-        return slice(start, start + (positions - 1) * self.stride + 1, self.stride)
-
-    def span(self, positions: int) -> int:
-        """From the first cell of the first position to the last one of the last."""
-        return (positions - 1) * self.stride + (self.cells - 1) * self.dilation + 1
-
-    def positions(self, size: int) -> int:
-        """How many there are in a padded side."""
-        return (self.before + size + self.after - self.span(1)) // self.stride + 1
-
-
-def _steps(sizes: Sequence[int], cells: Sequence[int], options: Options) -> list[_Step]:
-    """The windows over height and width, or depth, height and width."""
-    found = []
-    for axis, size, window in zip(_AXES[len(cells)], sizes, cells, strict=True):
-        stride, dilation = (max(int(options.get(name) or 1), 1) for name in (f"stride_{axis}", f"dilation_{axis}_factor"))
-        padding = implicit_padding(size, window, stride, dilation, options["padding"] + 1)
-        found.append(_Step(window, stride, dilation, *padding))
-    return found
-
-
-def _within(slices: Iterable[slice]) -> tuple[slice, ...]:
-    """Slices of the sides, behind all of the batch."""
-    return (slice(None), *slices)
-
-
-def _seen(data: Array, steps: Sequence[_Step]) -> Iterator[Array]:
-    """What each cell of the window sees at every position, in the order of cells; zeros outside of the data."""
-    wide = np.pad(data, [(0, 0), *((step.before, step.after) for step in steps), (0, 0)])
-    outs = [step.positions(size) for step, size in zip(steps, data.shape[1:-1], strict=True)]
-    for cell in product(*(range(step.cells) for step in steps)):
-        yield wide[_within(step.reached(c, out) for step, c, out in zip(steps, cell, outs, strict=True))]
+def _blocks(counts: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
+    """Positions along each axis, in blocks of not more than so many."""
+    sides: list[list[slice]] = []
+    for count in reversed(counts):
+        step = max(1, min(count, most))
+        sides.insert(0, [slice(at, at + step) for at in range(0, count, step)])
+        most //= step
+    return product(*sides)
 
 
 def _convolved(data: Array, weights: Array, options: Options) -> Array:
-    """Sums over a sliding window; ``weights`` have the channels in and out last, of the former those of a group."""
-    cells, (depth, units) = weights.shape[:-2], weights.shape[-2:]
-    steps, groups = _steps(data.shape[1:-1], cells, options), data.shape[-1] // depth
-    flat = weights.reshape(-1, groups, units // groups)
-    found = []
-    for image in data[:, np.newaxis]:
-        patches = np.stack(list(_seen(image, steps)), -2)
-        shape = patches.shape[1:-2]
-        parts = (patches[..., g * depth : (g + 1) * depth].reshape(-1, len(flat)) for g in range(groups))
-        found.append(np.concatenate([dots(part, flat[:, g]) for g, part in enumerate(parts)], 1).reshape(*shape, units))
-    return np.stack(found)
+    """Sums over a sliding window; ``weights`` have the channels in and out last, of the former those of a group.
+
+    Cells that see padding alone add zeros and are passed over.
+    """
+    *size, depth, units = weights.shape
+    window, groups = windows(data.shape[1:-1], size, options), data.shape[-1] // depth
+    frame = framed(data, window)
+    sums = np.zeros((len(data), *positions(data, window), units), np.float32)
+    if frame is None:
+        return sums
+    cells, view = frame
+    flat = weights[tuple(slice(seen.start, seen.stop) for seen in cells)].reshape(-1, groups, units // groups)
+    for block in _blocks(sums.shape[1:-1], _PATCHES // (len(flat) * groups)):
+        for image, found in zip(view, sums, strict=True):
+            patches = np.moveaxis(image[block], len(cells), -1)
+            parts = (patches[..., g * depth : (g + 1) * depth].reshape(-1, len(flat)) for g in range(groups))
+            rows = np.concatenate([dots(part, flat[:, g]) for g, part in enumerate(parts)], 1)
+            found[block] = rows.reshape(found[block].shape)
+    return sums
 
 
 @convolution.CONV_2D.float_kernel
@@ -256,10 +228,10 @@ def conv_3d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Arr
 @convolution.DEPTHWISE_CONV_2D.float_kernel
 def depthwise_conv_2d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     data, weights = _real(inputs[0]), _finite(inputs[1])
-    each = weights.reshape(-1, data.shape[-1], weights.shape[3] // data.shape[-1])
+    each = weights[0].reshape(*weights.shape[1:3], data.shape[-1], -1)
     found: Array | float = np.float32(0)
-    for seen, factors in zip(_seen(data, _steps(data.shape[1:-1], weights.shape[1:3], options)), each, strict=True):
-        found = found + seen[..., np.newaxis] * factors
+    for cell, seen in taps(data, windows(data.shape[1:-1], weights.shape[1:3], options)):
+        found = found + seen[..., np.newaxis] * each[cell]
     return _finished(np.asarray(found).reshape(*np.shape(found)[:3], weights.shape[3]), inputs, 2, options)
 
 

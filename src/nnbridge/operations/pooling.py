@@ -107,9 +107,10 @@ def _average(call: Call, rows: Window, columns: Window) -> Function:
 
 
 def _maximum(call: Call, rows: Window, columns: Window) -> Function:
+    """N35: NaN is never above what was seen before; a window of nothing else has the lowest number."""
     dtype = call.out.dtype if is_quant8(call.out.type) else np.dtype(np.float32)
     lowest = integer_range(call.out)[0] if dtype.kind in "iu" else np.finfo(np.float32).min
-    return _over_windows(rows, columns, lowest, np.maximum, dtype)
+    return _over_windows(rows, columns, lowest, np.fmax if dtype.kind == "f" else np.maximum, dtype)
 
 
 def _l2(call: Call, rows: Window, columns: Window) -> Function:
