@@ -40,6 +40,7 @@ def _ones(dims: tuple[int, ...]) -> Tensor:
             (1, 1 << 22, 1, 4),
             "elements",
         ),
+        (OperationCode.CONCATENATION, [Tensor(F32, (1 << 22, 1)), Tensor(F32, (1 << 22, 2)), 1], (1 << 22, 3), "pieces"),
     ],
 )
 def test_a_table_for_each_of_millions_of_pieces_is_not_made(

@@ -197,6 +197,7 @@ def _join(b: Binding, parts: Sequence[Arg], outer: int, sizes: Sequence[int], ta
         if len({operand for operand, _, _ in joined}) == len(joined):
             b.bound.append(Join(joined, b.candidate.outputs[0], b.candidate.index))
             return
+    require_at_most(MOST_PIECES, outer, "pieces of each part")
     whole = sum(sizes)
     for k, (part, at, size) in enumerate(zip(parts, starts, sizes, strict=True)):
         source: Place | Array = b.source(part)
