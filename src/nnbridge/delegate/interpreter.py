@@ -6,8 +6,10 @@ only where every name and constant of a subgraph lies exactly where the interpre
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -150,20 +152,37 @@ def _fits(placed: Sequence[tuple[Place | None, Place | None]], base: int, addres
 def _candidates(ffi: Any, reader: InMemory, addresses: Sequence[int]) -> Iterator[tuple[memoryview, int]]:
     """Where a file may begin in front of an address, nearest first: the bytes from there on, and their address."""
     offset, mark = reader.mark
-    for begin, end in _mappings():
-        inside = [address for address in addresses if begin <= address < end]
-        at = min(inside, default=begin)
-        while at > begin:
-            start = max(begin, at - _CHUNK)
-            # A mark may lie across two chunks.
-            chunk = bytes(ffi.buffer(ffi.cast("char*", start), min(at + len(mark) - 1, end) - start))
-            found = chunk.rfind(mark)
-            while found >= 0:
-                base = start + found - offset
-                if base >= begin:
-                    yield memoryview(ffi.buffer(ffi.cast("char*", base), end - base)).cast("B").toreadonly(), base
-                found = chunk.rfind(mark, 0, found + len(mark) - 1)
-            at = start
+    with Path("/proc/self/mem").open("rb", buffering=0) as memory:
+        for begin, end in _mappings():
+            inside = [address for address in addresses if begin <= address < end]
+            at = min(inside, default=begin)
+            while at > begin:
+                start = max(begin, at - _CHUNK)
+                # A mark may lie across two chunks.
+                chunk = read_memory(memory, start, min(at + len(mark) - 1, end))
+                found = chunk.rfind(mark)
+                while found >= 0:
+                    base = start + found - offset
+                    if base >= begin:
+                        yield memoryview(ffi.buffer(ffi.cast("char*", base), end - base)).cast("B").toreadonly(), base
+                    found = chunk.rfind(mark, 0, found + len(mark) - 1)
+                at = start
+
+
+def read_memory(memory: FileIO, start: int, end: int) -> bytes:
+    """The process's memory as the system reads it: zeros where another thread has unmapped it since.
+
+    To read such addresses directly would end the process.
+    """
+    try:
+        memory.seek(start)
+        found = memory.read(end - start)
+    except OSError:
+        found = b""
+    if len(found) == end - start or end - start <= mmap.PAGESIZE:
+        return found.ljust(end - start, b"\0")
+    stops = [*range(start - start % mmap.PAGESIZE + mmap.PAGESIZE, end, mmap.PAGESIZE), end]
+    return b"".join(read_memory(memory, page, stop) for page, stop in zip([start, *stops], stops, strict=False))
 
 
 def _mappings() -> list[tuple[int, int]]:
