@@ -142,7 +142,7 @@ class Emitter:
         return self._intrinsic("sadd.sat", a, b)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
-        """``a * b + c`` rounded once where the processor can; ``a * b`` is rounded first in the plain form."""
+        """``a * b + c`` rounded once where the processor can; ``a * b`` is rounded first with the plain instruction set."""
         if self.instructions.name == "plain":
             return a * b + c
         return self._intrinsic("fma", a, b, c)
