@@ -27,6 +27,7 @@ from nnbridge_tflite.host.numbers import (
     bounded,
     data_of,
     integers,
+    optional,
     quantised,
     real,
     stored,
@@ -329,8 +330,8 @@ def host_transpose_conv(inputs: Tensors, outputs: Tensors, options: Options) -> 
 
 def _biased(sums: Array, inputs: Tensors, place: int, out: HostTensor, options: Options) -> list[Array]:
     """Sums with the bias, if there is one, and the fused activation."""
-    total = sums + real(inputs[place]) if len(inputs) > place and inputs[place].data is not None else sums
-    return [stored(activated(total, options), out)]
+    units = optional(inputs, place)
+    return [stored(activated(sums if units is None else sums + real(units), options), out)]
 
 
 @CONV_3D.host_kernel
