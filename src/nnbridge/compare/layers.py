@@ -282,7 +282,21 @@ class _Layers:
         carried = {**first, **(self._carried if sample.continues else {})}
         _, observation, _ = observed_run(self.compilation, sample.inputs, states)
         self._models |= observation.models
-        # What the reference computes from: the inputs, states as it has them itself, and every tensor of it.
+        known = self._known(sample, carried, observation, tensors)
+        for position, layer in self.layers.items():
+            seen = observation.values.get(position)
+            if seen is not None:
+                layer.device, layer.step = seen.device, seen.step
+            if position in known:
+                self._compare(position, layer, observation, known, sample.label)
+        outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
+        self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
+
+    def _known(
+        self, sample: Sample, carried: Mapping[int, Array], observation: Observation, tensors: Tensors
+    ) -> dict[Position, Array]:
+        """What the reference computes from: the inputs, states as it has them itself, and every tensor of it."""
+        main = self.compilation.model.main
         known: dict[Position, Array] = {("", i): value for i, value in carried.items()}
         for k, i in enumerate(main.inputs):
             if i not in carried:
@@ -298,19 +312,18 @@ class _Layers:
             for operation in model.main.operations:
                 for i in operation.outputs:
                     self._find(label, i, operation, observation, tensors, known)
-        for position, layer in self.layers.items():
-            seen = observation.values.get(position)
-            if seen is not None:
-                layer.device, layer.step = seen.device, seen.step
-            if position not in known:
-                continue
-            if seen is not None:
-                if layer.drift is None:
-                    layer.drift, layer.note = self._comparison(layer, self._models[position[0]].main.operands[position[1]]), ""
-                layer.drift.add(self._as_truth(position, seen.value), known[position], sample.label)
-            self._add_own(position, layer, observation, known, sample.label)
-        outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
-        self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
+        return known
+
+    def _compare(
+        self, position: Position, layer: Layer, observation: Observation, known: Mapping[Position, Array], label: str
+    ) -> None:
+        """A layer's drift, where its value was seen, and its own error."""
+        seen = observation.values.get(position)
+        if seen is not None:
+            if layer.drift is None:
+                layer.drift, layer.note = self._comparison(layer, self._models[position[0]].main.operands[position[1]]), ""
+            layer.drift.add(self._as_truth(position, seen.value), known[position], label)
+        self._add_own(position, layer, observation, known, label)
 
     def _find(
         self,

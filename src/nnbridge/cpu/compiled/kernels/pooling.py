@@ -66,7 +66,7 @@ def fold_half(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) ->
     """The ``sum`` or ``product`` of each row of [length, rows] numbers that float16 has, rounded to such after each step."""
     lanes = e.instructions.lanes
     numbers = vector(F32, lanes)
-    first, last = e.share((f.rows + (lanes - 1)) // lanes, part, parts)
+    first, last = e.share_vectors(f.rows, part, parts)
 
     def several(block: Value) -> None:
         at = f.source + block * (4 * lanes)
@@ -152,7 +152,7 @@ class _Window:
         self.lanes = e.instructions.lanes
         self.offset = 128 if signed else 0
         if real:
-            self.low, self.high = (e.splat(x.truncated(I32).bits(F32), self.lanes) for x in (f.low, f.high))
+            self.low, self.high = (e.splat_real(x, self.lanes) for x in (f.low, f.high))
         else:
             self.narrowing = Narrowing(e, form, self.lanes, f.zero_point, f.low, f.high)
             self.bounds = [e.splat(x.truncated(I8), 4 * self.lanes) for x in (f.low, f.high)]
@@ -183,7 +183,7 @@ class _Window:
             result = self._finish(totals, count)
             remaining = f.channels - at
             place = target + at * size
-            e.when(remaining < step, lambda: e.store_first(result, place, remaining), lambda: e.store(result, place))
+            e.store_rest(result, place, remaining)
 
         e.loop(0, f.channels, channels, step=step)
 
@@ -286,7 +286,7 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
         _softmax_groups(e, f, part, parts, together)
         return
     number = e.constant(vector(I32, lanes), list(range(lanes)))
-    beta = e.splat(f.beta.truncated(I32).bits(F32), lanes)
+    beta = e.splat_real(f.beta, lanes)
     first, last = e.share(f.rows, part, parts)
 
     def row(index: Value) -> None:
@@ -328,9 +328,9 @@ def _softmax_groups(e: Emitter, f: Fields, part: Value, parts: Value, length: in
     """Rows of a power of 2, several in a vector: every lane gets its row's maximum and sum by exchanges between lanes."""
     lanes = e.instructions.lanes
     kind = vector(F32, lanes)
-    beta = e.splat(f.beta.truncated(I32).bits(F32), lanes)
+    beta = e.splat_real(f.beta, lanes)
     count = f.rows * length
-    first, last = e.share((count + (lanes - 1)) // lanes, part, parts)
+    first, last = e.share_vectors(count, part, parts)
 
     def over_rows(x: Value, combine: Callable[[Value, Value], Value]) -> Value:
         distance = 1

@@ -113,7 +113,7 @@ def recurrent_real(
                 entering = e.constant(kind, 1) - forget if cell == "cifg" else logistic(e, sums[0])
                 state = forget * state + entering * candidate
                 if clipped:
-                    limit = e.splat(f.clip.truncated(I32).bits(F32), lanes)
+                    limit = e.splat_real(f.clip, lanes)
                     state = e.clamp_real(state, -limit, limit)
                 opening = logistic(e, sums[-1] if looking is None else e.fma(looking[-1], state, sums[-1]))
                 e.store_first(state, after + at, left)

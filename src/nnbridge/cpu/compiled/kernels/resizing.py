@@ -65,7 +65,7 @@ def resize_bilinear(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: s
                     result = (((total + half + (total >> 31)) >> (2 * FIXED_BITS)) + 128).truncated(I8)
                 remaining = f.channels - at
                 place = target + at * element
-                e.when(remaining < lanes, lambda: e.store_first(result, place, remaining), lambda: e.store(result, place))
+                e.store_rest(result, place, remaining)
 
             e.loop(0, f.channels, channels, step=lanes)
 
