@@ -67,7 +67,7 @@ def _pool(to: Lowerer) -> None:
     kernel, shape, x = image.pair(to.option("kernel_shape", [])), image.shape, image.x
     found = window(to, image, kernel)
     to.require(found.dilations == [1, 1], "no dilation", found.dilations)
-    pads = _rounded_up(to, found, kernel, shape) if to.option("ceil_mode") else found.pads
+    pads = _rounded_up(found, kernel, shape) if to.option("ceil_mode") else found.pads
     counted = to.node.type == "AveragePool" and to.option("count_include_pad") and any(found.pads)
     limits = [kernel[1], kernel[1], kernel[0], kernel[0]]
     to.require(all(p < k for p, k in zip(pads, limits, strict=True)), "paddings below the kernel", pads)
@@ -87,7 +87,7 @@ def _pool(to: Lowerer) -> None:
     image.finish(to, to.emit(code, x, *window_inputs, to.activation(), *to.layout(), out=image.output(to)))
 
 
-def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
+def _rounded_up(found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
     """Padding at the ends for the last, partial window of ceil_mode."""
     left, right, top, bottom = found.pads
     ends = []
