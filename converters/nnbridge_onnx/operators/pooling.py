@@ -138,6 +138,11 @@ def _pooled(call: HostCall) -> tuple[Array, Windows | None]:
     return data, windows(call, data.shape[2:], call.option("kernel_shape"), beyond=True)
 
 
+def _inside(data: Array) -> tuple[int, ...]:
+    """The axes of the cells within each window."""
+    return tuple(range(data.ndim, 2 * data.ndim - 2))
+
+
 @MAX_POOL.host_kernel
 def _max_pool(call: HostCall) -> Sequence[Array] | None:
     data, found = _pooled(call)
@@ -146,7 +151,7 @@ def _max_pool(call: HostCall) -> Sequence[Array] | None:
     lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
     seen = found.of(data, lowest)
     if call.outputs == 1:
-        return [seen.max(axis=tuple(range(data.ndim, 2 * data.ndim - 2)))]
+        return [seen.max(axis=_inside(data))]
     # The second output numbers all elements, those of an image column by column if the storage order says so.
     numbers = np.arange(math.prod(data.shape[2:]))
     image = numbers.reshape(data.shape[2:]) if not call.option("storage_order") else numbers.reshape(data.shape[:1:-1]).T
@@ -162,7 +167,7 @@ def _average_pool(call: HostCall) -> Sequence[Array] | None:
     data, found = _pooled(call)
     if found is None or data.dtype.kind != "f":
         return None
-    inside = tuple(range(data.ndim, 2 * data.ndim - 2))
+    inside = _inside(data)
     sums = found.of(data, 0.0).sum(axis=inside)
     ones = np.ones((1, 1, *data.shape[2:]), data.dtype)
     if call.option("count_include_pad"):
@@ -180,7 +185,7 @@ def _lp_pool(call: HostCall) -> Sequence[Array] | None:
     if found is None or data.dtype.kind != "f":
         return None
     power = call.option("p")
-    sums = (np.abs(found.of(data, 0.0)) ** power).sum(axis=tuple(range(data.ndim, 2 * data.ndim - 2)))
+    sums = (np.abs(found.of(data, 0.0)) ** power).sum(axis=_inside(data))
     return [(sums ** (1 / power)).astype(data.dtype)]
 
 
