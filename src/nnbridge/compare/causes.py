@@ -209,15 +209,19 @@ def _dynamic_range(case: LoneOperation) -> str:
     return ""
 
 
+def _rows(x: Array) -> Array:
+    return x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1)
+
+
 def _symmetric(x: Array) -> Array:
-    rows = x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1)
+    rows = _rows(x)
     scale = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-30)) / np.float32(127)
     steps = np.clip(np.rint(rows / scale), -127, 127)
     return (steps * scale).astype(np.float32).reshape(x.shape)
 
 
 def _asymmetric(x: Array) -> Array:
-    rows = x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1)
+    rows = _rows(x)
     low, high = np.minimum(rows.min(axis=1, keepdims=True), 0), np.maximum(rows.max(axis=1, keepdims=True), 0)
     scale = np.maximum(high - low, np.float32(1e-30)) / np.float32(255)
     zero = np.clip(np.rint(-128 - low / scale), -128, 127)

@@ -74,8 +74,7 @@ class Layer:
     @property
     def place(self) -> str:
         """The operation, its tensor, and the body where it stands."""
-        name = f" ({self.tensor})" if self.tensor else f": {self.operation}" if self.operation not in self.operator else ""
-        return f"{self.operator}{name}" + (f" in {self.position[0]}" if self.position[0] else "")
+        return place_of(self.operator, self.operation, self.tensor, self.position[0])
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -250,6 +249,12 @@ def compare_layers(
         interrupted = True
     unmatched = [] if values is None else run.unmatched(values, mapped)
     return LayerComparison(compilation.model.name, reference, count, tuple(run.in_order()), tuple(unmatched), interrupted)
+
+
+def place_of(operator: str, operation: str, tensor: str, within: str) -> str:
+    """An operator of the file or its operation, its tensor, and the body where it stands."""
+    name = f" ({tensor})" if tensor else f": {operation}" if operation not in operator else ""
+    return f"{operator}{name}" + (f" in {within}" if within else "")
 
 
 @dataclass

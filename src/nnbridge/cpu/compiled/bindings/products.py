@@ -234,14 +234,12 @@ def multiply_words(
         # Packing moves words, whatever they stand for.
         weights, bias = weights.view(np.float32), bias.view(np.float32)
     strips = pack_strips(b.instructions, weights.astype(np.float32, copy=False), bias, None)
-    arguments = product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
+    arguments = product_arguments(left, strips.block(4), strips.count, left.length, target, out_row)
     arguments.update(low=bounds[0], high=bounds[1])
     multiply(b, left, arguments, weights.size, 0, form=form, row_sums="")
 
 
-def product_arguments(
-    b: Binding, left: Left, block: Constant, strips: int, steps: int, target: Place, out_row: int
-) -> dict[str, Argument]:
+def product_arguments(left: Left, block: Constant, strips: int, steps: int, target: Place, out_row: int) -> dict[str, Argument]:
     return {
         "left": left.source,
         "rows": left.rows,
@@ -282,7 +280,7 @@ def _multiply_quantised(b: Binding, left: Left, weights: _Weights, rescaling: Re
     else:
         strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
         block, count = strips.block(1), strips.count
-    arguments = product_arguments(b, left, block, count, steps, target, out_row)
+    arguments = product_arguments(left, block, count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
     multiply(b, left, arguments, stored.size, tall, form=rescaling.form, row_sums=row_sums)
 

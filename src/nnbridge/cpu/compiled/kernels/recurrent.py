@@ -19,7 +19,6 @@ GATES = {"rnn": 1, "cifg": 3, "lstm": 4}
 
 Compute: TypeAlias = "Callable[..., Sequence[Value]]"
 """From addresses of a step's input, the hidden state, the output and the cell state to the next cell state, if any."""
-Begin: TypeAlias = "Callable[[Value], tuple[list[Value], Compute]]"
 
 _SEQUENCE = (
     "input input_step input_batch inputs hidden output output_step output_batch steps batch units blocks weights bias last_hidden"
