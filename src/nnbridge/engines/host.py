@@ -12,9 +12,9 @@ from nnbridge.converters.hosted import Ends, GraphKey, Piece, SourceParts
 from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
 from nnbridge.devices.functions import Tensor as Value
-from nnbridge.devices.host import HostDevice, host_functions, name_of, sign_flipped
+from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, host_functions, name_of, sign_flipped
 from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line
-from nnbridge.model import Array, Model, Operation, Subgraph
+from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
 Run: TypeAlias = "Callable[[Sequence[Array], Mapping[int, Array]], tuple[Sequence[Array], Mapping[int, Array]]]"
@@ -33,42 +33,131 @@ class Engine(Protocol):
 
 
 class EngineHost(HostDevice):
-    """The host of one source file, whose operators an inference runtime computes."""
+    """The host of one source file, whose operators an inference runtime computes.
 
-    def __init__(self, engine: Engine, parts: SourceParts, title: str) -> None:
-        self.engine, self.parts, self.title = engine, parts, title
+    ``strict``: what the runtime does not run is an error; else nnbridge's own host computes it.
+    """
+
+    def __init__(self, engine: Engine, parts: SourceParts, title: str, *, strict: bool = True) -> None:
+        super().__init__()
+        self.engine, self.parts, self.title, self.strict = engine, parts, title, strict
         self.version, self.late = engine.version, engine.fuses
+        self._ran: set[Source] = set()
+        self._refused: dict[Source, Reason] = {}
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """Load the parts of the file; BAD_DATA for operators that are none of the file's, or that the runtime does not run."""
         try:
-            return _EnginePreparedModel(model, self)
+            found = _Loading(model, self)
         except (ConversionError, InputError) as error:
             raise BadDataError(replace(error.reason, operation=error.reason.operation or f"--host {self.title}")) from error
+        self._ran.update(found.ran)
+        self._refused.update(found.refused)
+        return found.prepared()
+
+    def computing(self, source: Source) -> Computing:
+        """The runtime for what it has loaded."""
+        if source in self._ran:
+            return Computing(self.title, self.version)
+        return Computing(reason=self._refused.get(source, _WRITTEN_OUT))
+
+
+_WRITTEN_OUT = Reason("operators as the file has them", "what the importer added or wrote out in others")
+
+
+class _Loading:
+    """A step's operations in groups, each of which is one function of the runtime, or the operations' own."""
+
+    def __init__(self, model: Model, host: EngineHost) -> None:
+        self._model, self._host = model, host
+        self.refused: dict[Source, Reason] = {}
+        """What the runtime does not run, where that is no error."""
+        self._loaded: dict[tuple[int, ...], tuple[_Group, Function]] = {}
+        self._ends = [self._ends_of(operation) for operation in model.main.operations]
+        self._groups = self._grouped()
+        while not all(map(self._load, self._groups)):
+            self._groups = self._grouped()
+
+    @property
+    def ran(self) -> set[Source]:
+        """The operators that the runtime has loaded."""
+        operations = self._model.main.operations
+        return {s for members in self._groups if self._ends[members[0]] for k in members if (s := operations[k].source)}
+
+    def prepared(self) -> PreparedModel:
+        """The step; as nnbridge's own host prepares it where the runtime has nothing of it."""
+        main = self._model.main
+        if not any(self._ends):
+            return HostPreparedModel(self._model)
+        own: Sequence[Function] = () if all(self._ends) else host_functions(self._model)
+        operations: list[Operation] = []
+        functions: list[Function] = []
+        names: list[str] = []
+        for members in self._groups:
+            if self._ends[members[0]] is not None:
+                group, function = self._loaded[tuple(members)]
+                functions.append(function)
+                operations.append(Operation(main.operations[members[0]].type, group.reads, group.writes))
+                names.append(self._host.title)
+            else:
+                functions += [own[k] for k in members]
+                operations += [main.operations[k] for k in members]
+                names += [name_of(own[k], main.operations[k]) for k in members]
+        return _EnginePreparedModel(self._model, operations, functions, names)
+
+    def _ends_of(self, operation: Operation) -> Ends | None:
+        try:
+            return self._host.parts.ends(self._model, operation)
+        except ConversionError as error:
+            if self._host.strict:
+                raise
+            self._leave(operation, error.reason)
+            return None
+
+    def _grouped(self) -> list[list[int]]:
+        return _groups(self._model.main, [None if one is None else one.graph for one in self._ends])
+
+    def _load(self, members: Sequence[int]) -> bool:
+        """Load a group; False where operators of it are left to nnbridge's host, and the others have to be grouped once more."""
+        if self._ends[members[0]] is None:
+            return True
+        try:
+            self._open(members)
+        except (ConversionError, InputError) as error:
+            if self._host.strict:
+                raise
+            alone = {k: why for k in members if (why := self._refusal(k)) is not None} if len(members) > 1 else {}
+            for k in alone or members:
+                self._ends[k] = None
+                self._leave(self._model.main.operations[k], alone.get(k, error.reason))
+            return False
+        return True
+
+    def _open(self, members: Sequence[int]) -> None:
+        if tuple(members) not in self._loaded:
+            group = _Group(self._model, members, [one for k in members if (one := self._ends[k]) is not None])
+            self._loaded[tuple(members)] = group, group.function(self._host)
+
+    def _refusal(self, k: int) -> Reason | None:
+        """Why the runtime does not run an operator alone."""
+        try:
+            self._open([k])
+        except (ConversionError, InputError) as error:
+            return error.reason
+        return None
+
+    def _leave(self, operation: Operation, why: Reason) -> None:
+        if operation.source is not None:
+            self.refused[operation.source] = why
 
 
 class _EnginePreparedModel(FunctionPreparedModel):
     """A step, each of whose groups is one function."""
 
-    def __init__(self, model: Model, host: EngineHost) -> None:
-        main = model.main
-        ends = [host.parts.ends(model, operation) for operation in main.operations]
-        own: Sequence[Function] = () if all(ends) else host_functions(model)
-        operations: list[Operation] = []
-        functions: list[Function] = []
-        names: list[str] = []
-        for members in _groups(main, [None if one is None else one.graph for one in ends]):
-            found = [one for k in members if (one := ends[k]) is not None]
-            if found:
-                group = _Group(model, members, found)
-                functions.append(group.function(host))
-                operations.append(Operation(main.operations[members[0]].type, group.reads, group.writes))
-                names.append(host.title)
-            else:
-                functions += [own[k] for k in members]
-                operations += [main.operations[k] for k in members]
-                names += [name_of(own[k], main.operations[k]) for k in members]
-        self._graph = FunctionGraph(model, replace(main, operations=tuple(operations)), functions, names)
+    def __init__(
+        self, model: Model, operations: Sequence[Operation], functions: Sequence[Function], names: Sequence[str]
+    ) -> None:
+        self._graph = FunctionGraph(model, replace(model.main, operations=tuple(operations)), functions, names)
 
 
 def _groups(main: Subgraph, kinds: Sequence[GraphKey | None]) -> list[list[int]]:

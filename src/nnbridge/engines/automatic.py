@@ -1,0 +1,48 @@
+"""The host that a phone has: the file's own runtime where it can be had, else nnbridge's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from nnbridge.devices.device import PreparedModel, PrepareModelConfig
+from nnbridge.devices.host import Computing, HostDevice
+from nnbridge.engines.host import EngineHost
+from nnbridge.errors import ConversionError, InputError
+from nnbridge.model import Model, Source
+
+
+class AutomaticHost(HostDevice):
+    """An inference runtime that is imported when there is something for it, else nnbridge's own host and the reason.
+
+    ``create`` raises InputError for a runtime that is not installed, and ConversionError for a file that has no parts.
+    """
+
+    def __init__(self, create: Callable[[], EngineHost]) -> None:
+        super().__init__()
+        self._create = create
+
+    @cached_property
+    def _host(self) -> HostDevice:
+        try:
+            return self._create()
+        except (ConversionError, InputError) as error:
+            return HostDevice(error.reason)
+
+    @property
+    def late(self) -> bool:  # type: ignore[override]  # asked only where something is left to the host
+        """As the runtime has it."""
+        return self._host.late
+
+    @property
+    def version(self) -> str:  # type: ignore[override]
+        """As the runtime has it."""
+        return self._host.version
+
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """Load the parts of the file; what the runtime does not run is prepared by nnbridge's own host."""
+        return self._host.prepare_model_with_config(model, config)
+
+    def computing(self, source: Source) -> Computing:
+        """Who computes an operator of the file, once it is prepared."""
+        return self._host.computing(source)
