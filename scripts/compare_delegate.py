@@ -8,10 +8,10 @@ One row for each file and device. ``nodes`` and ``partitions`` are those that th
 that the plan of the same file has for the device: the operators that Android's delegate maps and the device accepts, in the
 largest three partitions. ``bits``: the partitions whose outputs are bit for bit those of the same operators of the converted
 file, run by nnbridge alone on what the interpreter passed to them. ``whole``: whether the file's outputs are bit for bit those
-of `nnbridge run --disallow-nnapi-cpu --host litert`, or the greatest difference. TFLite computes the other nodes by the kernels
-that it has by default (XNNPACK), or by those of ``--kernels``. ``--own-host`` compares with nnbridge's own host in place of
-LiteRT's kernels: nodes that TFLite computes otherwise are listed with their causes then (docs/layers.md), each verified alone on
-TFLite's own values. ``--json`` writes rows with who computed each node.
+of `nnbridge run --disallow-nnapi-cpu`, or the greatest difference. TFLite computes the other nodes by the kernels that it has by
+default (XNNPACK), or by those of ``--kernels``, for which run has `--host`. ``--own-host`` compares with nnbridge's own host in
+place of LiteRT's kernels: nodes that TFLite computes otherwise are listed with their causes then (docs/layers.md), each verified
+alone on TFLite's own values. ``--json`` writes rows with who computed each node.
 Exit status 0 only if nodes, partitions, bits and outputs agree in every row; with ``--own-host`` outputs may differ where each
 difference has a cause, under reference kernels only by recurrent operators, which have none.
 """
@@ -46,7 +46,7 @@ from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
-from nnbridge.engines import OWN, host_for
+from nnbridge.engines import AUTO, OWN, host_for
 from nnbridge.loading import load_without_cpu
 from nnbridge.model import Model
 from nnbridge.runtime.partition_limits import TFLITE_DEFAULT, delegated_partitions
@@ -143,7 +143,8 @@ class Converted:
 
 KERNELS = {"reference": "BUILTIN_REF", "optimised": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "xnnpack": "BUILTIN"}
 """Sets of TFLite's kernels, by nnbridge's names for them."""
-HOST_NAMES = {"reference": "litert-reference", "optimised": "litert-plain", "xnnpack": "litert"}
+HOST_NAMES = {"reference": "litert-reference", "optimised": "litert-plain", "xnnpack": AUTO}
+"""Sets of TFLite's kernels → the host of `nnbridge run` that computes with them; by default it is that of a program."""
 ROWS: list[dict[str, Any]] = []
 
 

@@ -38,7 +38,7 @@ def host_lines(host: Mapping[str, Any] | None) -> list[str]:
         return []
     lines = []
     for entry in host["computed"]:
-        name = f"{entry['name']} ({host['version']})" if host["version"] and entry["name"] == host["name"] else entry["name"]
+        name = (entry["name"] == host["name"] and host["version"]) or entry["name"]
         names = entry["operators"]
         listed = ", ".join([*names[:_MOST], *(["…"] if len(names) > _MOST else [])]) if entry["reason"] else ""
         what = counted(len(names), "operator") + (f" ({listed})" if listed else "")
