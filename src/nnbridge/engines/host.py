@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
@@ -13,12 +13,16 @@ from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
 from nnbridge.devices.functions import Tensor as Value
 from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, host_functions, name_of, sign_flipped
+from nnbridge.engines import OWN
 from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line
 from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
 Run: TypeAlias = "Callable[[Sequence[Array], Mapping[int, Array]], tuple[Sequence[Array], Mapping[int, Array]]]"
-"""``run(inputs, variables)`` returns the outputs, and the variables' new values by their indexes in the piece."""
+"""``run(inputs, variables)`` returns the outputs, and the variables' new values by their indexes in the piece.
+
+InputError for dimensions that the runtime does not take; what else it raises are errors of the run.
+"""
 
 
 class Engine(Protocol):
@@ -50,7 +54,7 @@ class EngineHost(HostDevice):
         try:
             found = _Loading(model, self)
         except (ConversionError, InputError) as error:
-            raise BadDataError(replace(error.reason, operation=error.reason.operation or f"--host {self.title}")) from error
+            raise BadDataError(replace(error.reason, operation=error.reason.operation or self.label)) from error
         self._ran.update(found.ran)
         self._refused.update(found.refused)
         return found.prepared()
@@ -60,6 +64,16 @@ class EngineHost(HostDevice):
         if source in self._ran:
             return Computing(self.title, self.version)
         return Computing(reason=self._refused.get(source, _WRITTEN_OUT))
+
+    @property
+    def label(self) -> str:
+        """The host in errors; with a way out where nobody asked for the runtime."""
+        return f"--host {self.title}" if self.strict else f"host {self.title} (--host {OWN} is another)"
+
+    def leave(self, sources: Iterable[Source], why: Reason) -> None:
+        """What the runtime refused when it was to run, for dimensions that were not known before."""
+        self._ran.difference_update(sources)
+        self._refused.update(dict.fromkeys(sources, why))
 
 
 _WRITTEN_OUT = Reason("operators as the file has them", "what the importer added or wrote out in others")
@@ -183,6 +197,7 @@ class _Group:
     def __init__(self, model: Model, members: Sequence[int], ends: Sequence[Ends]) -> None:
         main = model.main
         self._model = model
+        self._operations = [main.operations[k] for k in members]
         self._graph = ends[0].graph
         written = {i for k in members for i in main.operations[k].outputs}
         needed = {i for k, operation in enumerate(main.operations) if k not in set(members) for i in operation.inputs}
@@ -222,17 +237,29 @@ class _Group:
             fed_now, variables = [value(i) for i in fed], {k: value(i) for k, i in before.items() if i is not None}
             try:
                 found, states = run(fed_now, variables)
+            except InputError as error:
+                if host.strict:
+                    raise OpFailedError(replace(error.reason, operation=host.label)) from error
+                host.leave([o.source for o in self._operations if o.source is not None], error.reason)
+                return self._own().run([tensor.data for tensor in inputs])
             except Exception as error:
                 # The runtimes' errors have no common class.
-                raise OpFailedError(
-                    Reason("operators that the runtime runs", first_line(error), f"--host {host.title}")
-                ) from error
+                raise OpFailedError(Reason("operators that the runtime runs", first_line(error), host.label)) from error
             results = [
                 _as_declared(array, out) for array, out in zip((*found, *(states[k] for k in after)), outputs, strict=True)
             ]
             return [sign_flipped(a) if operands[i].is_sign_flipped else a for a, i in zip(results, self.writes, strict=True)]
 
         return compute
+
+    def _own(self) -> FunctionGraph:
+        """The same operators by nnbridge's own host."""
+        main, functions = self._model.main, host_functions(self._model)
+        own = {id(operation): function for operation, function in zip(main.operations, functions, strict=True)}
+        found = [own[id(operation)] for operation in self._operations]
+        names = [name_of(*pair) for pair in zip(found, self._operations, strict=True)]
+        part = replace(main, operations=tuple(self._operations), inputs=self.reads, outputs=self.writes)
+        return FunctionGraph(self._model, part, found, names)
 
 
 def _as_declared(array: Array, out: Value) -> Array:
