@@ -13,7 +13,6 @@ from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
 from nnbridge.devices.functions import Tensor as Value
 from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, host_functions, name_of, sign_flipped
-from nnbridge.engines import OWN
 from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line
 from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
@@ -68,7 +67,7 @@ class EngineHost(HostDevice):
     @property
     def label(self) -> str:
         """The host in errors; with a way out where nobody asked for the runtime."""
-        return f"--host {self.title}" if self.strict else f"host {self.title} (--host {OWN} is another)"
+        return f"--host {self.title}" if self.strict else f"host {self.title} (--host {HostDevice.version} is another)"
 
     def leave(self, sources: Iterable[Source], why: Reason) -> None:
         """What the runtime refused when it was to run, for dimensions that were not known before."""
