@@ -13,8 +13,10 @@ import pytest
 
 from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
+from nnbridge.devices.host import HostDevice
 from nnbridge.engines import host_for
 from nnbridge.loading import load
+from nnbridge.model import Source
 from nnbridge.report.hosts import host_as_dict, host_lines
 from tests.commands import call, data, refused
 from tests.conftest import MODELS
@@ -120,12 +122,14 @@ def test_without_the_package_nnbridge_computes_and_says_so(
 
 
 def test_other_mappings_and_saved_models_have_nnbridges_own_host(tmp_path: Path) -> None:
-    (found,) = host_for("auto", INT8, ConversionOptions(mapping="wide"))
-    assert type(found).__name__ == "HostDevice"
-    assert str(found.why) == "--mapping: expected the mapping of a phone's delegate or provider, found wide"
+    def why(path: Path, mapping: str) -> str:
+        (found,) = host_for("auto", path, ConversionOptions(mapping=mapping))
+        assert isinstance(found, HostDevice)
+        return str(found.computing(Source(0, "CONV_2D")).reason)
+
+    assert why(INT8, "wide") == "--mapping: expected the mapping of a phone's delegate or provider, found wide"
     assert not call("convert", INT8, "-o", tmp_path / "m.nnapi").exit_code
-    (found,) = host_for("auto", tmp_path / "m.nnapi")
-    assert str(found.why).endswith("expected a file of TFLite or ONNX Runtime, found a saved model")
+    assert why(tmp_path / "m.nnapi", "phone").endswith("expected a file of TFLite or ONNX Runtime, found a saved model")
 
 
 def test_an_operator_that_the_runtime_does_not_know_is_nnbridges_and_the_others_the_runtimes(toy: Path, tmp_path: Path) -> None:  # noqa: F811

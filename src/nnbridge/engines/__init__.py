@@ -11,11 +11,12 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from nnbridge.errors import OptionError, Reason
+from nnbridge.errors import ConversionError, InputError, OptionError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions, Converter
     from nnbridge.devices.device import Device
+    from nnbridge.devices.host import HostDevice
     from nnbridge.engines.host import EngineHost
 
 OWN = "nnbridge"
@@ -47,19 +48,12 @@ def host_for(name: str, path: str | Path, options: ConversionOptions | None = No
     """
     if name == OWN:
         return ()
-    from nnbridge.converters import ConversionOptions, converter_for, resolved
-    from nnbridge.devices.host import HostDevice
-    from nnbridge.engines.automatic import AutomaticHost
-    from nnbridge.loading import is_saved
-
     path = Path(path)
-    converter = None if is_saved(path) else converter_for(path)
-    asked = resolved(options or ConversionOptions(), converter, path)
     if name == AUTO:
-        chosen = _chosen(converter, asked, path)
-        if isinstance(chosen, Reason):
-            return (HostDevice(chosen),)
-        return (AutomaticHost(lambda: _engine_host(chosen, path, asked, strict=False)),)
+        from nnbridge.engines.automatic import AutomaticHost
+
+        return (AutomaticHost(lambda: _phones(path, options)),)
+    converter, asked = _resolved(path, options)
     if converter is None or converter.hosted is None or _ENGINES.get(name, ("",))[0] != converter.name:
         found = "saved models" if converter is None else f"{converter.name} files"
         known = [AUTO, OWN, *(host for host, of in _ENGINES.items() if converter is not None and of[0] == converter.name)]
@@ -67,15 +61,31 @@ def host_for(name: str, path: str | Path, options: ConversionOptions | None = No
     return (_engine_host(name, path, asked, strict=True),)
 
 
-def _chosen(converter: Converter | None, options: ConversionOptions, path: Path) -> str | Reason:
-    """The engine that a phone has beside NNAPI, or why there is none."""
+def _resolved(path: Path, options: ConversionOptions | None) -> tuple[Converter | None, ConversionOptions]:
+    """The converter of a file, None for a saved model, and the options with the mapping's own name."""
+    from nnbridge.converters import ConversionOptions, converter_for, resolved
+    from nnbridge.loading import is_saved
+
+    converter = None if is_saved(path) else converter_for(path)
+    return converter, resolved(options or ConversionOptions(), converter, path)
+
+
+def _phones(path: Path, options: ConversionOptions | None) -> HostDevice:
+    """The runtime that a phone has beside NNAPI, else nnbridge's own host and why."""
+    from nnbridge.devices.host import HostDevice
+
+    converter, asked = _resolved(path, options)
     if converter is None:
-        return Reason("a file of TFLite or ONNX Runtime", "a saved model", str(path))
-    if converter.hosted is not None and options.mapping in _PHONES:
-        return _PHONES[options.mapping]
-    if converter.compiled is not None and converter.compiled(path):
-        return _COMPILED
-    return Reason("the mapping of a phone's delegate or provider", options.mapping, operand="--mapping")
+        return HostDevice(Reason("a file of TFLite or ONNX Runtime", "a saved model", str(path)))
+    name = _PHONES.get(asked.mapping, "") if converter.hosted is not None else ""
+    if not name and converter.compiled is not None and converter.compiled(path):
+        name = _COMPILED
+    if not name:
+        return HostDevice(Reason("the mapping of a phone's delegate or provider", asked.mapping, operand="--mapping"))
+    try:
+        return _engine_host(name, path, asked, strict=False)
+    except (ConversionError, InputError) as error:
+        return HostDevice(error.reason)
 
 
 def _engine_host(name: str, path: Path, options: ConversionOptions, *, strict: bool) -> EngineHost:

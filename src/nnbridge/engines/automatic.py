@@ -7,27 +7,19 @@ from functools import cached_property
 
 from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.host import Computing, HostDevice
-from nnbridge.engines.host import EngineHost
-from nnbridge.errors import ConversionError, InputError
 from nnbridge.model import Model, Source
 
 
 class AutomaticHost(HostDevice):
-    """An inference runtime that is imported when there is something for it, else nnbridge's own host and the reason.
+    """A host that is created when there is something for it: an inference runtime, else nnbridge's own with the reason."""
 
-    ``create`` raises InputError for a runtime that is not installed, and ConversionError for a file that has no parts.
-    """
-
-    def __init__(self, create: Callable[[], EngineHost]) -> None:
+    def __init__(self, create: Callable[[], HostDevice]) -> None:
         super().__init__()
         self._create = create
 
     @cached_property
     def _host(self) -> HostDevice:
-        try:
-            return self._create()
-        except (ConversionError, InputError) as error:
-            return HostDevice(error.reason)
+        return self._create()
 
     @property
     def late(self) -> bool:  # type: ignore[override]  # asked only where something is left to the host
