@@ -383,6 +383,8 @@ def transpose_conv_2d(b: Binding) -> None:
     weights, bias = constant_data(call["filter"]), constant_data(call["bias"])
     (out_h, out_w), (top, _), (left_, _) = transpose_padding(call)
     units, size_h, size_w, depth = weights.shape
+    # Weights meet the zeros between the pixels, where NNAPI multiplies nothing.
+    require(not real or np.isfinite(weights).all(), "finite weights")
     batch, height, width, _ = x.dims
     # Where each pixel lies among what the windows see; the rest is filled with zero points.
     full = (batch, out_h + size_h - 1, out_w + size_w - 1, depth)
