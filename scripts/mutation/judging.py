@@ -1,0 +1,185 @@
+"""What kills a mutant, found in a fork of the process that has everything imported."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from mutation.drawing import OPERATIONS, ROOT, Mutant, codes_of
+from mutation.reach import Map, caches, lines_of_code
+from mutation.suite import Session, passes, pytest_with, spread
+
+if TYPE_CHECKING:
+    from nnbridge.conformance.cases import Case
+
+BYTES = 4 * 2**30
+"""Memory that a mutant may take beyond what the process has."""
+ENOUGH, TIMES = 1.0, 10.0
+"""A case or test may take ``ENOUGH`` seconds of CPU and ``TIMES`` its time on the unchanged kernels."""
+WAIT = 300.0
+"""Seconds that it may wait on a busy machine."""
+
+
+class _Import(importlib.abc.MetaPathFinder):
+    """Imports a mutant in place of its module."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.path = OPERATIONS / mutant.module
+        self.name = f"nnbridge.operations.{self.path.stem}"
+        self.code = compile(mutant.source(), str(self.path), "exec")
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        """The mutant's spec."""
+        if name != self.name:
+            return None
+        loader = importlib.machinery.SourceFileLoader(name, str(self.path))
+        loader.get_code = lambda fullname: self.code  # type: ignore[method-assign]
+        return importlib.util.spec_from_file_location(name, self.path, loader=loader)
+
+
+def exchange(mutant: Mutant) -> None:
+    """Give every function that the mutant changes its new code."""
+    path = OPERATIONS / mutant.module
+    old, new = (compile(text, str(path), "exec") for text in (path.read_text(encoding="utf-8"), mutant.source()))
+    changed = {before: after for before, after in zip(codes_of(old), codes_of(new), strict=True) if before != after}
+    found = [function for code in changed for function in functions_by_code().get(code, ())]
+    for function in found:
+        function.__code__ = changed[function.__code__]
+    if not found:
+        raise LookupError(f"no function has the code of {mutant}")
+
+
+@functools.cache
+def functions_by_code() -> dict[CodeType, list[FunctionType]]:
+    """The functions of operations by their code."""
+    found: dict[CodeType, list[FunctionType]] = {}
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType) and lines_of_code(function.__code__):
+            found.setdefault(function.__code__, []).append(function)
+    return found
+
+
+def import_anew(mutant: Mutant) -> None:
+    """Import nnbridge and the tests again, with the mutant."""
+    for name in [name for name in sys.modules if name.partition("_")[0].partition(".")[0] in ("nnbridge", "tests")]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _Import(mutant))
+    caches.cache_clear()
+
+
+def limit(seconds: float) -> None:
+    """End this process where what follows takes much longer than ``seconds``, be it at work or waiting."""
+    signal.setitimer(signal.ITIMER_PROF, ENOUGH + TIMES * seconds)
+    signal.setitimer(signal.ITIMER_REAL, WAIT + 60 * TIMES * seconds)
+
+
+def killer_of(mutant: Mutant, known: Map, cases: Mapping[str, Case], session: Session) -> str:
+    """What kills a mutant: ``import``, or the name of a case or test; empty if nothing does."""
+    names = known.reaching(mutant)
+    chosen = spread([name for name in names if name in cases])
+    tests = [name for name in names if name not in cases]
+    if (mutant.module, mutant.line) not in known.imported:
+        exchange(mutant)
+        return _first_that_fails(chosen, tests, known, cases, session)
+    limit(60.0)
+    killer = "import"
+
+    def work(anew: Session) -> None:
+        nonlocal killer
+        names = [name for name in (tests or session.items) if name in anew.items]
+        killer = _first_that_fails(chosen or list(cases), names, known, cases, anew)
+
+    with contextlib.suppress(BaseException):
+        import_anew(mutant)
+        files = sorted({name.partition("::")[0] for name in tests or session.items})
+        pytest_with(Session(work), [str(ROOT / name) for name in files])
+    return killer
+
+
+def _first_that_fails(
+    chosen: Sequence[str], tests: Sequence[str], known: Map, cases: Mapping[str, Case], session: Session
+) -> str:
+    from nnbridge.conformance.cases import Case
+
+    for name in chosen:
+        limit(known.seconds[name])
+        if not passes(Case(cases[name].suite, cases[name].spec, cases[name].data)):
+            return name
+    for name, then in zip(tests, [*tests[1:], None], strict=True):
+        limit(known.seconds[name])
+        if not session.passes(name, then):
+            return name
+    return ""
+
+
+@dataclass
+class Running:
+    """Forks at work: process -> mutant, the pipe of its answer, and when it began."""
+
+    judge: Callable[[Mutant], str]
+    forks: dict[int, tuple[Mutant, int, float]] = field(default_factory=dict)
+
+    def start(self, mutant: Mutant) -> None:
+        """Fork for a mutant."""
+        answers, answer = os.pipe()
+        child = os.fork()
+        if child:
+            os.close(answer)
+            self.forks[child] = (mutant, answers, time.perf_counter())
+            return
+        try:
+            for ending in (signal.SIGPROF, signal.SIGALRM):
+                signal.signal(ending, signal.SIG_DFL)
+            had = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (had + BYTES, had + BYTES))
+            os.write(answer, b"!" + self.judge(mutant).encode())
+        except Exception:
+            os.write(answer, b"?" + traceback.format_exc().encode())
+        finally:
+            os._exit(0)
+
+    def ended(self) -> dict[str, Any]:
+        """Wait for one to end: its mutant, its outcome, what killed it, seconds."""
+        child, status = os.wait()
+        mutant, answers, started = self.forks.pop(child)
+        with open(answers, "rb") as pipe:
+            told = pipe.read().decode()
+        signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if told.startswith("?"):
+            raise LookupError(f"{mutant} could not be judged: {told[1:]}")
+        if told:
+            killer = told[1:]
+            outcome = {"": "survives", "import": "import"}.get(killer, "tests" if "::" in killer else "conformance")
+        else:
+            killer, outcome = "", "time" if signalled in (signal.SIGPROF, signal.SIGALRM) else "end of process"
+        seconds = round(time.perf_counter() - started, 2)
+        return {**asdict(mutant), "outcome": outcome, "killer": killer, "seconds": seconds}
+
+
+def judged(drawn: Sequence[Mutant], known: Map, judge: Callable[[Mutant], str], jobs: int) -> Iterator[dict[str, Any]]:
+    """A row for each mutant, as they end."""
+    running = Running(judge)
+    for mutant in drawn:
+        if not known.reaching(mutant) and (mutant.module, mutant.line) not in known.imported:
+            yield {**asdict(mutant), "outcome": "not reached", "killer": "", "seconds": 0.0}
+            continue
+        if len(running.forks) == jobs:
+            yield running.ended()
+        running.start(mutant)
+    while running.forks:
+        yield running.ended()
