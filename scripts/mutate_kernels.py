@@ -5,10 +5,10 @@
     python scripts/mutate_kernels.py --again mutants.jsonl --results again.jsonl --tests tests/operations tests/compiled
 
 Mutants are drawn from the functions of src/nnbridge/operations. Once, each of Android's conformance cases (on the reference
-kernels) and each of the tests runs with its lines traced, which takes minutes. Then every mutant has a fork of that process, with
-everything imported, in which the code of the function is exchanged; where a module computes with it while it is imported, all is
-imported anew. The cases that reach the line run first, the cheapest of each spec before its others, then the tests that reach it.
-The mutant is killed by the first that fails, that ends the process or that takes ten times as long as it did. One whose line
+kernels) and each of the tests runs, noting the statements that it executes. Then every mutant has a fork of that process, with
+everything imported, in which the code of the function is exchanged; where imports execute the statement, all is imported anew.
+The cases that reach the statement run first, the cheapest of each spec before its others, then the tests that reach it. The
+mutant is killed by the first that fails, that ends the process or that takes ten times as long as it did. One whose statement
 nothing reaches is ``not reached``. Results are appended to a file line by line; what stands there is not done again. Exit status
 0 whatever survives, 2 if a case or test fails on the unchanged kernels.
 """
@@ -20,11 +20,12 @@ import functools
 import gc
 import json
 import os
+import pickle
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from script_support import argument_parser, one_line_errors
 
 with one_line_errors():
     from mutation.drawing import MACHINERY, OPERATIONS, ROOT, Mutant, mutants
-    from mutation.judging import functions_by_code, judged, killer_of
+    from mutation.judging import forked, functions_by_code, judged, killer_of
     from mutation.reach import Map, forget
     from mutation.suite import Session, conformance_cases, passes, pytest_with
 
@@ -45,18 +46,34 @@ LEFT = ("survives", "not reached")
 """Outcomes of mutants that nothing notices."""
 
 
-def mapped(session: Session, cases: Mapping[str, Case]) -> Map:
-    """Run every case and test once, traced; LookupError where one fails."""
-    known = Map(imported=session.imported)
-    if not known.imported:
+def mapped(session: Session, cases: Mapping[str, Case], jobs: int) -> Map:
+    """Run every case and test once, noting what it executes, in so many processes; LookupError where one fails."""
+    if not session.imported:
         raise LookupError(f"nnbridge is not imported from {OPERATIONS} (PYTHONPATH)")
-    for name in [*cases, *session.items]:
-        forget()
+    names = [*cases, *session.items]
+    others = [forked(functools.partial(noted, names[k::jobs], session, cases)) for k in range(1, jobs)]
+    known = noted(names[::jobs], session, cases)
+    known.imported = session.imported
+    for child, pipe in others:
+        with open(pipe, "rb") as file:
+            answer = file.read()
+        os.waitpid(child, 0)
+        part = pickle.loads(answer)
+        if isinstance(part, LookupError):
+            raise part
+        known.join(part)
+    forget()
+    return known
+
+
+def noted(names: Sequence[str], session: Session, cases: Mapping[str, Case]) -> Map:
+    """What some cases and tests execute."""
+    known = Map()
+    for name in names:
         with known.noting(name):
             passed = passes(cases[name]) if name in cases else session.passes(name)
         if not passed:
             raise LookupError(f"{name} fails on the unchanged kernels")
-    forget()
     return known
 
 
@@ -83,8 +100,8 @@ def evaluate(options: argparse.Namespace, session: Session) -> None:
     drawn = drawn_of(options)
     started = time.perf_counter()
     cases = conformance_cases()
-    known = mapped(session, cases)
-    say(f"{len(cases)} cases and {len(session.items)} tests, traced in {time.perf_counter() - started:.0f} s")
+    known = mapped(session, cases, options.jobs)
+    say(f"{len(cases)} cases and {len(session.items)} tests, mapped in {time.perf_counter() - started:.0f} s")
     functions_by_code()
     gc.freeze()  # forks leave what is frozen where it is
     judge = functools.partial(killer_of, known=known, cases=cases, session=session)

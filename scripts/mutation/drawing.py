@@ -38,6 +38,10 @@ class Mutant:
         lines[self.line - 1] = text[: self.column] + self.after + text[self.column + len(self.before) :]
         return "\n".join(lines)
 
+    def code(self) -> CodeType:
+        """The module's code with the change."""
+        return compile(self.source(), str(OPERATIONS / self.module), "exec", dont_inherit=True)
+
     def __str__(self) -> str:
         return f"{self.module}:{self.line} {self.kind}: {self.before} -> {self.after}"
 
@@ -92,19 +96,11 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
             yield from _below(child)
 
 
-def lines_of(mutant: Mutant) -> set[int]:
-    """The mutant's line, or those of its statement where the line has no code of its own (part of a folded constant)."""
-    text = (OPERATIONS / mutant.module).read_text(encoding="utf-8")
-    if mutant.line in {line for code in codes_of(compile(text, "", "exec")) for _, _, line in code.co_lines()}:
-        return {mutant.line}
-    around = [
-        node
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.stmt) and node.lineno <= mutant.line <= (node.end_lineno or 0)
-    ]
-    inner = max(around, key=lambda node: node.lineno)
-    body = getattr(inner, "body", None)
-    return set(range(inner.lineno, body[0].lineno if body else (inner.end_lineno or 0) + 1))
+def statement_of(mutant: Mutant) -> int:
+    """The line where the mutant's statement begins."""
+    tree = ast.parse((OPERATIONS / mutant.module).read_text(encoding="utf-8"))
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    return max(node.lineno for node in statements if node.lineno <= mutant.line <= (node.end_lineno or 0))
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import importlib.abc
-import importlib.machinery
-import importlib.util
+import importlib
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -21,7 +20,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from mutation.drawing import OPERATIONS, ROOT, Mutant, codes_of
-from mutation.reach import Map, caches, lines_of_code
+from mutation.reach import Import, Map, caches, noting_code
 from mutation.suite import Session, passes, pytest_with, spread
 
 if TYPE_CHECKING:
@@ -35,41 +34,21 @@ WAIT = 300.0
 """Seconds that it may wait on a busy machine."""
 
 
-class _Import(importlib.abc.MetaPathFinder):
-    """Imports a mutant in place of its module."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self.path = OPERATIONS / mutant.module
-        self.name = f"nnbridge.operations.{self.path.stem}"
-        self.code = compile(mutant.source(), str(self.path), "exec")
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """The mutant's spec."""
-        if name != self.name:
-            return None
-        loader = importlib.machinery.SourceFileLoader(name, str(self.path))
-        loader.get_code = lambda fullname: self.code  # type: ignore[method-assign]
-        return importlib.util.spec_from_file_location(name, self.path, loader=loader)
-
-
 def exchange(mutant: Mutant) -> None:
-    """Give every function that the mutant changes its new code."""
+    """Give every function of the mutant's module the mutant's code."""
     path = OPERATIONS / mutant.module
-    old, new = (compile(text, str(path), "exec") for text in (path.read_text(encoding="utf-8"), mutant.source()))
-    changed = {before: after for before, after in zip(codes_of(old), codes_of(new), strict=True) if before != after}
-    found = [function for code in changed for function in functions_by_code().get(code, ())]
-    for function in found:
-        function.__code__ = changed[function.__code__]
-    if not found:
-        raise LookupError(f"no function has the code of {mutant}")
+    exchanged = dict(zip(codes_of(noting_code(path)), codes_of(mutant.code()), strict=True))
+    for code, new in exchanged.items():
+        for function in functions_by_code().get(code, ()):
+            function.__code__ = new
 
 
 @functools.cache
 def functions_by_code() -> dict[CodeType, list[FunctionType]]:
-    """The functions of operations by their code."""
+    """The functions of operations by their code; asked for before forks, which do not find what is frozen."""
     found: dict[CodeType, list[FunctionType]] = {}
     for function in gc.get_objects():
-        if isinstance(function, FunctionType) and lines_of_code(function.__code__):
+        if isinstance(function, FunctionType) and os.path.dirname(function.__code__.co_filename) == str(OPERATIONS):
             found.setdefault(function.__code__, []).append(function)
     return found
 
@@ -78,12 +57,15 @@ def import_anew(mutant: Mutant) -> None:
     """Import nnbridge and the tests again, with the mutant."""
     for name in [name for name in sys.modules if name.partition("_")[0].partition(".")[0] in ("nnbridge", "tests")]:
         del sys.modules[name]
-    sys.meta_path.insert(0, _Import(mutant))
+    sys.meta_path.insert(0, Import({mutant.module: mutant.code()}))
+    importlib.import_module("nnbridge.operations").definitions()
     caches.cache_clear()
 
 
 def limit(seconds: float) -> None:
     """End this process where what follows takes much longer than ``seconds``, be it at work or waiting."""
+    for ending in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(ending, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, ENOUGH + TIMES * seconds)
     signal.setitimer(signal.ITIMER_REAL, WAIT + 60 * TIMES * seconds)
 
@@ -93,7 +75,7 @@ def killer_of(mutant: Mutant, known: Map, cases: Mapping[str, Case], session: Se
     names = known.reaching(mutant)
     chosen = spread([name for name in names if name in cases])
     tests = [name for name in names if name not in cases]
-    if (mutant.module, mutant.line) not in known.imported:
+    if not known.imports(mutant):
         exchange(mutant)
         return _first_that_fails(chosen, tests, known, cases, session)
     limit(60.0)
@@ -127,6 +109,27 @@ def _first_that_fails(
     return ""
 
 
+def forked(function: Callable[[], Any], more_bytes: int = 2**40) -> tuple[int, int]:
+    """Call a function in a fork, which may take so much more memory: its process, and the pipe of its pickled answer.
+
+    The answer is the function's result, or an exception.
+    """
+    answers, answer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(answer)
+        return child, answers
+    try:
+        had = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (had + more_bytes, had + more_bytes))
+        told = pickle.dumps(function())
+    except Exception:
+        told = pickle.dumps(LookupError(traceback.format_exc()))
+    with contextlib.suppress(BaseException), open(answer, "wb") as pipe:
+        pipe.write(told)
+    os._exit(0)
+
+
 @dataclass
 class Running:
     """Forks at work: process -> mutant, the pipe of its answer, and when it began."""
@@ -136,37 +139,23 @@ class Running:
 
     def start(self, mutant: Mutant) -> None:
         """Fork for a mutant."""
-        answers, answer = os.pipe()
-        child = os.fork()
-        if child:
-            os.close(answer)
-            self.forks[child] = (mutant, answers, time.perf_counter())
-            return
-        try:
-            for ending in (signal.SIGPROF, signal.SIGALRM):
-                signal.signal(ending, signal.SIG_DFL)
-            had = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (had + BYTES, had + BYTES))
-            os.write(answer, b"!" + self.judge(mutant).encode())
-        except Exception:
-            os.write(answer, b"?" + traceback.format_exc().encode())
-        finally:
-            os._exit(0)
+        child, answers = forked(functools.partial(self.judge, mutant), BYTES)
+        self.forks[child] = (mutant, answers, time.perf_counter())
 
     def ended(self) -> dict[str, Any]:
         """Wait for one to end: its mutant, its outcome, what killed it, seconds."""
         child, status = os.wait()
         mutant, answers, started = self.forks.pop(child)
         with open(answers, "rb") as pipe:
-            told = pipe.read().decode()
-        signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        if told.startswith("?"):
-            raise LookupError(f"{mutant} could not be judged: {told[1:]}")
+            told = pipe.read()
+        killer = pickle.loads(told) if told else ""
+        if isinstance(killer, LookupError):
+            raise LookupError(f"{mutant} could not be judged: {killer}")
         if told:
-            killer = told[1:]
             outcome = {"": "survives", "import": "import"}.get(killer, "tests" if "::" in killer else "conformance")
         else:
-            killer, outcome = "", "time" if signalled in (signal.SIGPROF, signal.SIGALRM) else "end of process"
+            slow = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
+            outcome = "time" if slow else "end of process"
         seconds = round(time.perf_counter() - started, 2)
         return {**asdict(mutant), "outcome": outcome, "killer": killer, "seconds": seconds}
 
@@ -175,7 +164,7 @@ def judged(drawn: Sequence[Mutant], known: Map, judge: Callable[[Mutant], str], 
     """A row for each mutant, as they end."""
     running = Running(judge)
     for mutant in drawn:
-        if not known.reaching(mutant) and (mutant.module, mutant.line) not in known.imported:
+        if not known.reaching(mutant) and not known.imports(mutant):
             yield {**asdict(mutant), "outcome": "not reached", "killer": "", "seconds": 0.0}
             continue
         if len(running.forks) == jobs:
