@@ -5,12 +5,12 @@
     python scripts/mutate_kernels.py --again mutants.jsonl --results again.jsonl --tests tests/operations tests/compiled
 
 Mutants are drawn from the functions of src/nnbridge/operations. Once, each of Android's conformance cases (on the reference
-kernels) and each of the tests runs, noting the statements that it executes. Then every mutant has a fork of that process, with
-everything imported, in which the code of the function is exchanged; where imports execute the statement, all is imported anew.
-The cases that reach the statement run first, the cheapest of each spec before its others, then the tests that reach it. The
-mutant is killed by the first that fails, that ends the process or that takes ten times as long as it did. One whose statement
-nothing reaches is ``not reached``. Results are appended to a file line by line; what stands there is not done again. Exit status
-0 whatever survives, 2 if a case or test fails on the unchanged kernels.
+kernels) and each of the tests runs, noting the statements that it executes; this is kept beside the results, for the same source.
+Then every mutant has a fork of that process, with everything imported, in which the code of the function is exchanged; where
+imports execute the statement, all is imported anew. The cases that reach the statement run first, the cheapest of each spec
+before its others, then the tests that reach it. The mutant is killed by the first that fails, that ends the process or that takes
+ten times as long as it did. One whose statement nothing reaches is ``not reached``. Results are appended to a file line by line;
+what stands there is not done again. Exit status 0 whatever survives, 2 if a case or test fails on the unchanged kernels.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
+import hashlib
 import json
 import os
 import pickle
@@ -42,28 +43,35 @@ with one_line_errors():
 if TYPE_CHECKING:
     from nnbridge.conformance.cases import Case
 
+WARM = 200
+"""Cases and tests that run before there are forks."""
 LEFT = ("survives", "not reached")
 """Outcomes of mutants that nothing notices."""
 
 
-def mapped(session: Session, cases: Mapping[str, Case], jobs: int) -> Map:
-    """Run every case and test once, noting what it executes, in so many processes; LookupError where one fails."""
+def mapped(session: Session, cases: Mapping[str, Case], jobs: int, file: Path) -> Map:
+    """The map of a file, if it is of this source, and what is not in it: found in so many processes, and kept there."""
     if not session.imported:
         raise LookupError(f"nnbridge is not imported from {OPERATIONS} (PYTHONPATH)")
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((ROOT / "src").rglob("*.py")))).digest()
+    kept, known = pickle.loads(file.read_bytes()) if file.is_file() else (b"", Map())
+    if kept != digest:
+        known = Map()
     names = [*cases, *session.items]
-    others = [forked(functools.partial(noted, names[k::jobs], session, cases)) for k in range(1, jobs)]
-    known = noted(names[::jobs], session, cases)
-    known.imported = session.imported
-    for child, pipe in others:
-        with open(pipe, "rb") as file:
-            answer = file.read()
+    noted(names[:: max(1, len(names) // WARM)], session, cases)  # imports what forks would import
+    missing = [name for name in names if name not in known.seconds]
+    parts = [forked(functools.partial(noted, missing[k::jobs], session, cases)) for k in range(jobs)]
+    for child, pipe in parts:
+        with open(pipe, "rb") as answers:
+            answer = pickle.load(answers)
         os.waitpid(child, 0)
-        part = pickle.loads(answer)
-        if isinstance(part, LookupError):
-            raise part
-        known.join(part)
+        if isinstance(answer, LookupError):
+            raise answer
+        known.join(answer)
+    known.imported = session.imported
+    file.write_bytes(pickle.dumps((digest, known)))
     forget()
-    return known
+    return known.only(names)
 
 
 def noted(names: Sequence[str], session: Session, cases: Mapping[str, Case]) -> Map:
@@ -100,7 +108,7 @@ def evaluate(options: argparse.Namespace, session: Session) -> None:
     drawn = drawn_of(options)
     started = time.perf_counter()
     cases = conformance_cases()
-    known = mapped(session, cases, options.jobs)
+    known = mapped(session, cases, options.jobs, options.results.with_suffix(".map"))
     say(f"{len(cases)} cases and {len(session.items)} tests, mapped in {time.perf_counter() - started:.0f} s")
     functions_by_code()
     gc.freeze()  # forks leave what is frozen where it is

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,7 @@ def _first_that_fails(
         limit(known.seconds[name])
         if not passes(Case(cases[name].suite, cases[name].spec, cases[name].data)):
             return name
-    for name, then in zip(tests, [*tests[1:], None], strict=True):
+    for name, then in zip_longest(tests, tests[1:]):
         limit(known.seconds[name])
         if not session.passes(name, then):
             return name

@@ -16,7 +16,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -57,6 +57,12 @@ class Map:
         self.seconds.update(other.seconds)
         for place, names in other.reached.items():
             self.reached.setdefault(place, []).extend(names)
+
+    def only(self, names: Collection[str]) -> Map:
+        """The part of these names."""
+        some = set(names)
+        reached = {place: [name for name in found if name in some] for place, found in self.reached.items()}
+        return Map(self.imported, reached, {name: self.seconds[name] for name in names})
 
     def reaching(self, mutant: Mutant) -> list[str]:
         """What executes a mutant's statement, the cheapest first."""
