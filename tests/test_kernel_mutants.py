@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.conftest import REPOSITORY
 
+SCRIPT = REPOSITORY / "scripts" / "mutate_kernels.py"
 LINES = (REPOSITORY / "src" / "nnbridge" / "operations" / "reductions.py").read_text(encoding="utf-8").splitlines()
 
 
@@ -33,7 +34,14 @@ def test_mutants_are_killed_survive_or_are_not_reached(tmp_path: Path) -> None:
     # Without conformance cases. NumPy infers the size of any negative dimension: -2 is as good as -1.
     before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
     before.write_text("".join(json.dumps(row) + "\n" for row in MUTANTS.values()))
-    script: list[str | Path] = [sys.executable, REPOSITORY / "scripts" / "mutate_kernels.py", "--again", before, "--results", after]
+    script: list[str | Path] = [
+        sys.executable,
+        REPOSITORY / "scripts" / "mutate_kernels.py",
+        "--again",
+        before,
+        "--results",
+        after,
+    ]
     environment = {**os.environ, "NNBRIDGE_SHARED": str(tmp_path / "none")}
     done = subprocess.run(
         [*script, "--tests", "tests/operations/test_reductions.py", "--jobs", "1"],
