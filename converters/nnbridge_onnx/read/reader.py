@@ -120,8 +120,9 @@ def _broken_rule(node: Any, attribute: Any) -> tuple[str, str] | None:
     if name == ("Einsum", "equation") and not _EQUATION.fullmatch(attribute.s):
         rule = "an equation of letters, commas, '...' once for each operand, and '->'"
         return rule, attribute.s.decode(errors="backslashreplace")[:200]
-    low, high = {**_NUMBERS, ("Split", "num_outputs"): (1, len(node.output))}.get(name, (value, value))
-    return None if low <= value <= high else (f"{attribute.name} from {low} to {high}", str(value))
+    low, high = {**_NUMBERS, ("Split", "num_outputs"): (len(node.output),) * 2}.get(name, (value, value))
+    between = f"of {low}" if low == high else f"from {low} to {high}"
+    return None if low <= value <= high else (f"{attribute.name} {between}", str(value))
 
 
 def _onnx(source: object) -> Any:
