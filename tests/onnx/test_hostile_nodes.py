@@ -94,6 +94,11 @@ HOSTILE: dict[str, tuple[Any, list[Any], Constants]] = {
         [2, 3],
         {"i": _i64(1).reshape(1, 1)},
     ),
+    "windows that never move on": (
+        helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[1, 0], ceil_mode=1),
+        [1, 1, 5, 5],
+        {},
+    ),
     "axis far away": (helper.make_node("Softmax", ["x"], ["y"], axis=-(2**63)), [2, 2], {}),
     "permutation that is none": (helper.make_node("Transpose", ["x"], ["y"], perm=[0, 0]), [2, 2], {}),
     "steps of zero": (

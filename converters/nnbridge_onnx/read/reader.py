@@ -82,7 +82,7 @@ def graph_of(
     except NnbridgeError:
         raise
     except (
-        ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError, RuntimeError,
+        ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, MemoryError, RecursionError, RuntimeError,
         onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
     ) as error:  # fmt: skip
         raise ConversionError(Reason("a valid ONNX model", first_line(error), source)) from error
