@@ -246,12 +246,16 @@ def _rules_level(declared: OperationDef, call: Call) -> int:
 
 def validate_operand(operand: Operand, index: int, model: Model) -> Reason | None:
     """An operand of a finished model: type, quantisation, lifetime and the place of its value."""
-    fault = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point) or _operand_fault(operand, model)
+    fault = (
+        check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
+        or _parameter_fault(operand)
+        or _location_fault(operand, model)
+    )
     return None if fault is None else replace(fault, operand=f"operand {index} {operand.name}".rstrip())
 
 
-def _operand_fault(operand: Operand, model: Model) -> Reason | None:
-    """What is wrong with an operand beside its type."""
+def _parameter_fault(operand: Operand) -> Reason | None:
+    """What is wrong with an operand's parameters for its type."""
     if operand.type == OperandCode.TENSOR_INT32 and (operand.zero_point != 0 or operand.scale < 0):
         return Reason("zero point 0 and a scale of at least 0", f"{operand.scale}, {operand.zero_point}")
     if (operand.type == OperandCode.MODEL) != (operand.lifetime is Lifetime.SUBGRAPH):
@@ -263,13 +267,22 @@ def _operand_fault(operand: Operand, model: Model) -> Reason | None:
         return Reason("no per-channel quantisation parameters", "some", kind=Why.QUANTISATION_TYPE)
     if operand.extension_data is not None and not is_extension(operand.type):
         return Reason("extension data of extension operands only", f"{len(operand.extension_data)} bytes")
+    return None
+
+
+def _location_fault(operand: Operand, model: Model) -> Reason | None:
+    """What is wrong with the place of an operand's value."""
     at = operand.location
     if operand.lifetime is Lifetime.SUBGRAPH and not (0 <= at.offset < len(model.referenced) and at.pool == at.length == 0):
         return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}")
     if operand.lifetime in _WITHOUT_LOCATION and at != _NOWHERE:
         return Reason("no location for an operand without value", f"{at.offset}+{at.length}")
-    if not operand.is_constant:
-        return None
+    return _constant_fault(operand, model) if operand.is_constant else None
+
+
+def _constant_fault(operand: Operand, model: Model) -> Reason | None:
+    """What is wrong with the size or the place of a constant."""
+    at = operand.location
     size = byte_size(operand)
     oem = operand.type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE)
     if size is None and (operand.is_tensor or not is_extension(operand.type)):
