@@ -18,8 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnbridge.cpu.arena import address_of
 from nnbridge.cpu.compiled import image, objects
-from nnbridge.cpu.compiled.constants import POOLED, ConstantPool, address_of
+from nnbridge.cpu.compiled.constants import POOLED, ConstantPool
 from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import INSTRUCTION_SETS, chosen, host_sets, supported
 from nnbridge.cpu.compiled.machine import cache_directory, machine

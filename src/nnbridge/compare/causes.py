@@ -46,7 +46,7 @@ class Cause:
     kind: str
     """A key of :data:`_CAUSES`."""
     operation: str
-    """NNAPI's operation."""
+    """NNAPI's operation; of several that compute the tensor, the last one, unless the kind is that of another."""
     operator: str
     """The source file's operator with its index."""
     sentence: str
@@ -106,7 +106,7 @@ def explain(case: LoneOperation) -> Cause | None:
     for kind, find in _CAUSES.items():
         sentence = find(case)
         if sentence:
-            return Cause(kind, case.operation, case.operator, f"{case.operator}: {sentence}")
+            return Cause(kind, _OF_ONE.get(kind, case.operation), case.operator, f"{case.operator}: {sentence}")
     return None
 
 
@@ -268,3 +268,5 @@ _CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
     "dynamic_range": _dynamic_range,
 }
 """Kind → what explains a case, or an empty text. The cheap and narrow ones come first."""
+_OF_ONE: Mapping[str, str] = {"mean_truncates": "MEAN"}
+"""Kinds of one operation, which others may follow, such as those that bring a mean to the output's scale."""

@@ -300,6 +300,37 @@ def _constant_fault(operand: Operand, model: Model) -> Reason | None:
     return None
 
 
+@lru_cache(maxsize=4096)
+def _plain_size(code: int, dims: tuple[int, ...], scale: float, zero_point: int, lifetime: Lifetime) -> int:
+    """Bytes that the value of a plain operand takes, 0 if it has none; -1 for one that is not, or at fault whatever its place."""
+    alone = Model(Subgraph((), (), (), ()))
+    operand = Operand(code, dims, scale, zero_point, None, Lifetime.TEMPORARY_VARIABLE)
+    plain = code in TYPE_FACTS and code not in (OperandCode.MODEL, OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE)
+    if not plain or lifetime is Lifetime.SUBGRAPH or validate_operand(operand, 0, alone) is not None:
+        return -1
+    if lifetime in _WITHOUT_LOCATION:
+        return 0
+    return byte_size(operand) or -1
+
+
+def _is_sound(operand: Operand, small: int, pools: Sequence[int]) -> bool:
+    """True if nothing is wrong with a plain operand, in a fraction of the time that :func:`validate_operand` takes.
+
+    ``small``, ``pools``: bytes of the values that were copied, and of each pool.
+    """
+    if operand.channel_quant is not None or operand.extension_data is not None:
+        return False
+    at, lifetime = operand.location, operand.lifetime
+    size = _plain_size(operand.type, operand.dims, operand.scale, operand.zero_point, lifetime)
+    if size <= 0:
+        return size == 0 and (at is _NOWHERE or at == _NOWHERE)
+    if at.length != size or at.offset < 0:
+        return False
+    if lifetime is Lifetime.CONSTANT_COPY:
+        return at.pool == 0 and at.offset + size <= small
+    return 0 <= at.pool < len(pools) and at.offset + size <= pools[at.pool]
+
+
 def validate_model(model: Model) -> Verdict:
     """A finished model, subgraph by subgraph; the level is the highest that anything in it needs."""
     for name in model.extensions:
@@ -336,8 +367,9 @@ def _cycle(model: Model) -> int | None:
 def _validate_subgraph(subgraph: Subgraph, model: Model) -> Verdict:
     if not subgraph.operands or not subgraph.operations:
         return Verdict(reason=Reason("at least one operand and one operation", "none"))
+    small, pools = len(model.operand_values), list(map(len, model.pools))
     for i, operand in enumerate(subgraph.operands):
-        reason = validate_operand(operand, i, model)
+        reason = None if _is_sound(operand, small, pools) else validate_operand(operand, i, model)
         if reason is not None:
             return Verdict(reason=reason)
     reason = _check_indexes(subgraph) or _check_interface(subgraph) or _check_run_order(subgraph)

@@ -15,11 +15,11 @@ from nnbridge.cli.options import (
     PREPARATION,
     compiled,
     compute_options,
-    device_options,
     input_options,
     interface_of,
     model_options,
     option,
+    running_options,
 )
 from nnbridge.cli.output import Interruption, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.errors import InputError, Reason
@@ -55,7 +55,7 @@ _PROFILE_RUNS = 20
 @option("--profile", is_flag=True, help="Time each operation alone: as many runs as --repeat states, 20 by default.")
 @compute_options
 @option("--trace", type=click.Path(path_type=Path), metavar="FILE.json", help="Write a timeline that Perfetto opens.")
-@device_options
+@running_options
 @model_options
 @json_option
 def run(

@@ -277,6 +277,11 @@ class Emitter:
         if llvm.address_of_symbol("sched_yield") is not None:
             self.call("sched_yield", I32)
 
+    @property
+    def has_semaphores(self) -> bool:
+        """True for code of systems whose POSIX semaphores may lie in any memory; macOS has named ones only."""
+        return "linux" in str(self.builder.module.triple)
+
     def current_core(self) -> Value:
         """The core that runs this, -1 where the system has no function that says it."""
         import llvmlite.binding as llvm  # loads the compiler

@@ -24,9 +24,10 @@ _RESCALINGS = "rescalings"
 
 
 def require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
-    """Where it is another, the reference kernel refuses the operation."""
-    same, rule, _ = bias_scale(x, w, bias)
-    require(same, rule)
+    """Where it is another, the reference kernel refuses the operation. Per-channel filters do not look at it."""
+    if w.channel_quant is None:
+        same, rule, _ = bias_scale(x, w, bias)
+        require(same, rule)
 
 
 def filter_rescaling(b: Binding) -> Rescaling:

@@ -34,8 +34,7 @@ def resize_bilinear(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: s
         return values.real() if kind == "unsigned" else values - 128
 
     def mix(a: Value, b: Value, share: Value) -> Value:
-        """A share of 0 leaves the upper neighbour out, whatever it is."""
-        return e.select(share.compare("==", 0.0), a, a * (whole - share) + b * share)
+        return a * (whole - share) + b * share
 
     def output_row(index: Value) -> None:
         image = f.source + index // f.out_height * f.image
