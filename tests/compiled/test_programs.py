@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 
 import numpy as np
 import pytest
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.cpu.compiled.instructions import chosen
 from nnbridge.cpu.compiled.models import compile_model
-from nnbridge.cpu.compiled.threads import HelperPool
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
 from nnbridge.types import OperandCode, OperationCode
@@ -180,27 +176,3 @@ def test_many_threads_share_a_program_and_helpers() -> None:
         for worker in workers:
             worker.join()
     assert not wrong
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
-def test_helpers_stay_away_from_the_callers_core() -> None:
-    helpers = HelperPool(chosen())
-    (helper,) = helpers.free(1)
-    request = np.zeros(6, np.int64)
-    inside, job = np.zeros(1, np.int64), np.zeros(4, np.int64)
-    job[3] = inside.ctypes.data
-    request[1:4] = job.ctypes.data, inside.ctypes.data, request[4:].ctypes.data
-    helper.recruit(job, request, request.ctypes.data)
-    while inside[0]:
-        time.sleep(0.001)
-    assert helper.thread_id is not None
-    assert int(request[5]) not in os.sched_getaffinity(helper.thread_id)
-
-
-def test_runs_leave_no_core_to_two_threads() -> None:
-    helpers = HelperPool(chosen())
-    for _ in range(helpers.processors):
-        helpers.begin()
-    assert helpers.free(3) == []
-    helpers.end()
-    assert len(helpers.free(3)) == 1

@@ -6,6 +6,7 @@ from fractions import Fraction
 from math import floor
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,11 @@ def test_srdhm_is_the_product_over_two_to_the_31_with_ties_up(a: int, b: int) ->
 @given(INT32, st.integers(0, 31))
 def test_rdbp_divides_by_a_power_of_two_with_ties_away_from_zero(x: int, exponent: int) -> None:
     assert int(rdbp(np.int64(x), exponent)) == half_away(Fraction(x, 2**exponent))
+
+
+@pytest.mark.parametrize("x", [2**30, -(2**30) - 1, 2**31 - 2, -(2**31)])
+def test_rdbp_divides_numbers_at_the_ends_of_32_bits(x: int) -> None:
+    assert int(rdbp(np.array([x], np.int32), 1)[0]) == half_away(Fraction(x, 2))
 
 
 @given(st.floats(1e-9, 1e9, allow_nan=False))

@@ -197,3 +197,41 @@ def test_boxes_name_images_that_are_there() -> None:
     inputs = [box, still, tensor([1], INTS), size]
     with pytest.raises(OpFailedError, match="image numbers below 1"):
         run(OperationCode.AXIS_ALIGNED_BBOX_TRANSFORM, inputs)
+
+
+def test_a_box_at_the_floor_is_no_pick() -> None:
+    # 62 boxes one upon another, one beside them that scores as much as the floor, and more that score less.
+    boxes, scores = np.tile(np.float32([[0, 0, 4, 4]]), (70, 1)), np.linspace(1, 0.5, 70).astype(np.float32)
+    boxes[62:] += 9
+    assert first_picks(lambda chosen: boxes[chosen].T, scores, scores[62], 0.5, 2) == [0]
+
+
+def test_proposals_have_their_middle_inside_the_image_along_both_axes() -> None:
+    # Cut at the image of 10 by 10, the second and the third box have their middle on its far edge: not inside.
+    anchors = [[2, 2, 6, 6], [12, 2, 16, 6], [2, 12, 6, 16]]
+    inputs = [tensor([[[[0.5, 0.9, 0.8]]]]), tensor(np.zeros((1, 1, 1, 12))), tensor(anchors), tensor([[10, 10]])]
+    limits = [scalar(-1), scalar(-1), scalar(0.5, F32), scalar(-1.0, F32), scalar(False, BOOL)]
+    arguments = [*inputs, scalar(1.0, F32), scalar(1.0, F32), *limits]
+    scores, boxes, _ = run(OperationCode.GENERATE_PROPOSALS, arguments, output(), output(), output(INTS))
+    assert (scores.tolist(), boxes.tolist()) == ([0.5], [[2, 2, 6, 6]])
+
+
+def one_detection(scales: list[float]) -> list[npt.NDArray[Any]]:
+    """What one anchor gives with one class beside the background."""
+    anchor, move = tensor([[4, 4, 2, 2]]), tensor([[[1, -1, 0, 0]]])
+    limits = [scalar(False, BOOL), scalar(1), scalar(1), scalar(1), scalar(0.0, F32), scalar(0.5, F32), scalar(False, BOOL)]
+    inputs = [tensor([[[0, 0.5]]]), move, anchor, *(scalar(scale, F32) for scale in scales), *limits]
+    return run(OperationCode.DETECTION_POSTPROCESSING, inputs, output(), output(), output(INTS), output(INTS))
+
+
+def test_deltas_move_an_anchor_s_centre_by_its_own_size() -> None:
+    # dy = 1 / 2 of 2 is 1 down, dx = -1 / 4 of 2 is 1/2 to the left.
+    scores, boxes, classes, count = one_detection([2, 4, 1, 1])
+    assert boxes.tolist() == [[[4, 2.5, 6, 4.5]]]
+    assert (scores.tolist(), classes.tolist(), count.tolist()) == ([[0.5]], [[0]], [1])
+
+
+@pytest.mark.parametrize("axis", range(4))
+def test_deltas_are_not_divided_by_0(axis: int) -> None:
+    with pytest.raises(OpFailedError, match="a scale above 0, found 0"):
+        one_detection([0 if k == axis else 1 for k in range(4)])

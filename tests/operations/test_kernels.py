@@ -381,3 +381,55 @@ def test_a_transposed_convolution_is_as_high_and_wide_as_its_own_sides_of_the_fi
         [tensor(np.ones((1, 2, 3, 1))), tensor(np.ones((1, 2, 4, 1))), tensor([0]), *parameters, scalar(False, OperandCode.BOOL)],
     )
     assert y.shape == (1, 3, 4, 1)
+
+
+def test_strided_slice_backwards_from_end_to_beginning_by_masks() -> None:
+    bounds = [integers([0]), integers([0]), integers([-1]), scalar(1), scalar(1), scalar(0)]
+    [y] = run(Op.STRIDED_SLICE, [tensor([1, 2, 3]), *bounds])
+    assert y.tolist() == [3, 2, 1]
+
+
+def test_pack_s_axis_may_lie_behind_the_last_of_its_inputs_and_no_further() -> None:
+    rows = [tensor([1, 2]), tensor([3, 4])]
+    assert run(Op.PACK, [scalar(-1), *rows])[0].tolist() == [[1, 3], [2, 4]]
+    with pytest.raises(NnapiError, match=r"\[-2, 2\), found 2"):
+        run(Op.PACK, [scalar(2), *rows])
+
+
+def test_batches_of_matrices_broadcast() -> None:
+    flags = [scalar(False, OperandCode.BOOL)] * 2
+    [y] = run(Op.BATCH_MATMUL, [tensor([[[1, 2]]]), tensor([[[3], [4]], [[5], [6]]]), *flags])
+    assert y.tolist() == [[[11]], [[17]]]
+
+
+def test_densify_refuses_indexes_that_are_not_there() -> None:
+    for indexes in ([0, 2, 3], [0, -1, 2]):
+        metadata = [omitted(OperandCode.TENSOR_INT32)] * 2 + [integers([0, 2, 3]), integers(indexes)]
+        inputs = [tensor([1, 2, 3]), integers([0, 1]), omitted(OperandCode.TENSOR_INT32), integers([0, 1]), integers([2, 3])]
+        with pytest.raises(OpFailedError, match="metadata of dimension 1: expected indexes below 3"):
+            run(Op.DENSIFY, [*inputs, *metadata])
+
+
+@pytest.mark.parametrize("code", [Op.MAX_POOL_2D, Op.AVERAGE_POOL_2D])
+def test_windows_over_whole_images_keep_batches_apart(code: OperationCode) -> None:
+    images = np.arange(24).reshape(2, 3, 2, 2)
+    sizes = [scalar(v) for v in (0, 0, 0, 0, 1, 1, 2, 3, 0)]
+    [y] = run(code, [tensor(images), *sizes])
+    expected = images.max(axis=(1, 2)) if code == Op.MAX_POOL_2D else images.mean(axis=(1, 2))
+    np.testing.assert_array_equal(y, expected.reshape(2, 1, 1, 2))
+
+
+def test_paddings_behind_a_transposed_convolution_cut_what_strides_reach() -> None:
+    # Four ones two apart, each under three ones: 1 1 2 1 2 1 2 1 1 along each axis, less the last two.
+    parameters = [scalar(v) for v in (0, 2, 0, 2, 2, 2, 0)]
+    ones, filter = tensor(np.ones((1, 4, 4, 1))), tensor(np.ones((1, 3, 3, 1)))
+    [y] = run(Op.TRANSPOSE_CONV_2D, [ones, filter, tensor([0]), *parameters, scalar(False, OperandCode.BOOL)])
+    along = [1, 1, 2, 1, 2, 1, 2]
+    assert y.reshape(7, 7).tolist() == np.outer(along, along).tolist()
+
+
+def test_sums_that_a_left_shift_takes_just_beyond_32_bits_wrap() -> None:
+    # (2 + 80,000) * 2**15 = 2,621,505,536 wraps to -1,673,461,760, of which half is below 0.
+    args = [tensor([[2]], U8, scale=1.0), tensor([[1]], U8, scale=1.0), integers([80_000]).replace(scale=1.0), scalar(0)]
+    [y] = run(Op.FULLY_CONNECTED, args, output(U8, scale=2.0**-14, zero_point=7))
+    assert y.tolist() == [[0]]

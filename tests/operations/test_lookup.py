@@ -46,7 +46,11 @@ _PANGRAMS = "the quick brown fox jumps over the lazy dog. " * 10
         ("2applefalse", 2794438866806483259),
         # Amazon Redshift's documentation of farmFingerprint64.
         ("Amazon Redshift", 8085098817162212970),
-        # FarmHash's own C++ code, through the package pyfarmhash 0.5.1: one text for each longer class of lengths.
+        # FarmHash's own C++ code, through the package pyfarmhash 0.5.1: one text for each other class of lengths.
+        (_PANGRAMS[:1], 6958822807653381721),
+        (_PANGRAMS[:3], 7003889267569045354),
+        (_PANGRAMS[:4], 1001158104500252861),
+        (_PANGRAMS[:16], 6052272862424356134),
         (_PANGRAMS[:20], -4680401803898416400),
         (_PANGRAMS[:50], 5666009074679334383),
         (_PANGRAMS[:64], 8157874316100056489),

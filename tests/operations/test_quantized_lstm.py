@@ -102,3 +102,15 @@ def test_batches_of_an_8_bit_lstm_do_not_see_each_other(
     alone = [run(slice(k, k + 1)) for k in range(batch)]
     for whole, *rows in zip(run(slice(None)), *alone, strict=True):
         np.testing.assert_array_equal(whole, np.concatenate(rows))
+
+
+def test_an_8_bit_lstm_s_state_is_clipped_to_less_than_1() -> None:
+    # Gates of nothing are open by half: of 20,000 steps of 2**-11 10,000 are left, clipped to those of 0.5.
+    weights, bias = tensor([[0]], S8, scale=0.01), tensor([0], I32, scale=0.01)
+    constants = [*[weights] * 8, *[omitted(S16)] * 3, *[bias] * 4, omitted(S8), omitted(I32)]
+    x, hidden = tensor([[0]], I8, scale=1.0), tensor([[0]], I8, scale=1 / 128)
+    real = [scalar(value, OperandCode.FLOAT32) for value in (0.5, 0.0, *[2.0**-12] * 4)]
+    tail = [*[omitted(S16)] * 4, *real, scalar(0), scalar(0.01, OperandCode.FLOAT32)]
+    outs = output(I8, scale=1 / 128), output(S16, scale=2.0**-11), output(I8, scale=1 / 128)
+    state = results(Op.QUANTIZED_LSTM, [x, *constants, hidden, tensor([[20_000]], S16, scale=2.0**-11), *tail], *outs)[1]
+    assert state.tolist() == [[1024]]

@@ -102,8 +102,10 @@ def test_signed_positions_past_the_last_pixel_repeat_it() -> None:
     assert set(y[2560:].tolist()) == {127}
 
 
-def test_an_infinite_neighbour_stays_out_of_a_pixel_that_is_met_exactly() -> None:
-    assert resized(Op.RESIZE_BILINEAR, row([1, np.inf]), 2)[0] == 1
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_value_that_is_not_finite_leaves_no_number_where_it_has_a_share_of_0(value: float) -> None:
+    # What LiteRT's reference kernel, which is NNAPI's, answers: the rows' shares are 1 and 0.
+    np.testing.assert_array_equal(resized(Op.RESIZE_BILINEAR, row([1, value, 3]), 6), [1, np.nan, np.nan, np.nan, 3, 3])
 
 
 def test_nchw_images_are_resized_over_their_last_dimensions() -> None:
@@ -184,3 +186,28 @@ def test_long_tables_are_left_to_the_run_and_give_the_same(code: OperationCode, 
     expected = resized(code, row([0, 3, 5]), 8)
     monkeypatch.setattr(resizing, "_LONG", 2)
     np.testing.assert_array_equal(resized(code, row([0, 3, 5]), 8), expected)
+
+
+def test_images_shrunk_by_a_third_are_the_same_whether_pieces_are_added_as_one_or_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every second pixel of three in place of two lies between neighbours that are three apart from the next.
+    image = tensor(np.random.default_rng(0).normal(size=(2, 12, 12, 3)))
+    [each] = run(Op.RESIZE_BILINEAR, [image, scalar(8), scalar(8)])
+    monkeypatch.setattr(resizing, "_MANY", 0)
+    [as_one] = run(Op.RESIZE_BILINEAR, [image, scalar(8), scalar(8)])
+    np.testing.assert_array_equal(as_one, each)
+
+
+def test_a_size_of_32_bits_is_refused() -> None:
+    with pytest.raises(OpFailedError, match=r"a width above 0 and below 2\*\*31, found 3e\+09"):
+        run(Op.RESIZE_BILINEAR, [row([1, 2, 3]), scalar(1e9, F32), scalar(1.0, F32)])
+
+
+def test_signed_positions_of_aligned_corners_are_steps_of_1_over_1024_rounded_half_up() -> None:
+    # 1024 / 22 = 46.5 is 47: pixel 21 lies at 987 / 1024 of -128 to 127. 1024 / 2048 = 0.5 is 1: pixel 512 lies in the middle.
+    assert resized(Op.RESIZE_BILINEAR, row([-128, 127], I8), 23, corners=True)[21] == 118
+    assert resized(Op.RESIZE_BILINEAR, row([-100, 100], I8), 2049, corners=True)[512] == 0
+
+
+def test_the_last_of_millions_of_pixels_rounds_to_no_pixel_behind_the_image() -> None:
+    # In float32, (8388604 + 0.5) * (3 / 8388605) is 3.
+    assert resized(Op.RESIZE_NEAREST_NEIGHBOR, row([1, 2, 3], U8), 8_388_605, centres=True)[-1] == 3

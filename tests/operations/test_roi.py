@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nnbridge.errors import NnapiError
 from nnbridge.types import OperandCode, OperationCode
-from tests.operations.calls import integers, run, scalar, tensor
+from tests.operations.calls import integers, output, run, scalar, tensor
 
 
 def bins(start: int, end: int, count: int, size: int) -> list[range]:
@@ -48,3 +48,60 @@ def test_regions_may_reach_as_far_as_the_image_on_each_side() -> None:
     for region in ([0, 0, 8.5, 2], [0, 0, 8, 2.5], [-0.5, 0, 8, 2], [0, -0.5, 8, 2]):
         with pytest.raises(NnapiError, match="regions inside the image"):
             run(OperationCode.ROI_POOLING, [maps, tensor([region]), integers([0]), *rest])
+
+
+@pytest.mark.parametrize("region", [[2, 0, 1, 1], [0, 2, 1, 1]])
+def test_corners_are_in_order_along_both_axes(region: list[int]) -> None:
+    with pytest.raises(NnapiError, match="corners with x1 <= x2 and y1 <= y2"):
+        run(OperationCode.ROI_POOLING, [tensor(np.ones((1, 4, 4, 1))), tensor([region]), integers([0]), *_ONE_CELL])
+
+
+_ONE_CELL = [scalar(1), scalar(1), *[scalar(1.0, OperandCode.FLOAT32)] * 2, scalar(False, OperandCode.BOOL)]
+
+
+def test_a_region_at_the_far_edge_has_no_cells() -> None:
+    # Its first row and column lie behind the last ones of a map that is deeper than it is high and wide.
+    [pooled] = run(OperationCode.ROI_POOLING, [tensor(np.ones((1, 2, 3, 9))), tensor([[3, 2, 3, 2]]), integers([0]), *_ONE_CELL])
+    assert pooled.tolist() == [[[[0.0] * 9]]]
+
+
+def test_one_sample_of_a_bin_lies_in_its_middle() -> None:
+    # The middle of 0 to 3 is 1.5, between the cells 4 and 9. As many samples as cells, at 0.5, 1.5 and 2.5: 2, 6.5 and 12.5.
+    maps, middle = tensor(np.reshape([0, 4, 9, 16], (1, 1, 4, 1))), [scalar(1.0, OperandCode.FLOAT32)] * 2
+    for samples, mean in ((1, 6.5), (0, 7.0)):
+        tail = [scalar(1), scalar(1), *middle, scalar(1), scalar(samples), scalar(False, OperandCode.BOOL)]
+        [y] = run(OperationCode.ROI_ALIGN, [maps, tensor([[0, 0, 3, 0]]), integers([0]), *tail])
+        assert y.item() == mean
+
+
+def heatmap(cells: list[list[float]], kind: OperandCode = OperandCode.TENSOR_FLOAT32, boxes: int = 1) -> list[list[float]]:
+    """The keypoint of one heatmap in boxes as wide and high as its cells, and its score."""
+    size = len(cells)
+    maps = tensor(np.reshape(cells, (1, size, size, 1)), kind)
+    arguments = [maps, tensor([[0, 0, size, size]] * boxes, kind), scalar(False, OperandCode.BOOL)]
+    scores, points = run(OperationCode.HEATMAP_MAX_KEYPOINT, arguments, output(kind), output(kind))
+    return [*points.reshape(-1, 2).tolist(), scores.reshape(-1).tolist()]
+
+
+def test_the_smallest_heatmap_mirrors_at_both_sides() -> None:
+    # Around the cell 1 at 0, 0 lie 0 on all sides: its own middle is the top.
+    assert heatmap([[1, 0], [0, 0]]) == [[0.5, 0.5], [1.0]]
+
+
+def test_a_heatmap_without_its_box_is_refused_by_name() -> None:
+    with pytest.raises(NnapiError, match="boxes: expected 1 boxes, found 3"):
+        heatmap([[1, 0], [0, 0]], boxes=3)
+
+
+def test_a_ridge_has_no_summit_beside_its_highest_cell() -> None:
+    # Both curvatures are -2 and the mixed one is 2, less a trifle: the determinant is 0 beside their product of 4 (N169).
+    ridge = [[0, -1, -4], [-1, 1e-6, -1], [-4, -1, 0]]
+    assert heatmap(ridge) == [[1.5, 1.5], [pytest.approx(1e-6)]]
+
+
+def test_a_float16_summit_counts_as_flat_earlier() -> None:
+    # Curvatures of -1/64 have a determinant of 1/4096: above 1e-5, below 1e-3 (N169). The slope of 1/256 moves the top by 1/4.
+    low, high = 1 - 3 / 256, 1 - 1 / 256
+    cells = [[0.5, 1 - 2 / 256, 0.5], [low, 1, high], [0.5, 1 - 2 / 256, 0.5]]
+    assert heatmap(cells)[0] == pytest.approx([1.75, 1.5])
+    assert heatmap(cells, OperandCode.TENSOR_FLOAT16)[0] == [1.5, 1.5]

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge_tflite.host.codes import CHANNELS
-from nnbridge_tflite.host.numbers import HostTensor, Options, Tensors, activated, data_of
+from nnbridge_tflite.host.numbers import HostTensor, Options, Tensors, activated, data_of, optional
 
 _HIGHEST = 127
 _WEIGHTS = (("int8", 0), ("uint8", 128))
@@ -62,5 +62,5 @@ def centred_asymmetric(rows: Array) -> tuple[Array, Array]:
 
 def biased(sums: Array, inputs: Tensors, position: int, options: Options) -> Array:
     """Sums with the bias and the fused activation."""
-    bias = inputs[position] if len(inputs) > position and inputs[position].data is not None else None
+    bias = optional(inputs, position)
     return activated(sums if bias is None else sums + data_of(bias), options).astype(np.float32)

@@ -93,6 +93,11 @@ def centred_integers(tensor: HostTensor) -> Array:
     return data_of(tensor).astype(np.int64) - tensor.zero_point
 
 
+def optional(inputs: Tensors, i: int) -> HostTensor | None:
+    """Input ``i``, or None if it is omitted."""
+    return inputs[i] if i < len(inputs) and inputs[i].data is not None else None
+
+
 ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {
     0: lambda a: a,
     1: lambda a: np.maximum(a, 0),

@@ -13,7 +13,7 @@ import numpy as np
 
 from nnbridge.operations.arithmetic import mbqm, quantize_multipliers, wrap32
 from nnbridge_tflite.host.codes import CHANNELS
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away
+from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away, optional
 
 Rescale: TypeAlias = "Callable[[Array, Array, Array], Array]"
 
@@ -91,7 +91,7 @@ def finished(
 ) -> Array:
     """The output of sums of products; ``places`` are those of the data, the weights and the bias."""
     data, weights, bias = positions
-    units = inputs[bias] if len(inputs) > bias and inputs[bias].data is not None else None
+    units = optional(inputs, bias)
     exact = sums.astype(np.int64) + (0 if units is None else data_of(units).astype(np.int64))
     scales = float(inputs[data].scale) * _scales(inputs[weights], weights, options) / float(out.scale)
     multiplier, shift = quantize_multipliers(scales)

@@ -74,8 +74,7 @@ class Layer:
     @property
     def place(self) -> str:
         """The operation, its tensor, and the body where it stands."""
-        name = f" ({self.tensor})" if self.tensor else f": {self.operation}" if self.operation not in self.operator else ""
-        return f"{self.operator}{name}" + (f" in {self.position[0]}" if self.position[0] else "")
+        return place_of(self.operator, self.operation, self.tensor, self.position[0])
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -252,6 +251,12 @@ def compare_layers(
     return LayerComparison(compilation.model.name, reference, count, tuple(run.in_order()), tuple(unmatched), interrupted)
 
 
+def place_of(operator: str, operation: str, tensor: str, within: str) -> str:
+    """An operator of the file or its operation, its tensor, and the body where it stands."""
+    name = f" ({tensor})" if tensor else f": {operation}" if operation not in operator else ""
+    return f"{operator}{name}" + (f" in {within}" if within else "")
+
+
 @dataclass
 class _Part:
     """The operations that compute one tensor from tensors of the reference, as a model of their own."""
@@ -282,7 +287,21 @@ class _Layers:
         carried = {**first, **(self._carried if sample.continues else {})}
         _, observation, _ = observed_run(self.compilation, sample.inputs, states)
         self._models |= observation.models
-        # What the reference computes from: the inputs, states as it has them itself, and every tensor of it.
+        known = self._known(sample, carried, observation, tensors)
+        for position, layer in self.layers.items():
+            seen = observation.values.get(position)
+            if seen is not None:
+                layer.device, layer.step = seen.device, seen.step
+            if position in known:
+                self._compare(position, layer, observation, known, sample.label)
+        outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
+        self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
+
+    def _known(
+        self, sample: Sample, carried: Mapping[int, Array], observation: Observation, tensors: Tensors
+    ) -> dict[Position, Array]:
+        """What the reference computes from: the inputs, states as it has them itself, and every tensor of it."""
+        main = self.compilation.model.main
         known: dict[Position, Array] = {("", i): value for i, value in carried.items()}
         for k, i in enumerate(main.inputs):
             if i not in carried:
@@ -298,19 +317,18 @@ class _Layers:
             for operation in model.main.operations:
                 for i in operation.outputs:
                     self._find(label, i, operation, observation, tensors, known)
-        for position, layer in self.layers.items():
-            seen = observation.values.get(position)
-            if seen is not None:
-                layer.device, layer.step = seen.device, seen.step
-            if position not in known:
-                continue
-            if seen is not None:
-                if layer.drift is None:
-                    layer.drift, layer.note = self._comparison(layer, self._models[position[0]].main.operands[position[1]]), ""
-                layer.drift.add(self._as_truth(position, seen.value), known[position], sample.label)
-            self._add_own(position, layer, observation, known, sample.label)
-        outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
-        self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
+        return known
+
+    def _compare(
+        self, position: Position, layer: Layer, observation: Observation, known: Mapping[Position, Array], label: str
+    ) -> None:
+        """A layer's drift, where its value was seen, and its own error."""
+        seen = observation.values.get(position)
+        if seen is not None:
+            if layer.drift is None:
+                layer.drift, layer.note = self._comparison(layer, self._models[position[0]].main.operands[position[1]]), ""
+            layer.drift.add(self._as_truth(position, seen.value), known[position], label)
+        self._add_own(position, layer, observation, known, label)
 
     def _find(
         self,

@@ -31,14 +31,14 @@ class ProgramPlan:
 @np.errstate(all="ignore")
 def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> ProgramPlan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
-    form = instructions or chosen()
+    isa = instructions or chosen()
     producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
     shared = Shared()
     for candidate in operations:
         try:
-            groups[-1].append((candidate, bind(candidate, producers, form, shared)))
+            groups[-1].append((candidate, bind(candidate, producers, isa, shared)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.
@@ -57,5 +57,5 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
             continue
         inside = {c.index for c, _ in group}
         read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
-        programs.append(program_of(group, read_outside, form))
+        programs.append(program_of(group, read_outside, isa))
     return ProgramPlan(tuple(programs), left)
