@@ -149,6 +149,8 @@ def size_of(arg: Arg) -> int:
 class Shared:
     """What operations of one plan have in common."""
 
+    calls: Sequence[Call] = ()
+    """All that have one."""
     channels_last: dict[int, Place] = field(default_factory=dict)
     """Where NCHW operands lie as NHWC, written by the operations so far."""
     tables: dict[Any, Any] = field(default_factory=dict)

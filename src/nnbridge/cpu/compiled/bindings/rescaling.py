@@ -34,7 +34,7 @@ def filter_rescaling(b: Binding) -> Rescaling:
     """The requantisation of convolutions."""
     require_bias_scale(b.call["input"], b.call["filter"], b.call["bias"])
     if _RESCALINGS not in b.shared.tables:
-        b.shared.tables[_RESCALINGS] = _rescalings([candidate.call for candidate in b.producers.values()])
+        b.shared.tables[_RESCALINGS] = _rescalings(b.shared.calls)
     found: Rescaling | None = b.shared.tables[_RESCALINGS].get(id(b.call))
     return found or Rescaling.twice(*multipliers(b.call), zero_of(b.out), negative_clamped=_negative_clamped(b.call))
 
