@@ -7,7 +7,7 @@ from math import floor
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nnbridge.operations.arithmetic import (
@@ -88,6 +88,7 @@ def test_fixed_point_functions_are_near_the_real_ones() -> None:
 
 
 @given(st.integers(2, 2**31 - 1))
+@example(2**29)
 def test_inverse_square_roots_are_near_the_real_ones(s: int) -> None:
     multiplier, shift = inverse_sqrt_multiplier(s)
     assert abs(float(multiplier) / 2**31 * 2.0 ** float(shift) * s**0.5 - 1) < 1e-5
@@ -99,3 +100,10 @@ def test_one_rounding_keeps_what_the_first_of_two_would_round_up() -> None:
     assert int(mbqm_once(3, multiplier, shift)) == 0
     assert int(mbqm_once(4, multiplier, shift)) == 1
     assert int(mbqm_once(-4, multiplier, shift)) == 0
+
+
+@pytest.mark.parametrize("integer_bits", [0, 3, 5, 6])
+def test_exponentials_of_any_integer_bits_are_near_the_real_ones(integer_bits: int) -> None:
+    x = -np.linspace(0, 1, 401) * 2.0**integer_bits
+    raw = np.round(x * 2.0 ** (31 - integer_bits)).astype(np.int64)
+    np.testing.assert_allclose(exp_on_negative(raw, integer_bits) / 2**31, np.exp(x), atol=2e-7)
