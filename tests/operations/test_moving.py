@@ -56,10 +56,8 @@ def test_pack_refuses_ranks_that_are_not_equal_when_the_model_is_built() -> None
     builder.set_operand_value(axis, np.int32(0))
     parts = [builder.add_operand(OperandCode.TENSOR_FLOAT32, dims) for dims in ((2,), (2, 2))]
     packed = builder.add_operand(OperandCode.TENSOR_FLOAT32, ())
-    builder.add_operation(Op.PACK, [axis, *parts], [packed])
-    builder.identify_inputs_and_outputs(parts, [packed])
     with pytest.raises(BadDataError, match="inputs of equal rank"):
-        builder.finish()
+        builder.add_operation(Op.PACK, [axis, *parts], [packed])
 
 
 def test_batches_become_blocks_that_are_higher_than_wide() -> None:
