@@ -107,3 +107,29 @@ def test_exponentials_of_any_integer_bits_are_near_the_real_ones(integer_bits: i
     x = -np.linspace(0, 1, 401) * 2.0**integer_bits
     raw = np.round(x * 2.0 ** (31 - integer_bits)).astype(np.int64)
     np.testing.assert_allclose(exp_on_negative(raw, integer_bits) / 2**31, np.exp(x), atol=2e-7)
+
+
+def inverse_sqrt(s: int) -> tuple[int, int]:
+    """N82, in Python's integers: Newton's iteration for 1 / sqrt with 3 integer bits, five times."""
+    if s <= 1:
+        return 2**31 - 1, 0
+    shift = 11
+    while s >= 2**29:
+        s, shift = s // 4, shift + 1
+    pairs = (31 - s.bit_length()) // 2 - 1
+    shift, s = shift - pairs, s << 2 * pairs
+
+    def product(a: int, b: int) -> int:
+        return floor(Fraction(a * b, 2**31) + Fraction(1, 2))
+
+    y, half, three_halves = 2**28, half_away(Fraction(s >> 1, 2)), 2**28 + 2**27
+    for _ in range(5):
+        cube = product(product(y, y), y) << 6
+        y = (product(y, three_halves) - product(half, cube)) << 3
+    return product(y, 1518500250) << max(-shift, 0), -max(shift, 0)
+
+
+@given(st.integers(0, 2**31 - 1))
+@example(2**29)
+def test_inverse_square_roots_are_their_rule_step_by_step(s: int) -> None:
+    assert tuple(int(part) for part in inverse_sqrt_multiplier(s)) == inverse_sqrt(s)

@@ -130,6 +130,9 @@ def test_a_bias_of_the_wrong_scale_is_refused() -> None:
     bias = tensor([0], OperandCode.TENSOR_INT32, scale=0.3)
     with pytest.raises(OpFailedError, match=r"a bias scale of 0\.25"):
         run(Op.CONV_2D, [x, w, bias, *_PARAMETERS], output(U8, scale=1.0))
+    row, column = tensor([[1]], U8, scale=0.5), tensor([[1]], U8, scale=0.5)
+    with pytest.raises(OpFailedError, match=r"a bias scale of 0\.25, found 0\.3"):
+        run(Op.FULLY_CONNECTED, [row, column, bias, scalar(0)], output(U8, scale=1.0))
 
 
 def test_depthwise_convolution_keeps_channels_apart() -> None:
