@@ -461,3 +461,9 @@ def test_logistic_takes_the_smallest_steps_that_its_fixed_point_holds() -> None:
     assert run(Op.LOGISTIC, [tensor([127], I8, scale=2.0**-26.5)], out)[0].tolist() == [0]
     with pytest.raises(NnapiError, match=r"an input scale above 2\*\*-27"):
         run(Op.LOGISTIC, [tensor([127], I8, scale=2.0**-27)], out)
+
+
+def test_log_softmax_of_scaled_logits() -> None:
+    # exp(2 * ln 3) = 9: shares of 9 / 10 and 1 / 10.
+    [y] = run(Op.LOG_SOFTMAX, [tensor([[np.log(3), 0]]), scalar(2.0, OperandCode.FLOAT32), scalar(1)])
+    np.testing.assert_allclose(np.exp(y), [[0.9, 0.1]], rtol=1e-6)

@@ -1,0 +1,54 @@
+"""Sums of 8-bit products: exact however many there are, saturated, within their limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from nnbridge.errors import NnapiError
+from nnbridge.types import OperandCode, OperationCode
+from tests.operations.calls import I8, U8, integers, output, run, scalar, tensor
+
+Op = OperationCode
+MANY = 299 * 255**2 + 4
+"""299 products of 255 by 255 and one of 2 by 2: an odd number beyond 24 bits, where floats hold even numbers only."""
+
+
+def row(*dims: int) -> npt.NDArray[Any]:
+    """300 values, all of them 255 but the first."""
+    values = np.full(300, 255)
+    values[0] = 2
+    return values.reshape(dims)
+
+
+def test_a_fully_connected_layer_is_exact_beyond_24_bits() -> None:
+    x, w = (tensor(row(1, 300), U8, scale=1.0) for _ in range(2))
+    [y] = run(Op.FULLY_CONNECTED, [x, w, integers([6 - MANY - 1]).replace(scale=1.0), scalar(0)], output(U8, scale=2.0))
+    # Half of 5 rounds up.
+    assert y.tolist() == [[3]]
+
+
+def test_a_product_of_matrices_is_exact_beyond_24_bits_and_saturates() -> None:
+    flags = [scalar(False, OperandCode.BOOL)] * 2
+    left = tensor(np.stack([row(300), np.zeros(300, np.int64)])[None] - 128, I8, scale=1.0, zero_point=-128)
+    right = tensor(row(1, 300, 1) - 128, I8, scale=1.0, zero_point=-128)
+    # The next number would be 2.5 of these steps, and round up.
+    [y] = run(Op.BATCH_MATMUL, [left, right, *flags], output(I8, scale=(MANY + 1) / 2.5))
+    assert y.reshape(-1).tolist() == [2, 0]
+    [y] = run(Op.BATCH_MATMUL, [left, right, *flags], output(I8, scale=MANY / 128))
+    assert y.reshape(-1).tolist() == [127, 0]
+
+
+def test_a_multiplier_of_30_bits_is_refused() -> None:
+    one, bias = tensor([[1]], U8, scale=1.0), integers([0]).replace(scale=1.0)
+    with pytest.raises(NnapiError, match=r"below 2\*\*30, found"):
+        run(Op.FULLY_CONNECTED, [one, one, bias, scalar(0)], output(U8, scale=2.0**-30))
+
+
+def test_a_window_larger_than_its_image_by_one_is_refused() -> None:
+    sizes = [scalar(v) for v in (0, 0, 0, 0, 1, 1, 3, 3, 0)]
+    with pytest.raises(NnapiError, match="a window that fits into the padded input"):
+        run(Op.MAX_POOL_2D, [tensor(np.ones((1, 2, 3, 1))), *sizes])
