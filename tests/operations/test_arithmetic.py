@@ -133,3 +133,12 @@ def inverse_sqrt(s: int) -> tuple[int, int]:
 @example(2**29)
 def test_inverse_square_roots_are_their_rule_step_by_step(s: int) -> None:
     assert tuple(int(part) for part in inverse_sqrt_multiplier(s)) == inverse_sqrt(s)
+
+
+def test_the_exponential_of_less_than_minus_32_is_0() -> None:
+    assert exp_on_negative(np.array([-33, -63]) << 25, 6).tolist() == [0, 0]
+
+
+def test_each_channel_has_its_own_shift() -> None:
+    # Halves of 100, one of them eight times over.
+    assert mbqm(np.array([100, 100]), np.array([2**30, 2**30]), np.array([0, 3])).tolist() == [50, 400]

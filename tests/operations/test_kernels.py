@@ -415,6 +415,9 @@ def test_sums_that_a_left_shift_takes_just_beyond_32_bits_wrap() -> None:
     args = [tensor([[2]], U8, scale=1.0), tensor([[1]], U8, scale=1.0), integers([80_000]).replace(scale=1.0), scalar(0)]
     [y] = run(Op.FULLY_CONNECTED, args, output(U8, scale=2.0**-14, zero_point=7))
     assert y.tolist() == [[0]]
+    image, filter = (tensor(np.full((1, 1, 1, 1), value), U8, scale=1.0) for value in (2, 1))
+    [y] = run(Op.CONV_2D, [image, filter, args[2], *_PARAMETERS], output(U8, scale=2.0**-14, zero_point=7))
+    assert y.item() == 0
 
 
 def test_images_without_rows_are_refused() -> None:

@@ -26,6 +26,18 @@ def test_pack_s_axis_may_lie_behind_the_last_of_its_inputs_and_no_further() -> N
         run(Op.PACK, [scalar(2), *rows])
 
 
+def test_densify_refuses_segments_that_go_back() -> None:
+    metadata = [omitted(OperandCode.TENSOR_INT32)] * 2 + [integers([0, 2, 1, 3]), integers([0, 1, 2])]
+    inputs = [tensor([1, 2, 3]), integers([0, 1]), omitted(OperandCode.TENSOR_INT32), integers([0, 1]), integers([3, 3])]
+    with pytest.raises(OpFailedError, match="4 segments from 0 to the number of indexes"):
+        run(Op.DENSIFY, [*inputs, *metadata])
+
+
+def test_a_padding_below_0_is_refused_beside_others() -> None:
+    with pytest.raises(NnapiError, match="paddings of at least 0"):
+        run(Op.PAD, [tensor([1, 2]), integers([[2, -1]])])
+
+
 def test_densify_refuses_indexes_that_are_not_there() -> None:
     for indexes in ([0, 2, 3], [0, -1, 2]):
         metadata = [omitted(OperandCode.TENSOR_INT32)] * 2 + [integers([0, 2, 3]), integers(indexes)]
