@@ -72,10 +72,12 @@ def test_pack_refuses_ranks_that_are_not_equal_when_the_model_is_built() -> None
         builder.add_operation(Op.PACK, [axis, *parts], [packed])
 
 
-def test_batches_become_blocks_that_are_higher_than_wide() -> None:
-    # Six batches of one pixel are three rows and two columns.
-    [y] = run(Op.BATCH_TO_SPACE_ND, [tensor(np.arange(6).reshape(6, 1, 1, 1)), integers([3, 2])])
-    assert y.reshape(3, 2).tolist() == [[0, 1], [2, 3], [4, 5]]
+@pytest.mark.parametrize("block", [(3, 2), (3, 1), (1, 3)])
+def test_batches_become_blocks_that_are_no_squares(block: tuple[int, int]) -> None:
+    # Batches of one pixel are the rows and columns of one block.
+    pixels = np.arange(block[0] * block[1])
+    [y] = run(Op.BATCH_TO_SPACE_ND, [tensor(pixels.reshape(-1, 1, 1, 1)), integers(block)])
+    assert y.tolist() == pixels.reshape(1, *block, 1).tolist()
 
 
 def test_blocks_of_nothing_are_refused() -> None:
