@@ -6,9 +6,11 @@ from fractions import Fraction
 from math import floor
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nnbridge.errors import NnapiError
 from nnbridge.operations.arithmetic import quantize_multiplier
 from nnbridge.types import OperationCode
 from tests.operations.calls import I8, output, run, tensor
@@ -55,9 +57,15 @@ def hard_swish(centred: int, scale: np.float32, out_scale: np.float32, zero_poin
     ratio=st.floats(2**-4, 100, width=32),
     points=st.tuples(*[st.integers(-128, 127)] * 2),
 )
+@example(scale=0.01, ratio=1.0, points=(3, 5))
 @example(scale=0.05, ratio=float(np.float32(1 - 2**-17)), points=(-128, 0))
 def test_hard_swish_is_its_rule_number_by_number(scale: float, ratio: float, points: tuple[int, int]) -> None:
     step, out_step = np.float32(scale), np.float32(scale) / np.float32(ratio)
     x = tensor(np.arange(-128, 128), I8, scale=float(step), zero_point=points[0])
     [y] = run(OperationCode.HARD_SWISH, [x], output(I8, scale=float(out_step), zero_point=points[1]))
     assert y.tolist() == [hard_swish(v - points[0], step, out_step, points[1]) for v in range(-128, 128)]
+
+
+def test_steps_of_the_output_are_larger_than_a_128th_of_the_input_s() -> None:
+    with pytest.raises(NnapiError, match="input scale / 128 / output scale below 1, found 1"):
+        run(OperationCode.HARD_SWISH, [tensor([1], I8, scale=1.5)], output(I8, scale=1 / 128))

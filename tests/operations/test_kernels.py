@@ -470,3 +470,14 @@ def test_log_softmax_of_scaled_logits() -> None:
     # exp(2 * ln 3) = 9: shares of 9 / 10 and 1 / 10.
     [y] = run(Op.LOG_SOFTMAX, [tensor([[np.log(3), 0]]), scalar(2.0, OperandCode.FLOAT32), scalar(1)])
     np.testing.assert_allclose(np.exp(y), [[0.9, 0.1]], rtol=1e-6)
+
+
+def test_softmax_of_large_logits_does_not_overflow() -> None:
+    [y] = run(Op.SOFTMAX, [tensor([[1000, 1000, 0]]), scalar(1.0, OperandCode.FLOAT32)])
+    assert y.tolist() == [[0.5, 0.5, 0]]
+
+
+def test_a_transposed_convolution_of_explicit_paddings_may_be_one_pixel() -> None:
+    one, parameters = tensor(np.full((1, 1, 1, 1), 3)), [scalar(v) for v in (0, 0, 0, 0, 1, 1, 0)]
+    [y] = run(Op.TRANSPOSE_CONV_2D, [one, one, tensor([0]), *parameters, scalar(False, OperandCode.BOOL)])
+    assert y.tolist() == [[[[9]]]]

@@ -41,6 +41,9 @@ def test_a_product_of_matrices_is_exact_beyond_24_bits_and_saturates() -> None:
     assert y.reshape(-1).tolist() == [2, 0]
     [y] = run(Op.BATCH_MATMUL, [left, right, *flags], output(I8, scale=MANY / 128))
     assert y.reshape(-1).tolist() == [127, 0]
+    negative = tensor(128 - row(1, 300, 1) - 1, I8, scale=1.0, zero_point=127)
+    [y] = run(Op.BATCH_MATMUL, [left, negative, *flags], output(I8, scale=MANY / 129))
+    assert y.reshape(-1).tolist() == [-128, 0]
 
 
 def test_a_multiplier_of_30_bits_is_refused() -> None:
