@@ -475,6 +475,8 @@ def test_log_softmax_of_scaled_logits() -> None:
 def test_softmax_of_large_logits_does_not_overflow() -> None:
     [y] = run(Op.SOFTMAX, [tensor([[1000, 1000, 0]]), scalar(1.0, OperandCode.FLOAT32)])
     assert y.tolist() == [[0.5, 0.5, 0]]
+    [y] = run(Op.LOG_SOFTMAX, [tensor([[1000, 0]]), scalar(1.0, OperandCode.FLOAT32), scalar(1)])
+    assert y.tolist() == [[0, -1000]]
 
 
 def test_a_transposed_convolution_of_explicit_paddings_may_be_one_pixel() -> None:

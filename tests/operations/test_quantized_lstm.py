@@ -115,6 +115,8 @@ def test_an_8_bit_lstm_s_state_is_clipped_to_as_far_on_both_sides(clip: float, s
 def test_an_8_bit_lstm_adds_the_bias_of_its_projection() -> None:
     # The projection's scale times the hidden state's is the output's: 5 steps are 5, above a zero point of 3.
     assert small_lstm(projection_bias=5)[0].tolist() == [[8]]
+    # A clip beyond 8 bits is one to 127.
+    assert small_lstm(projection_bias=-500, proj_clip=100.0)[0].tolist() == [[-127]]
 
 
 def test_an_8_bit_lstm_s_forget_gate_opens_by_the_state_that_it_looks_at() -> None:
@@ -124,7 +126,13 @@ def test_an_8_bit_lstm_s_forget_gate_opens_by_the_state_that_it_looks_at() -> No
 
 
 def small_lstm(
-    *, clip: float = 0.0, state: int = 0, drive: int = 0, peephole: int | None = None, projection_bias: int = 0
+    *,
+    clip: float = 0.0,
+    state: int = 0,
+    drive: int = 0,
+    peephole: int | None = None,
+    projection_bias: int = 0,
+    proj_clip: float = 0.0,
 ) -> list[Ints]:
     """A step of one unit, whose gates the input opens while it draws the candidate to the other side."""
     weights = [tensor([[-1 if gate == "cell" else 1]], S8, scale=0.5) for gate in GATES]
@@ -132,7 +140,7 @@ def small_lstm(
     biases = [tensor([0], I32, scale=1.0) for _ in GATES]
     projection = [tensor([[0]], S8, scale=0.5), tensor([projection_bias], I32, scale=2.0**-8)]
     hidden = tensor([[3]], I8, scale=2.0**-8, zero_point=3)
-    real = [scalar(value, OperandCode.FLOAT32) for value in (clip, 0.0, *[2.0**-12] * 4)]
+    real = [scalar(value, OperandCode.FLOAT32) for value in (clip, proj_clip, *[2.0**-12] * 4)]
     tail = [*[omitted(S16)] * 4, *real, scalar(0), scalar(2.0**-7, OperandCode.FLOAT32)]
     previous = tensor([[state]], S16, scale=2.0**-11)
     args = [tensor([[drive]], I8, scale=1.0), *weights, *weights, *looking, *biases, *projection, hidden, previous, *tail]
