@@ -26,6 +26,7 @@ from nnbridge.extensions import (
 )
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
+from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.host.messages import codec, decode, encode
 from nnbridge_onnx.host.work import work
@@ -78,10 +79,8 @@ class HostNode:
         return self.prepared(("body", *outer), lambda: self._body(outer))
 
     def _body(self, outer: Sequence[str]) -> RunBody:
-        from nnbridge_onnx.host.bodies import Body, can_prepare
-
         if can_prepare(self.attributes["body"]):
-            return Body(self.attributes["body"], self.version).run
+            return Body(self.attributes["body"], self.version, of_body).run
         import onnx
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
@@ -91,6 +90,12 @@ class HostNode:
         body.input.extend(onnx.ValueInfoProto(name=name) for name in outer)
         model = helper.make_model(body, opset_imports=[helper.make_opsetid("", self.version)])
         return partial(ReferenceEvaluator(model, new_ops=_replaced_operators(self.version)).run, None)
+
+
+def of_body(proto: Any, version: int) -> RunNode:
+    """What runs a ``NodeProto`` of ONNX's own operators that stands in a body."""
+    encoded = base64.b64encode(proto.SerializeToString()).decode()
+    return HostNode({"domain": "", "opset": version, "op": proto.op_type, "types": {}, "node": encoded}).run
 
 
 @dataclass(frozen=True)
