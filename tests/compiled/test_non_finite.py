@@ -18,17 +18,17 @@ NAN, INF = np.nan, np.inf
 SPREAD = np.float32([NAN, INF, -INF, 0, 1, -2])
 
 
-def tiers(model: Any, form: InstructionSet, *inputs: Any) -> tuple[Any, Any]:
+def tiers(model: Any, isa: InstructionSet, *inputs: Any) -> tuple[Any, Any]:
     """What the compiled and what the reference kernels answer."""
-    hybrid = Hybrid(model, form)
+    hybrid = Hybrid(model, isa)
     return hybrid.run(list(inputs))[0], hybrid.reference(list(inputs))[0]
 
 
 @pytest.mark.parametrize("size", [(2, 6), (1, 3), (5, 4)])
-def test_resized_images_have_them_where_android_multiplies_them(form: InstructionSet, size: tuple[int, int]) -> None:
+def test_resized_images_have_them_where_android_multiplies_them(isa: InstructionSet, size: tuple[int, int]) -> None:
     image = np.random.default_rng(0).choice(SPREAD, (3, 2, 3, 5)).astype(np.float32)
     model = model_of(OperationCode.RESIZE_BILINEAR, [Tensor(F32, image.shape), size[1], size[0]], [Tensor(F32, (3, *size, 5))])
-    found, expected = tiers(model, form, image)
+    found, expected = tiers(model, isa, image)
     assert_same(found, expected)
     assert np.isnan(expected).any()
 
@@ -36,11 +36,11 @@ def test_resized_images_have_them_where_android_multiplies_them(form: Instructio
 @pytest.mark.parametrize("name", ["REDUCE_MAX", "REDUCE_MIN"])
 @pytest.mark.parametrize("value", [NAN, -INF, INF])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_extremes_of_float16_start_from_the_end_of_its_range(form: InstructionSet, name: str, value: float, axis: int) -> None:
+def test_extremes_of_float16_start_from_the_end_of_its_range(isa: InstructionSet, name: str, value: float, axis: int) -> None:
     # Fact N36: 65504 for float16, which no NaN and no infinity of the other sign replaces.
     axes = Tensor(I32, (1,), value=np.int32([axis]))
     model = model_of(OperationCode[name], [Tensor(F16, (3, 3)), axes, False], [Tensor(F16, (3,))])
-    found, expected = tiers(model, form, np.full((3, 3), value, np.float16))
+    found, expected = tiers(model, isa, np.full((3, 3), value, np.float16))
     limit = -65504 if name == "REDUCE_MAX" else 65504
     assert found.tolist() == expected.tolist() == [value if value == np.copysign(INF, -limit) else limit] * 3
 

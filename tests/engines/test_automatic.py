@@ -21,6 +21,7 @@ from nnbridge.report.hosts import host_as_dict, host_lines
 from tests.commands import call, data, refused
 from tests.conftest import MODELS
 from tests.delegate.interpreters import answer
+from tests.delegate.interpreters import needs as needs_delegate
 from tests.engines.test_litert import EVERYTHING, stock, tables
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_declarations import toy  # noqa: F401  # a fixture
@@ -49,16 +50,17 @@ def unknown(builder: TfliteBuilder, x: int, shape: tuple[int, ...]) -> int:
 
 
 def test_without_an_option_outputs_are_those_of_a_stock_interpreter_with_the_delegate(tmp_path: Path) -> None:
-    pytest.importorskip("cffi")
+    needs_delegate()
+    from ai_edge_litert.interpreter import Interpreter
+
     from nnbridge import delegate
 
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
     path, outputs = MODELS / "digits_float32.tflite", tmp_path / "outputs.npz"
     image = np.random.default_rng(0).random((1, 8, 8, 1)).astype(np.float32)
     np.save(tmp_path / "image.npy", image)
     for device in ("nnapi-sample_minimal", "nnapi-sample_quant"):
         assert not call("run", path, "--input", tmp_path / "image.npy", *ALONE[2:3], "--device", device, "-o", outputs).exit_code
-        running = litert.Interpreter(str(path), experimental_delegates=[delegate.load(device)])
+        running = Interpreter(str(path), experimental_delegates=[delegate.load(device)])
         running.allocate_tensors()
         (ours,) = np.load(outputs).values()
         assert ours.tobytes() == answer(running, image).tobytes()

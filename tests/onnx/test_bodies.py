@@ -16,6 +16,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from nnbridge_onnx.host.bodies import OFTEN, Body, can_prepare
+from nnbridge_onnx.host.evaluator import of_body
 
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
 make, info = helper.make_node, helper.make_tensor_value_info
@@ -72,7 +73,7 @@ class Network:
 @pytest.mark.parametrize("seed", range(12))
 def test_tables_are_bit_equal_to_the_arithmetic(seed: int) -> None:
     network = Network(seed)
-    body = Body(network.graph, 19)
+    body = Body(network.graph, 19, of_body)
     evaluator = ReferenceEvaluator(helper.make_model(network.graph, opset_imports=[helper.make_opsetid("", 19)]))
     limits = np.iinfo(network.kind)
     for _ in range(OFTEN + 40):
@@ -103,7 +104,7 @@ def test_convolutions_by_one_element_are_bit_equal_to_the_nodes_own(seed: int) -
         return helper.make_graph([node], "body", [info("x", UINT8, None)], [info("y", UINT8, None)], tensors)
 
     graphs = convolution(), convolution(pads=[1, 1])
-    light, whole = (Body(graph, 10) for graph in graphs)
+    light, whole = (Body(graph, 10, of_body) for graph in graphs)
     x = rng.integers(0, 255, (2, size, places), np.uint8)
     np.testing.assert_array_equal(light.run({"x": x})[0], whole.run({"x": x})[0][:, :, 1:-1])
 
@@ -116,7 +117,7 @@ def test_nodes_of_bodies_without_a_function_of_their_own_are_the_evaluators() ->
         [info("z", FLOAT, [2])],
         [numpy_helper.from_array(np.array([value], np.int64), name) for name, value in (("a", -3), ("b", -1))],
     )
-    np.testing.assert_array_equal(Body(graph, 13).run({"x": np.arange(4, dtype=np.float32)})[0], [1, 4])
+    np.testing.assert_array_equal(Body(graph, 13, of_body).run({"x": np.arange(4, dtype=np.float32)})[0], [1, 4])
 
 
 def test_bodies_with_control_flow_of_their_own_are_the_evaluators() -> None:

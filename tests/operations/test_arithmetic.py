@@ -7,7 +7,7 @@ from math import floor
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nnbridge.operations.arithmetic import (
@@ -88,6 +88,7 @@ def test_fixed_point_functions_are_near_the_real_ones() -> None:
 
 
 @given(st.integers(2, 2**31 - 1))
+@example(2**29)
 def test_inverse_square_roots_are_near_the_real_ones(s: int) -> None:
     multiplier, shift = inverse_sqrt_multiplier(s)
     assert abs(float(multiplier) / 2**31 * 2.0 ** float(shift) * s**0.5 - 1) < 1e-5
@@ -99,3 +100,45 @@ def test_one_rounding_keeps_what_the_first_of_two_would_round_up() -> None:
     assert int(mbqm_once(3, multiplier, shift)) == 0
     assert int(mbqm_once(4, multiplier, shift)) == 1
     assert int(mbqm_once(-4, multiplier, shift)) == 0
+
+
+@pytest.mark.parametrize("integer_bits", [0, 3, 5, 6])
+def test_exponentials_of_any_integer_bits_are_near_the_real_ones(integer_bits: int) -> None:
+    x = -np.linspace(0, 1, 401) * 2.0**integer_bits
+    raw = np.round(x * 2.0 ** (31 - integer_bits)).astype(np.int64)
+    np.testing.assert_allclose(exp_on_negative(raw, integer_bits) / 2**31, np.exp(x), atol=2e-7)
+
+
+def inverse_sqrt(s: int) -> tuple[int, int]:
+    """N82, in Python's integers: Newton's iteration for 1 / sqrt with 3 integer bits, five times."""
+    if s <= 1:
+        return 2**31 - 1, 0
+    shift = 11
+    while s >= 2**29:
+        s, shift = s // 4, shift + 1
+    pairs = (31 - s.bit_length()) // 2 - 1
+    shift, s = shift - pairs, s << 2 * pairs
+
+    def product(a: int, b: int) -> int:
+        return floor(Fraction(a * b, 2**31) + Fraction(1, 2))
+
+    y, half, three_halves = 2**28, half_away(Fraction(s >> 1, 2)), 2**28 + 2**27
+    for _ in range(5):
+        cube = product(product(y, y), y) << 6
+        y = (product(y, three_halves) - product(half, cube)) << 3
+    return product(y, 1518500250) << max(-shift, 0), -max(shift, 0)
+
+
+@given(st.integers(0, 2**31 - 1))
+@example(2**29)
+def test_inverse_square_roots_are_their_rule_step_by_step(s: int) -> None:
+    assert tuple(int(part) for part in inverse_sqrt_multiplier(s)) == inverse_sqrt(s)
+
+
+def test_the_exponential_of_less_than_minus_32_is_0() -> None:
+    assert exp_on_negative(np.array([-33, -63]) << 25, 6).tolist() == [0, 0]
+
+
+def test_each_channel_has_its_own_shift() -> None:
+    # Halves of 100, one of them eight times over.
+    assert mbqm(np.array([100, 100]), np.array([2**30, 2**30]), np.array([0, 3])).tolist() == [50, 400]

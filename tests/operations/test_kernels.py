@@ -130,6 +130,9 @@ def test_a_bias_of_the_wrong_scale_is_refused() -> None:
     bias = tensor([0], OperandCode.TENSOR_INT32, scale=0.3)
     with pytest.raises(OpFailedError, match=r"a bias scale of 0\.25"):
         run(Op.CONV_2D, [x, w, bias, *_PARAMETERS], output(U8, scale=1.0))
+    row, column = tensor([[1]], U8, scale=0.5), tensor([[1]], U8, scale=0.5)
+    with pytest.raises(OpFailedError, match=r"a bias scale of 0\.25, found 0\.3"):
+        run(Op.FULLY_CONNECTED, [row, column, bias, scalar(0)], output(U8, scale=1.0))
 
 
 def test_depthwise_convolution_keeps_channels_apart() -> None:
@@ -383,31 +386,10 @@ def test_a_transposed_convolution_is_as_high_and_wide_as_its_own_sides_of_the_fi
     assert y.shape == (1, 3, 4, 1)
 
 
-def test_strided_slice_backwards_from_end_to_beginning_by_masks() -> None:
-    bounds = [integers([0]), integers([0]), integers([-1]), scalar(1), scalar(1), scalar(0)]
-    [y] = run(Op.STRIDED_SLICE, [tensor([1, 2, 3]), *bounds])
-    assert y.tolist() == [3, 2, 1]
-
-
-def test_pack_s_axis_may_lie_behind_the_last_of_its_inputs_and_no_further() -> None:
-    rows = [tensor([1, 2]), tensor([3, 4])]
-    assert run(Op.PACK, [scalar(-1), *rows])[0].tolist() == [[1, 3], [2, 4]]
-    with pytest.raises(NnapiError, match=r"\[-2, 2\), found 2"):
-        run(Op.PACK, [scalar(2), *rows])
-
-
 def test_batches_of_matrices_broadcast() -> None:
     flags = [scalar(False, OperandCode.BOOL)] * 2
     [y] = run(Op.BATCH_MATMUL, [tensor([[[1, 2]]]), tensor([[[3], [4]], [[5], [6]]]), *flags])
     assert y.tolist() == [[[11]], [[17]]]
-
-
-def test_densify_refuses_indexes_that_are_not_there() -> None:
-    for indexes in ([0, 2, 3], [0, -1, 2]):
-        metadata = [omitted(OperandCode.TENSOR_INT32)] * 2 + [integers([0, 2, 3]), integers(indexes)]
-        inputs = [tensor([1, 2, 3]), integers([0, 1]), omitted(OperandCode.TENSOR_INT32), integers([0, 1]), integers([2, 3])]
-        with pytest.raises(OpFailedError, match="metadata of dimension 1: expected indexes below 3"):
-            run(Op.DENSIFY, [*inputs, *metadata])
 
 
 @pytest.mark.parametrize("code", [Op.MAX_POOL_2D, Op.AVERAGE_POOL_2D])
@@ -433,3 +415,71 @@ def test_sums_that_a_left_shift_takes_just_beyond_32_bits_wrap() -> None:
     args = [tensor([[2]], U8, scale=1.0), tensor([[1]], U8, scale=1.0), integers([80_000]).replace(scale=1.0), scalar(0)]
     [y] = run(Op.FULLY_CONNECTED, args, output(U8, scale=2.0**-14, zero_point=7))
     assert y.tolist() == [[0]]
+    image, filter = (tensor(np.full((1, 1, 1, 1), value), U8, scale=1.0) for value in (2, 1))
+    [y] = run(Op.CONV_2D, [image, filter, args[2], *_PARAMETERS], output(U8, scale=2.0**-14, zero_point=7))
+    assert y.item() == 0
+
+
+def test_images_without_rows_are_refused() -> None:
+    sizes = [scalar(v) for v in (0, 0, 0, 0, 1, 1, 1, 1, 0)]
+    with pytest.raises(NnapiError, match="height, width and depth above 0"):
+        run(Op.MAX_POOL_2D, [tensor(np.ones((1, 0, 2, 1))), *sizes])
+
+
+def test_no_groups_are_refused() -> None:
+    parameters = [scalar(v) for v in (0, 0, 0, 0, 1, 1, 0, 0)]
+    with pytest.raises(NnapiError, match="at least one group, found 0"):
+        run(
+            Op.GROUPED_CONV_2D,
+            [
+                tensor(np.ones((1, 1, 1, 1))),
+                tensor(np.ones((1, 1, 1, 1))),
+                tensor([0]),
+                *parameters,
+                scalar(False, OperandCode.BOOL),
+            ],
+        )
+
+
+def test_logistic_of_steps_above_15_knows_only_its_limits() -> None:
+    # The radius of inputs that are computed is 15 / 16, rounded down to 0 (N44): the zero point has the lower limit already.
+    [y] = run(Op.LOGISTIC, [tensor([-1, 0, 1], I8, scale=16.0)], output(I8, scale=1 / 256, zero_point=-128))
+    assert y.tolist() == [-128, -128, 127]
+
+
+def test_a_transposed_convolution_may_be_one_pixel_and_is_exact_beyond_24_bits() -> None:
+    # 299 products of 255 by 255 and one of 1 are 19,442,476, and one more: floats hold even numbers there.
+    x, w = np.full((1, 1, 1, 300), 255), np.full((1, 1, 1, 300), 255)
+    x[..., 0] = w[..., 0] = 1
+    bias, shape = integers([7 - 299 * 255**2 - 1]).replace(scale=1.0), integers([1, 1, 1, 1])
+    sides = [tensor(side, U8, scale=1.0) for side in (x, w)]
+    parameters = [shape, *[scalar(v) for v in (2, 1, 1, 0)], scalar(False, OperandCode.BOOL)]
+    [y] = run(Op.TRANSPOSE_CONV_2D, [*sides, bias, *parameters], output(U8, scale=2.0))
+    assert y.item() == 4
+
+
+def test_logistic_takes_the_smallest_steps_that_its_fixed_point_holds() -> None:
+    # 127 steps of 2**-26.5 are nothing: half of 256 (N44). Steps of 2**-27 are refused.
+    out = output(I8, scale=1 / 256, zero_point=-128)
+    assert run(Op.LOGISTIC, [tensor([127], I8, scale=2.0**-26.5)], out)[0].tolist() == [0]
+    with pytest.raises(NnapiError, match=r"an input scale above 2\*\*-27"):
+        run(Op.LOGISTIC, [tensor([127], I8, scale=2.0**-27)], out)
+
+
+def test_log_softmax_of_scaled_logits() -> None:
+    # exp(2 * ln 3) = 9: shares of 9 / 10 and 1 / 10.
+    [y] = run(Op.LOG_SOFTMAX, [tensor([[np.log(3), 0]]), scalar(2.0, OperandCode.FLOAT32), scalar(1)])
+    np.testing.assert_allclose(np.exp(y), [[0.9, 0.1]], rtol=1e-6)
+
+
+def test_softmax_of_large_logits_does_not_overflow() -> None:
+    [y] = run(Op.SOFTMAX, [tensor([[1000, 1000, 0]]), scalar(1.0, OperandCode.FLOAT32)])
+    assert y.tolist() == [[0.5, 0.5, 0]]
+    [y] = run(Op.LOG_SOFTMAX, [tensor([[1000, 0]]), scalar(1.0, OperandCode.FLOAT32), scalar(1)])
+    assert y.tolist() == [[0, -1000]]
+
+
+def test_a_transposed_convolution_of_explicit_paddings_may_be_one_pixel() -> None:
+    one, parameters = tensor(np.full((1, 1, 1, 1), 3)), [scalar(v) for v in (0, 0, 0, 0, 1, 1, 0)]
+    [y] = run(Op.TRANSPOSE_CONV_2D, [one, one, tensor([0]), *parameters, scalar(False, OperandCode.BOOL)])
+    assert y.tolist() == [[[[9]]]]

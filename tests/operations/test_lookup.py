@@ -164,3 +164,8 @@ def test_without_seeds_draws_differ_each_time() -> None:
     inputs = [tensor(np.zeros((1, 1000), np.float32), FLOAT), scalar(20), integers([0, 0])]
     [a], [b] = (run(Op.RANDOM_MULTINOMIAL, inputs, output(INTS)) for _ in range(2))
     assert a.tolist() != b.tolist()
+
+
+def test_no_samples_are_none() -> None:
+    [y] = run(Op.RANDOM_MULTINOMIAL, [tensor([[1, 2]]), scalar(0), integers([1, 2])], output(INTS))
+    assert y.shape == (1, 0)

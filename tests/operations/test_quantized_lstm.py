@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,13 +105,44 @@ def test_batches_of_an_8_bit_lstm_do_not_see_each_other(
         np.testing.assert_array_equal(whole, np.concatenate(rows))
 
 
-def test_an_8_bit_lstm_s_state_is_clipped_to_less_than_1() -> None:
-    # Gates of nothing are open by half: of 20,000 steps of 2**-11 10,000 are left, clipped to those of 0.5.
-    weights, bias = tensor([[0]], S8, scale=0.01), tensor([0], I32, scale=0.01)
-    constants = [*[weights] * 8, *[omitted(S16)] * 3, *[bias] * 4, omitted(S8), omitted(I32)]
-    x, hidden = tensor([[0]], I8, scale=1.0), tensor([[0]], I8, scale=1 / 128)
-    real = [scalar(value, OperandCode.FLOAT32) for value in (0.5, 0.0, *[2.0**-12] * 4)]
-    tail = [*[omitted(S16)] * 4, *real, scalar(0), scalar(0.01, OperandCode.FLOAT32)]
-    outs = output(I8, scale=1 / 128), output(S16, scale=2.0**-11), output(I8, scale=1 / 128)
-    state = results(Op.QUANTIZED_LSTM, [x, *constants, hidden, tensor([[20_000]], S16, scale=2.0**-11), *tail], *outs)[1]
-    assert state.tolist() == [[1024]]
+@pytest.mark.parametrize(("clip", "state", "drive", "expected"), [(0.5, 20_000, 0, 1024), (100.0, -32768, 100, -32767)])
+def test_an_8_bit_lstm_s_state_is_clipped_to_as_far_on_both_sides(clip: float, state: int, drive: int, expected: int) -> None:
+    # Gates of nothing are open by half: of 20,000 steps of 2**-11 10,000 are left, clipped to those of 0.5. Open gates keep
+    # nearly all of -32768 and add 2047 steps to it; a clip beyond 16 bits is one to 32767.
+    assert small_lstm(clip=clip, state=state, drive=drive)[1].tolist() == [[expected]]
+
+
+def test_an_8_bit_lstm_adds_the_bias_of_its_projection() -> None:
+    # The projection's scale times the hidden state's is the output's: 5 steps are 5, above a zero point of 3.
+    assert small_lstm(projection_bias=5)[0].tolist() == [[8]]
+    # A clip beyond 8 bits is one to 127.
+    assert small_lstm(projection_bias=-500, proj_clip=100.0)[0].tolist() == [[-127]]
+
+
+def test_an_8_bit_lstm_s_forget_gate_opens_by_the_state_that_it_looks_at() -> None:
+    # 1000 * 20,000 * 2 steps of 2**-12 are more than a gate holds: it is open as far as 32767 steps open it.
+    opened = int(logistic16(32767))
+    assert small_lstm(peephole=1000, state=20_000)[1].tolist() == [[int(rdbp(opened * 20_000, 15))]]
+
+
+def small_lstm(
+    *,
+    clip: float = 0.0,
+    state: int = 0,
+    drive: int = 0,
+    peephole: int | None = None,
+    projection_bias: int = 0,
+    proj_clip: float = 0.0,
+) -> list[Ints]:
+    """A step of one unit, whose gates the input opens while it draws the candidate to the other side."""
+    weights = [tensor([[-1 if gate == "cell" else 1]], S8, scale=0.5) for gate in GATES]
+    looking = [omitted(S16) if peephole is None else tensor([peephole], S16, scale=1.0) for _ in range(3)]
+    biases = [tensor([0], I32, scale=1.0) for _ in GATES]
+    projection = [tensor([[0]], S8, scale=0.5), tensor([projection_bias], I32, scale=2.0**-8)]
+    hidden = tensor([[3]], I8, scale=2.0**-8, zero_point=3)
+    real = [scalar(value, OperandCode.FLOAT32) for value in (clip, proj_clip, *[2.0**-12] * 4)]
+    tail = [*[omitted(S16)] * 4, *real, scalar(0), scalar(2.0**-7, OperandCode.FLOAT32)]
+    previous = tensor([[state]], S16, scale=2.0**-11)
+    args = [tensor([[drive]], I8, scale=1.0), *weights, *weights, *looking, *biases, *projection, hidden, previous, *tail]
+    outs = [output(I8, scale=2.0**-8, zero_point=3) for _ in range(2)]
+    return results(Op.QUANTIZED_LSTM, args, outs[0], output(S16, scale=2.0**-11), outs[1])

@@ -94,9 +94,9 @@ def test_a_heatmap_without_its_box_is_refused_by_name() -> None:
 
 
 def test_a_ridge_has_no_summit_beside_its_highest_cell() -> None:
-    # Both curvatures are -2 and the mixed one is 2, less a trifle: the determinant is 0 beside their product of 4 (N169).
-    ridge = [[0, -1, -4], [-1, 1e-6, -1], [-4, -1, 0]]
-    assert heatmap(ridge) == [[1.5, 1.5], [pytest.approx(1e-6)]]
+    # The mixed curvature is the root of the others' product, -2.25 by -2: the determinant is 0, whatever the slope (N169).
+    far = -4 * 4.5**0.5 / 2 - 0.25
+    assert heatmap([[-0.25, -1, far], [-1, 0, -1.25], [far, -1, -0.25]]) == [[1.5, 1.5], [0]]
 
 
 def test_a_float16_summit_counts_as_flat_earlier() -> None:

@@ -9,17 +9,16 @@ Regions of 8-bit values become tables in a body that runs often: see :mod:`nnbri
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.model import Array
 from nnbridge_onnx.host.byte_tables import Function, Step, with_tables
-from nnbridge_onnx.read.graph import dtype_of
+from nnbridge_onnx.read.graph import attribute_values, dtype_of
 
 OFTEN = 64
 """Runs after which tables are worth the milliseconds that they take."""
@@ -234,13 +233,20 @@ _LIGHT: Mapping[str, _Light] = {
 # -- bodies --------------------------------------------------------------------------------------------------------------
 
 
-class Body:
-    """A prepared body: from values by name to its outputs. Two threads may run it."""
+RunNode: TypeAlias = "Callable[[Mapping[str, Array]], Sequence[Any]]"
+"""A node's outputs, of its inputs by name."""
 
-    def __init__(self, graph: Any, version: int) -> None:
+
+class Body:
+    """A prepared body: from values by name to its outputs. Two threads may run it.
+
+    ``prepare`` gives what runs a ``NodeProto`` of ONNX's own operators, of an opset, on inputs by name.
+    """
+
+    def __init__(self, graph: Any, version: int, prepare: Callable[[Any, int], RunNode]) -> None:
         from onnx import numpy_helper
 
-        self._version = version
+        self._version, self._prepare = version, prepare
         self._places: dict[str, int] = {"": 0}
         self._values: list[Array | None] = [None]
         """Constants by their place; None for what a run brings or computes."""
@@ -261,13 +267,11 @@ class Body:
 
     def _add(self, proto: Any) -> None:
         """A step for a node, or its results where they are known."""
-        from onnx import helper
-
         if proto.op_type == "Identity" and proto.output[0] not in self._places:
             # Values are never written to: another name will do.
             self._places[proto.output[0]] = self._place(proto.input[0])
             return
-        attributes = {a.name: _decoded(helper.get_attribute_value(a)) for a in proto.attribute}
+        attributes = attribute_values(proto)
         inputs = [self._place(name) for name in proto.input]
         outputs = tuple(self._place(name) for name in proto.output if name)
         node = BodyNode(proto.op_type, attributes, self._version, [self._values[i] for i in inputs], len(outputs))
@@ -276,7 +280,8 @@ class Body:
         if light is not None and compute is not None:
             step = Step(node.kind, compute, tuple(inputs[: light.data]), outputs, light.elementwise)
         else:
-            step = Step(node.kind, _whole(proto, self._version, len(outputs)), tuple(i for i in inputs if i), outputs)
+            whole = _whole(proto, self._prepare(proto, self._version), len(outputs))
+            step = Step(node.kind, whole, tuple(i for i in inputs if i), outputs)
         known = compute is not None or node.kind == "Constant"
         if known and all(self._values[i] is not None for i in step.inputs):
             found = step.compute(*[self._values[i] for i in step.inputs])
@@ -307,20 +312,12 @@ class Body:
         return [np.asarray(values[i]) for i in self._outputs]
 
 
-def _decoded(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def _whole(proto: Any, version: int, outputs: int) -> Function:
+def _whole(proto: Any, run: RunNode, outputs: int) -> Function:
     """A node by its host kernel or an evaluator."""
-    from nnbridge_onnx.host.evaluator import HostNode
-
-    encoded = base64.b64encode(proto.SerializeToString()).decode()
-    node = HostNode({"domain": "", "opset": version, "op": proto.op_type, "types": {}, "node": encoded})
     names = [name for name in proto.input if name]
 
     def compute(*arrays: Any) -> Any:
-        results = node.run(dict(zip(names, map(np.asarray, arrays), strict=True)))
+        results = run(dict(zip(names, map(np.asarray, arrays), strict=True)))
         return results[0] if outputs == 1 else results
 
     return compute

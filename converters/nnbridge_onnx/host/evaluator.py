@@ -26,10 +26,11 @@ from nnbridge.extensions import (
 )
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
+from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.host.messages import codec, decode, encode
 from nnbridge_onnx.host.work import work
-from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, dtype_of
+from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, attribute_values, dtype_of
 
 Options: TypeAlias = Mapping[str, Any]
 RunBody: TypeAlias = "Callable[[Mapping[str, Any]], Sequence[Any]]"
@@ -51,7 +52,7 @@ class HostNode:
         """True if numbers that do not fit are refused (casts that the conversion inserts)."""
         self.proto = onnx.NodeProto.FromString(base64.b64decode(options["node"]))
         self.definition = REGISTRY.get(f"{self.domain}.{options['op']}" if self.domain else options["op"])
-        self.attributes = {a.name: _decoded(onnx.helper.get_attribute_value(a)) for a in self.proto.attribute}
+        self.attributes = attribute_values(self.proto)
         self._prepared: dict[Any, Any] = {}
 
     def prepared(self, key: object, prepare: Callable[[], Any]) -> Any:
@@ -78,10 +79,8 @@ class HostNode:
         return self.prepared(("body", *outer), lambda: self._body(outer))
 
     def _body(self, outer: Sequence[str]) -> RunBody:
-        from nnbridge_onnx.host.bodies import Body, can_prepare
-
         if can_prepare(self.attributes["body"]):
-            return Body(self.attributes["body"], self.version).run
+            return Body(self.attributes["body"], self.version, of_body).run
         import onnx
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
@@ -91,6 +90,12 @@ class HostNode:
         body.input.extend(onnx.ValueInfoProto(name=name) for name in outer)
         model = helper.make_model(body, opset_imports=[helper.make_opsetid("", self.version)])
         return partial(ReferenceEvaluator(model, new_ops=_replaced_operators(self.version)).run, None)
+
+
+def of_body(proto: Any, version: int) -> RunNode:
+    """What runs a ``NodeProto`` of ONNX's own operators that stands in a body."""
+    encoded = base64.b64encode(proto.SerializeToString()).decode()
+    return HostNode({"domain": "", "opset": version, "op": proto.op_type, "types": {}, "node": encoded}).run
 
 
 @dataclass(frozen=True)
@@ -131,10 +136,6 @@ class HostCall:
         """An attribute: the file's value, else the declared default, else ``default``."""
         assert self.node.definition is not None
         return self.node.definition.value(self.node.attributes, name, default)
-
-
-def _decoded(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 @contextmanager

@@ -230,7 +230,7 @@ class TensorValues:
         if self.draft.feature_level < PER_CHANNEL_LEVEL or min(quantisation.scales) <= 0:
             return
         value.type, value.scale, value.zero_point = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, 0.0, 0
-        value.channel_quant = ChannelQuant(quantisation.scales, quantisation.axis)
+        value.channel_quant = ChannelQuant(quantisation.scales, quantisation.axis, sound=self.file is not None)
 
     def _in_nnapi(self, array: Array, value: Value) -> Array:
         """A constant's elements as the operand type has them."""

@@ -155,7 +155,10 @@ class _Reading:
 
     def _spend(self, place: str, *vectors: Any) -> None:
         """Account for what is copied, before it is."""
-        self._left -= ENTRY + sum([len(vector) for vector in vectors if vector is not None])
+        self._left -= ENTRY
+        for vector in vectors:
+            if vector is not None:
+                self._left -= len(vector)
         if self._left < 0:
             _refuse(place, f"at most {MAX_EXPANDED} numbers in tensors and operators", "more")
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause, LoneOperation, explain
@@ -21,7 +19,14 @@ from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_inputs
-from nnbridge.compare.tensors import DeviceReference, Tensors, TensorsByPosition, channels_last, tensors_of
+from nnbridge.compare.tensors import (
+    DeviceReference,
+    Tensors,
+    TensorsByPosition,
+    as_truth,
+    fitted_value,
+    tensors_of,
+)
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
@@ -32,7 +37,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import extract
 from nnbridge.runtime.states import States
-from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
+from nnbridge.types import WRITTEN, Lifetime
 
 _OUTCOMES = {
     "folded": "the converter computed its operator",
@@ -354,7 +359,7 @@ class _Layers:
             if seen is None:
                 note = "not seen: inside a step of a driver that shows its outputs alone, or not run"
             same = isinstance(tensors, TensorsByPosition)
-            fitted = _as_truth(operand, value) if same else _fitted(model, operation, operand, value, shape)
+            fitted = as_truth(operand, value) if same else fitted_value(model, operation, operand, value, shape)
             if fitted is None:
                 note = note or f"{value.dtype}{list(value.shape)} in the reference, {operand}, {list(shape)} here"
             elif seen is not None or not label:
@@ -385,7 +390,7 @@ class _Layers:
         operand = part.compilation.model.main.operands[part.compilation.model.main.outputs[0]]
         if layer.own is None:
             layer.own = self._comparison(layer, operand)
-        result = _as_truth(operand, next(iter(outputs.values())))
+        result = as_truth(operand, next(iter(outputs.values())))
         before = layer.own.mismatches
         layer.own.add(result, known[position], label)
         if layer.own.beyond and not layer.hidden:
@@ -415,7 +420,7 @@ class _Layers:
         return OutputComparison(layer.tensor, str(operand_dtype(operand)), tolerance, zero_point=operand.zero_point)
 
     def _as_truth(self, position: Position, value: Array) -> Array:
-        return _as_truth(self._models[position[0]].main.operands[position[1]], value)
+        return as_truth(self._models[position[0]].main.operands[position[1]], value)
 
     def _part(self, position: Position, observation: Observation, known: Mapping[Position, Array]) -> _Part:
         """Back from the tensor to what the reference knows, on the devices that computed it."""
@@ -484,29 +489,3 @@ def titles(model: Model, operation: Operation) -> tuple[str, str]:
     if operation.source is not None:
         return f"{operation.source.index} {operation.source.operator}", name
     return (f"{number} {rest.split()[0]}" if number.isdecimal() and rest.split() else name), name
-
-
-def _as_truth(operand: Operand, value: Array) -> Array:
-    return value.astype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else value
-
-
-def _fitted(model: Model, operation: Operation, operand: Operand, value: Array, shape: tuple[int, ...]) -> Array | None:
-    """A file's value in the operand's type and layout; None if it has another shape or kind of numbers."""
-    dtype = np.dtype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else operand_dtype(operand)
-    value = in_model(operand, value)
-    if value.dtype.kind != dtype.kind and not {value.dtype.kind, dtype.kind} <= {"i", "u", "b"}:
-        return None
-    if channels_last(operand) and value.ndim > 2:
-        value = np.moveaxis(value, 1, -1)
-    elif operation.type == OperationCode.RESHAPE and len(shape) == 2 and value.size:
-        # Rows that are flattened images stay in the order of the image that the importer has.
-        image = model.main.operands[operation.inputs[0]]
-        if channels_last(image) and 0 not in image.dims and shape == (image.dims[0], value.size // image.dims[0]):
-            value = np.moveaxis(value.reshape(image.dims[0], image.dims[-1], *image.dims[1:-1]), 1, -1).reshape(shape)
-    if value.shape != shape:
-        # NNAPI has no scalars among tensors, and images of rank 3 have another axis here.
-        if value.size != int(np.prod(shape)) or [d for d in value.shape if d != 1] != [d for d in shape if d != 1]:
-            return None
-        value = value.reshape(shape)
-    with np.errstate(all="ignore"):
-        return np.ascontiguousarray(value.astype(dtype, copy=False))
