@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from typing import Any
 
@@ -25,6 +25,8 @@ _BOUNDS = {
     F.CPPTYPE_BOOL: (0, 1),
 }
 _LOCATIONS = ("weights.bin", "../weights.bin", "/etc/passwd", "", "a\0b", "x" * 5000, ".", "/dev/zero")
+_POWERS = [sign * 2**k + d for k in (0, 3, 10, 20, 31, 32) for sign in (-1, 1) for d in (-1, 0, 1)]
+_ENDS = np.array([*_POWERS, 2**63 - 1, -(2**63)], np.int64)
 Place = tuple[Message, Any]
 
 
@@ -55,6 +57,20 @@ class Source(hostile.Source):
             else:
                 fields = message.DESCRIPTOR.fields
                 _change(message, fields[int(rng.integers(len(fields)))], model, rng)
+        return bytes(model.SerializeToString())
+
+    @property
+    def ways(self) -> tuple[Callable[[np.random.Generator], bytes], ...]:
+        """Those of all files, and other numbers in nodes' attributes."""
+        return (*super().ways, self.stretched)
+
+    def stretched(self, rng: np.random.Generator) -> bytes:
+        """The file with half of the numbers of its nodes' attributes at ends of ranges, or around 0."""
+        model = onnx.ModelProto.FromString(self.content)
+        for message in _messages(model):
+            if isinstance(message, onnx.AttributeProto) and rng.integers(2):
+                message.i = int(rng.choice(_ENDS))
+                message.ints[:] = [int(rng.choice(_ENDS)) if rng.integers(2) else i for i in message.ints]
         return bytes(model.SerializeToString())
 
 

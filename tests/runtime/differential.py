@@ -129,7 +129,10 @@ def _changed(case: Case, rng: Rng) -> Case:
 def _values(type: str, old: list[Any], rng: Rng) -> list[Any]:
     """As many other values of a tensor; integers that may be parameters stay."""
     if type in ("TENSOR_FLOAT32", "TENSOR_FLOAT16"):
-        return (rng.standard_normal(len(old)) * rng.choice([1, 1, 1, 10, 1e-3, 1e4])).tolist()
+        drawn = rng.standard_normal(len(old)) * rng.choice([1, 1, 1, 10, 1e-3, 1e4])
+        if rng.random() < 0.1:
+            drawn[rng.random(len(old)) < rng.choice([0.03, 0.3, 1])] = rng.choice([np.nan, np.inf, -np.inf])
+        return drawn.tolist()
     if type not in _RANGES:
         return old
     low, high = _RANGES[type]

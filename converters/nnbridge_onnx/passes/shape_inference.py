@@ -349,6 +349,8 @@ def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
         stated = options.get("pads", []) if auto == b"NOTSET" else []
         pads = list(stated or [0] * 2 * len(sizes))
         steps, dilations = options.get("strides", ones), options.get("dilations", ones)
+        if min(steps, default=1) < 1:  # its conversion refuses it
+            continue
         wrong = False
         for i, (size, k, s, d) in enumerate(zip(sizes, options["kernel_shape"], steps, dilations, strict=True)):
             free = size + pads[i] + pads[len(sizes) + i] - (k - 1) * d - 1

@@ -82,7 +82,7 @@ def graph_of(
     except NnbridgeError:
         raise
     except (
-        ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError, RuntimeError,
+        ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, MemoryError, RecursionError, RuntimeError,
         onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
     ) as error:  # fmt: skip
         raise ConversionError(Reason("a valid ONNX model", first_line(error), source)) from error
@@ -120,8 +120,9 @@ def _broken_rule(node: Any, attribute: Any) -> tuple[str, str] | None:
     if name == ("Einsum", "equation") and not _EQUATION.fullmatch(attribute.s):
         rule = "an equation of letters, commas, '...' once for each operand, and '->'"
         return rule, attribute.s.decode(errors="backslashreplace")[:200]
-    low, high = {**_NUMBERS, ("Split", "num_outputs"): (1, len(node.output))}.get(name, (value, value))
-    return None if low <= value <= high else (f"{attribute.name} from {low} to {high}", str(value))
+    low, high = {**_NUMBERS, ("Split", "num_outputs"): (len(node.output),) * 2}.get(name, (value, value))
+    between = f"of {low}" if low == high else f"from {low} to {high}"
+    return None if low <= value <= high else (f"{attribute.name} {between}", str(value))
 
 
 def _onnx(source: object) -> Any:
