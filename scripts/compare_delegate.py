@@ -8,10 +8,12 @@ One row for each file and device. ``nodes`` and ``partitions`` are those that th
 that the plan of the same file has for the device: the operators that Android's delegate maps and the device accepts, in the
 largest three partitions. ``bits``: the partitions whose outputs are bit for bit those of the same operators of the converted
 file, run by nnbridge alone on what the interpreter passed to them. ``whole``: whether the file's outputs are bit for bit those
-of `nnbridge run --disallow-nnapi-cpu --host litert`, or the greatest difference. TFLite computes the other nodes by the kernels
-that it has by default (XNNPACK), or by those of ``--kernels``. ``--own-host`` compares with nnbridge's own host in place of
-LiteRT's kernels: nodes that TFLite computes otherwise are listed with their causes then (docs/layers.md), each verified alone on
-TFLite's own values. ``--json`` writes rows with who computed each node.
+of `nnbridge run --disallow-nnapi-cpu`, or the greatest difference. TFLite computes the other nodes by the kernels that it has by
+default (XNNPACK), or by those of ``--kernels``, for which run has `--host`. ``--own-host`` compares with nnbridge's own host in
+place of LiteRT's kernels: nodes that TFLite computes otherwise are listed with their causes then (docs/layers.md), each verified
+alone on TFLite's own values. ``--nnapi-cpu``: the program allows NNAPI's CPU beside each driver (`disallow_nnapi_cpu` false),
+outputs are those of `nnbridge run --device NAME` without another option, and ``nodes`` those that the file's plan maps, of the
+three largest partitions. ``--json`` writes rows with who computed each node.
 Exit status 0 only if nodes, partitions, bits and outputs agree in every row; with ``--own-host`` outputs may differ where each
 difference has a cause, under reference kernels only by recurrent operators, which have none.
 """
@@ -46,8 +48,8 @@ from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
-from nnbridge.engines import OWN, host_for
-from nnbridge.loading import load_without_cpu
+from nnbridge.engines import AUTO, OWN, host_for
+from nnbridge.loading import load_with_report, load_without_cpu
 from nnbridge.model import Model
 from nnbridge.runtime.partition_limits import TFLITE_DEFAULT, delegated_partitions
 from nnbridge.runtime.partitioner import extract
@@ -96,13 +98,26 @@ class File:
     inputs: tuple[Array, ...]
     runtime: Any
     own_host: bool
+    nnapi_cpu: bool
 
     def converted(self, target: Device) -> Converted:
         """As nnbridge has it for a device."""
         options = ConversionOptions(mapping="delegate")
-        model, mapped = load_without_cpu(self.path, options, [target], TFLITE_DEFAULT)
+        if self.nnapi_cpu:
+            model, mapped = load_with_report(self.path, options)
+        else:
+            model, mapped = load_without_cpu(self.path, options, [target], TFLITE_DEFAULT)
         name = OWN if self.own_host else HOST_NAMES[self.kernels]
-        return Converted(model, mapped, target, host_for(name, self.path, options))
+        return Converted(model, mapped, target, host_for(name, self.path, options), self.nnapi_cpu)
+
+    def delegate(self, target: Device) -> Any:
+        """The delegate for a device: the one target, or an installed one beside NNAPI's CPU."""
+        options: dict[str, object] = {}
+        if any(d < 0 for s in signatures(self) for d in s):
+            options["allow_dynamic_dimensions"] = True
+        if not self.nnapi_cpu:
+            return delegate.load(target.name, runtime=self.runtime, **options)
+        return delegate.load(runtime=self.runtime, nnbridge_devices=target.name, disallow_nnapi_cpu=False, **options)
 
 
 @dataclass(frozen=True)
@@ -117,37 +132,46 @@ class Node:
 
 @dataclass(frozen=True)
 class Converted:
-    """A file for a device: what the device does not get is the host's."""
+    """A file for a device: what the device does not get is the host's, or that of NNAPI's CPU beside the device."""
 
     model: Model
     mapped: tuple[Mapped, ...]
     target: Device
     host: tuple[Device, ...]
+    nnapi_cpu: bool
 
     def operators(self) -> list[Mapped]:
         """Those of the main graph."""
         return [one for one in self.mapped if one.subgraph == 0]
 
     def compiled(self) -> Compilation:
-        """For the device and the host."""
-        compilation = Compilation.create_for_devices(self.model, [self.target, *self.host])
+        """For the device and the host, as `nnbridge run` compiles."""
+        compilation = self.created(self.model, *self.host)
+        if self.nnapi_cpu:
+            compilation.set_max_partitions(TFLITE_DEFAULT)
         compilation.finish()
         return compilation
 
+    def created(self, model: Model, *host: Device) -> Compilation:
+        """The compilation of a model, or a part of it."""
+        return (Compilation.create if self.nnapi_cpu else Compilation.create_for_devices)(model, [self.target, *host])
+
     def planned(self) -> list[tuple[int, ...]]:
-        """The nodes of each partition that the device gets."""
+        """The nodes of each partition that NNAPI gets: of many the largest."""
         operations = self.model.main.operations
         groups = delegated_partitions(self.model.main, [o.mapping == "delegate" for o in operations])
-        return sorted(tuple(sorted({s.index for i in group if (s := operations[i].source) is not None})) for group in groups)
+        nodes = [tuple(sorted({s.index for i in group if (s := operations[i].source) is not None})) for group in groups]
+        return sorted(sorted(nodes, key=lambda members: -len(members))[:TFLITE_DEFAULT])
 
 
 KERNELS = {"reference": "BUILTIN_REF", "optimised": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "xnnpack": "BUILTIN"}
 """Sets of TFLite's kernels, by nnbridge's names for them."""
-HOST_NAMES = {"reference": "litert-reference", "optimised": "litert-plain", "xnnpack": "litert"}
+HOST_NAMES = {"reference": "litert-reference", "optimised": "litert-plain", "xnnpack": AUTO}
+"""Sets of TFLite's kernels → the host of `nnbridge run` that computes with them; by default it is that of a program."""
 ROWS: list[dict[str, Any]] = []
 
 
-def opened(path: Path, runtime: Any, kernels: str, own_host: bool) -> File | str:
+def opened(path: Path, runtime: Any, kernels: str, own_host: bool, nnapi_cpu: bool) -> File | str:
     """The file with drawn inputs, or why TFLite does not run it."""
     resolver = getattr(runtime.OpResolverType, KERNELS[kernels])
     interpreter = partial(runtime.Interpreter, str(path), experimental_op_resolver_type=resolver)
@@ -161,7 +185,7 @@ def opened(path: Path, runtime: Any, kernels: str, own_host: bool) -> File | str
         plain.invoke()
     except (RuntimeError, ValueError) as error:
         return f"LiteRT does not run the file: {error}".splitlines()[0][:100]
-    file = File(path, interpreter, kernels, inputs, runtime, own_host)
+    file = File(path, interpreter, kernels, inputs, runtime, own_host, nnapi_cpu)
     try:
         file.converted(cpu())
     except NnbridgeError as error:
@@ -197,8 +221,9 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
     return rng.integers(*limits, shape).astype(dtype)
 
 
-def same_bits(run: Run, model: Model, target: Device) -> bool:
+def same_bits(run: Run, converted: Converted) -> bool:
     """Run the operators of a partition as the converted file has them, on the inputs that the interpreter passed."""
+    model = converted.model
     main, ours = model.main, run.part.model.main
     members = [o for o in main.operations if o.source is not None and o.source.index in run.nodes]
     written = {i for o in members for i in o.outputs}
@@ -208,7 +233,7 @@ def same_bits(run: Run, model: Model, target: Device) -> bool:
     passed_by_name = {ours.operands[i].name: run.inputs[t] for i, t in zip(ours.inputs, run.part.inputs, strict=True)}
     answers = {ours.operands[i].name: run.outputs[t] for i, t in zip(ours.outputs, run.part.outputs, strict=True)}
     part = extract(model, members, inputs, [names[name] for name in answers])
-    compilation = Compilation.create_for_devices(part, [target])
+    compilation = converted.created(part)
     compilation.finish()
     execution = Execution(compilation)
     for k, i in enumerate(inputs):
@@ -222,9 +247,8 @@ def same_bits(run: Run, model: Model, target: Device) -> bool:
 
 def row(file: File, target: Device) -> tuple[str, bool]:
     """A file on a device: figures, and whether all agrees."""
-    options = {"allow_dynamic_dimensions": True} if any(d < 0 for s in signatures(file) for d in s) else {}
     try:
-        interpreter = file.interpreter(experimental_delegates=[delegate.load(target.name, runtime=file.runtime, **options)])
+        interpreter = file.interpreter(experimental_delegates=[file.delegate(target)])
         interpreter.allocate_tensors()
         with recorded_runs() as runs:
             for d, array in zip(interpreter.get_input_details(), file.inputs, strict=True):
@@ -238,7 +262,7 @@ def row(file: File, target: Device) -> tuple[str, bool]:
     converted = file.converted(target)
     ours = list(Execution(converted.compiled()).run(file.inputs).values())
     expected, found = converted.planned(), sorted(run.nodes for run in runs)
-    bits = [same_bits(run, converted.model, target) for run in runs]
+    bits = [same_bits(run, converted) for run in runs]
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(theirs, ours, strict=True))
     handed = {node for nodes in found for node in nodes}
     nodes = nodes_of(file, converted, handed, equal)
@@ -265,6 +289,7 @@ def main() -> int:
     parser.add_argument("--runtime", default="ai_edge_litert.interpreter", help="the module with TFLite's Interpreter")
     parser.add_argument("--kernels", choices=list(KERNELS), default="xnnpack", help="what computes the nodes that stay")
     parser.add_argument("--own-host", action="store_true", help="compare with nnbridge's own host")
+    parser.add_argument("--nnapi-cpu", action="store_true", help="NNAPI's CPU beside the device (disallow_nnapi_cpu false)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows with who computed each node")
     options = parser.parse_args()
     runtime = import_module(options.runtime)
@@ -272,8 +297,9 @@ def main() -> int:
     print(HEAD)
     status = compare_each(
         files,
-        options.devices,
-        lambda path: opened(path, runtime, options.kernels, options.own_host),
+        # Beside nothing but NNAPI's CPU, Android's delegate hands nothing over.
+        [name for name in options.devices if not options.nnapi_cpu or name != CPU_NAME],
+        lambda path: opened(path, runtime, options.kernels, options.own_host, options.nnapi_cpu),
         lambda file, name: row(file, device(name)),
         NnbridgeError,
     )

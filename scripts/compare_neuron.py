@@ -8,7 +8,7 @@ and partitions are those that nnbridge predicts from the file and the device wit
 file in nnbridge are compared with those of LiteRT's CompiledModel (``LiteRT``) and with those of the file as it was, run by
 nnbridge on the device, and on the host what the device does not get (``plan``): equal bit for bit, or the greatest difference.
 What LiteRT computes itself it computes by its default kernels, XNNPACK's, or by those of ``--kernels``; nnbridge's host is LiteRT
-with these kernels.
+with these kernels, which for the default ones is what `nnbridge run` has without an option.
 Exit status 0 only if predictions hold and all outputs are equal.
 """
 
@@ -26,7 +26,7 @@ from nnbridge.compare.litert_compiled import KERNELS, CompiledLiteRT
 from nnbridge.compare.samples import seeded_inputs
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import CPU_NAME, device
-from nnbridge.engines import host_for
+from nnbridge.engines import AUTO, host_for
 from nnbridge.errors import Reason
 from nnbridge.loading import load
 from nnbridge.neuron.compiling import compile_file, litert_folder, predicted
@@ -37,10 +37,10 @@ HOST_NAMES = {"reference": "litert-plain", "optimised": "litert-plain", "xnnpack
 HEAD = f"{'file':<42} {'device':<24} {'granted':>9} {'parts':>5}  {'as predicted':<12}  {'LiteRT':<14} {'plan':<14} verdict"
 
 
-def ours(path: Path, name: str, inputs: Sequence[Array], kernels: str, left: Mapping[int, Reason]) -> list[Array]:
+def ours(path: Path, name: str, inputs: Sequence[Array], host: str, left: Mapping[int, Reason]) -> list[Array]:
     """The outputs of a file in nnbridge: ``left`` are the operators that the device does not get."""
     asked = ConversionOptions(left=left)
-    compilation = Compilation.create(load(path, asked), [device(name), *host_for(HOST_NAMES[kernels], path, asked)])
+    compilation = Compilation.create(load(path, asked), [device(name), *host_for(host, path, asked)])
     compilation.finish()
     return list(Execution(compilation).run(inputs).values())
 
@@ -69,8 +69,9 @@ def row(path: Path, name: str, folder: Path, kernels: str) -> tuple[str, bool]:
         a.refused.keys() == b.refused.keys() for a, b in zip(found.answers, forecast, strict=True)
     )
     inputs = seeded_inputs(load(target), 0)
-    computed = ours(target, name, list(inputs.values()), kernels, {})
-    with_plan = greatest(computed, ours(path, name, list(inputs.values()), kernels, forecast[0].refused))
+    host = HOST_NAMES[kernels]
+    computed = ours(target, name, list(inputs.values()), AUTO if kernels == "xnnpack" else host, {})
+    with_plan = greatest(computed, ours(path, name, list(inputs.values()), host, forecast[0].refused))
     with_litert = greatest(computed, CompiledLiteRT(target, kernels).run(inputs))
     passed = as_predicted and with_litert is None and with_plan is None
     figures = f"{granted:>4}/{operators:<4} {len(parts):>5}  {'yes' if as_predicted else 'NO':<12}"

@@ -7,9 +7,8 @@ One row for each file and device. ONNX Runtime's own optimiser changes a graph b
 provider saves that graph, and the saved file is what nnbridge plans and runs. ``nodes``: those that the session placed on the
 provider, which must be those that the plan has, without the ones that the converter computes. ``bits``: the partitions whose
 outputs are bit for bit those of `nnbridge run` of the same part of the saved file, cut out by the onnx package, on what ONNX
-Runtime passed to them. ``whole``: whether the file's outputs are those of `nnbridge run --host onnxruntime`, or the greatest
-difference. Open dimensions are fixed as ``--dimension`` says, others to 1, or 512
-where ONNX Runtime does not run that.
+Runtime passed to them. ``whole``: whether the file's outputs are those of `nnbridge run`, or the greatest difference. Open
+dimensions are fixed as ``--dimension`` says, others to 1, or 512 where ONNX Runtime does not run that.
 Exit status 0 only if nodes, bits and outputs agree in every row.
 """
 
@@ -34,7 +33,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.devices import CPU_NAME, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
-from nnbridge.engines import host_for
+from nnbridge.engines import AUTO, host_for
 from nnbridge.loading import load_with_report
 from nnbridge.provider.session import ProviderKernel
 from nnbridge.provider.source import NAMES
@@ -204,9 +203,9 @@ def drawn(rng: np.random.Generator, shape: list[int | str | None], kind: str, nu
 
 
 def computed(path: Path, feeds: dict[str, Array], target: Device) -> dict[str, Array]:
-    """The outputs of ``nnbridge run --mapping provider --host onnxruntime --device``, by name."""
+    """The outputs of ``nnbridge run --mapping provider --device``, by name."""
     model, _ = load_with_report(path, OPTIONS)
-    compilation = Compilation.create(model, [target, *host_for("onnxruntime", path, OPTIONS)])
+    compilation = Compilation.create(model, [target, *host_for(AUTO, path, OPTIONS)])
     compilation.finish()
     operands = [model.main.operands[i] for i in model.main.inputs]
     answers = Execution(compilation).run([feeds[str(o.name)].reshape(feeds[str(o.name)].shape or (1,)) for o in operands])

@@ -5,8 +5,8 @@
 
 Models are networks of up to 13 operations, what drawn TFLite operators become, and Android's conformance cases with other values,
 zero points at the ends, scales, lifetimes and open dimensions (where the folder of cases is there). Integers must be equal bit
-for bit, floats within 1e-5 of the output's range (networks: 1e-3); where the reference kernels refuse, all must. Exit status 1 if
-one difference is left.
+for bit, floats within 1e-5 of the output's range (networks: 1e-3), averages also within the last digits of the numbers averaged;
+where the reference kernels refuse, all must. Exit status 1 if one difference is left.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ The networks are the files of models/ and of the folder, once each, and as many 
 TFLite with 8 bits, ONNX, in turn. A driver that computes like NNAPI's CPU has the fault in one operation: integers a step off,
 floats through float16, a wrong zero point, a transposed filter, padding that is off by one (tests/compare/faults.py). The
 reference is LiteRT or ONNX Runtime; where one computes an operation of the network otherwise by itself, it is NNAPI's reference
-kernels. A fault that changes nothing beyond tolerance in its operation's result is drawn again. Exit status 0 only if the
-operation is named each time.
+kernels. So it is for a fault in one of several operations of an operator that changes none of the runtime's tensors, as the next
+one rounds it away. A fault that changes nothing beyond tolerance in its operation's result is drawn again. Exit status 0 only if
+the operation is named each time.
 
 With --search, ``bisect`` and ``reduce`` search for the fault instead, one that changes an output of the network on NNAPI's CPU
 beyond tolerance: in log2(n) + 2 runs at most, n being the operations that the driver gets, down to a median of one operation, and
@@ -100,23 +101,32 @@ class Network:
     def _outcome(self, found: LayerComparison, target: Operation, fault: str) -> Outcome | None:
         positions = {("", i) for i in target.outputs}
         mine = [layer for layer in found.layers if layer.position in positions]
-        own = [layer.own for layer in mine if layer.own is not None]
-        effect = self._changes(target, fault) if not own else any(o.beyond for o in own)
-        if not effect:
+        own, against = [layer.own for layer in mine if layer.own is not None], self.runtime.name
+        if not own:
+            beside = self._beside_kernels(target, fault)
+            if not shows(beside):
+                return None
+            if not shows(found):
+                found, against = beside, "reference"
+        elif not any(o.beyond for o in own):
             return None
         origin = found.origin
         same = origin is not None and (origin.operator == mine[0].operator or origin.hidden == mine[0].place)
         named = same or (origin is not None and origin.position in positions)
         place = "nothing" if origin is None else origin.hidden or origin.place
-        return Outcome(self.path.name, fault, mine[0].place, self.runtime.name, place, named)
+        return Outcome(self.path.name, fault, mine[0].place, against, place, named)
 
-    def _changes(self, target: Operation, fault: str) -> bool:
-        """True if the fault changes its operation's result, for tensors that the reference does not show."""
+    def _beside_kernels(self, target: Operation, fault: str) -> LayerComparison:
+        """The comparison with NNAPI's reference kernels, which show what the runtime has no tensors of."""
         inner = DeviceReference(self.model, "reference")
         samples = seeded_samples(self.model, inner, [0])
         driver = finished(self.model, [self.driver(target, fault)])
-        found = compare_layers(driver, inner.name, samples, tensors_of(inner), EXACT, explained=False)
-        return any(layer.own is not None and layer.own.beyond > 0 for layer in found.layers)
+        return compare_layers(driver, inner.name, samples, tensors_of(inner), EXACT, explained=False)
+
+
+def shows(found: LayerComparison) -> bool:
+    """True if a tensor has an own error or a drift beyond tolerance."""
+    return any(side is not None and side.beyond > 0 for layer in found.layers for side in (layer.own, layer.drift))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nnbridge.cpu import compiled
-from nnbridge.cpu.compiled.instructions import FORMS
+from nnbridge.cpu.compiled.instructions import INSTRUCTION_SETS
 from nnbridge.runtime.warmup import typical_models
 from tests.commands import call
 
@@ -41,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_doctor_states_the_tier_and_the_instruction_set(cache: Path) -> None:
     found = doctor()
     assert (found["tier"], found["why_not_compiled"]) == ("compiled", "")
-    assert found["compiled"]["instructions"] in FORMS
+    assert found["compiled"]["instructions"] in INSTRUCTION_SETS
     assert found["compiled"]["cache"] == str(cache)
     assert found["extras"]["fast"]["version"]
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
+
+import pytest
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.errors import Reason
-from nnbridge.operations.validation import validate_model, validate_operation
+from nnbridge.model import Location, Model, Operand, Pool, Subgraph
+from nnbridge.operations.validation import is_sound, validate_model, validate_operand, validate_operation
 from nnbridge.runtime.placement import required_level
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import Lifetime, OperandCode, OperationCode
 from tests.graphs import unary_chain
 
 
@@ -47,3 +51,19 @@ def test_a_reason_says_operation_operand_rule_and_what_was_found() -> None:
     verdict = validate_operation(operation, model.main.operands)
     assert verdict.reason == Reason("1 inputs", "2", "FLOOR")
     assert not verdict.valid
+
+
+@pytest.mark.parametrize("lifetime", Lifetime)
+def test_the_quick_look_accepts_no_operand_that_has_a_fault(lifetime: Lifetime) -> None:
+    model = Model(Subgraph((), (), (), ()), operand_values=bytes(8), pools=(Pool.of(bytes(16)),))
+    accepted = 0
+    codes = (OperandCode.INT32, OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_INT32, 77)
+    dims, places = ((), (0,), (2,), (2, 2)), (*range(-1, 3), 8, 12)
+    for code, shape, scale, zero, pool, offset, length in product(
+        codes, dims, (0.0, 0.5), (0, 300), (0, 1), places, (0, 2, 4, 8)
+    ):
+        operand = Operand(code, shape, scale, zero, None, lifetime, Location(pool, offset, length))
+        if is_sound(operand, 8, [16]):
+            accepted += 1
+            assert validate_operand(operand, 0, model) is None
+    assert (accepted > 0) == (lifetime is not Lifetime.SUBGRAPH)

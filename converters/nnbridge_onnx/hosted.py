@@ -31,6 +31,7 @@ class Parts:
         self._tensors = graph.tensors
         self._model = loaded(path)
         file = self._model.graph
+        self._weights = _taken_out(file)
         # Nodes of other domains have types that the onnx package does not infer.
         self._types: dict[str, Any] = {
             name: helper.make_tensor_value_info(name, tensor.type, _dimensions(tensor.shape))
@@ -77,7 +78,21 @@ class Parts:
         missing = next((name for name in found.inputs if name not in inputs), None)
         if missing is not None:
             raise ConversionError(Reason("tensors that the plan computes", missing, str(self._path)))
+        for tensor in model.graph.initializer:
+            if tensor.name in self._weights:
+                tensor.CopyFrom(self._weights[tensor.name])
         return Piece(model.SerializeToString(), found.inputs, tuple(ends), {})
+
+
+def _taken_out(graph: Any) -> dict[str, Any]:
+    """The initialisers by name; the graph keeps their names, so that copies of it are cheap."""
+    weights = {}
+    for tensor in graph.initializer:
+        name = tensor.name
+        weights[name] = copy.deepcopy(tensor)
+        tensor.Clear()
+        tensor.name = name
+    return weights
 
 
 def _from_constants(graph: Any) -> set[str]:

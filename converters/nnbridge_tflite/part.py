@@ -24,8 +24,7 @@ def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[
     """
     model = decoded(path)
     main = model["subgraphs"][0]
-    tensors, operators = main["tensors"], main["operators"]
-    producers = {int(t): k for k, operator in enumerate(operators) for t in listed(operator["outputs"])}
+    tensors, producers = main["tensors"], _producers(main)
     named = _Names(path, tensors)
     ends = [named.index(name) for name in outputs]
     missing = next((name for name, t in zip(outputs, ends, strict=True) if t not in producers), None)
@@ -42,12 +41,16 @@ def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[
     return encode(model)
 
 
+def _producers(graph: Table) -> dict[int, int]:
+    """Each computed tensor's operator."""
+    return {int(t): k for k, operator in enumerate(graph["operators"]) for t in listed(operator["outputs"])}
+
+
 def excerpt(model: Table, graph: Table, ends: Sequence[int], starts: Collection[int]) -> Excerpt[int]:
     """Make a file's tables those of the operators of a subgraph that compute tensors from others."""
     tensors, operators = graph["tensors"], graph["operators"]
-    producers = {int(t): k for k, operator in enumerate(operators) for t in listed(operator["outputs"])}
     reads = [[t for t in listed(operator["inputs"]) if t >= 0] for operator in operators]
-    found = cut(ends, starts, producers, reads, lambda t: is_constant(model, tensors[t]))
+    found = cut(ends, starts, _producers(graph), reads, lambda t: is_constant(model, tensors[t]))
     chosen = [operators[k] for k in found.operators]
     calling = any(_REFERRING in option for operator in chosen for option in operator.get("builtin_options") or {})
     if calling and graph is not model["subgraphs"][0]:

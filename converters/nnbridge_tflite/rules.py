@@ -207,6 +207,8 @@ OLD_TYPES = Condition(
     3,
     Why.INPUT_TYPE,
 )
+OLD_PRODUCTS = (OLD_TYPES, RESTRICTED_SCALES)
+"""Of products with weights, below feature level 3."""
 OLD_FLOATS = Condition("float32 below feature level 3", lambda node: node.type(0) == "FLOAT32", first_type, 3, Why.INPUT_TYPE)
 NO_SCALAR_OUT = Condition(
     "an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar", kind=Why.RANK

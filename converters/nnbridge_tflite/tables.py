@@ -99,8 +99,11 @@ class EditedGraph:
 
     def stored(self, tensor: int) -> bool:
         """True for a constant of any type."""
-        data = self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
+        data = self._bytes(tensor)
         return data is not None and len(data) > 0
+
+    def _bytes(self, tensor: int) -> Any | None:
+        return self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
 
     def scales(self, tensor: int) -> Any:
         """The scales of a quantised tensor; empty for others."""
@@ -121,7 +124,7 @@ class EditedGraph:
 
     def values(self, tensor: int) -> Any | None:
         """A constant as an array; None if it is computed, or of a type that NumPy does not have."""
-        data = self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
+        data = self._bytes(tensor)
         letter = LETTERS.get(self.type(tensor))
         return None if data is None or not len(data) or letter is None else data.view(letter).reshape(self.shape(tensor))
 
@@ -129,8 +132,7 @@ class EditedGraph:
         """A new computed tensor of another one's type and quantisation."""
         source = self.subgraph["tensors"][like]
         made = {**source, "shape": np.asarray(shape, "<i4"), "name": name, "buffer": 0, "shape_signature": None}
-        self.subgraph["tensors"].append(made)
-        return len(self.subgraph["tensors"]) - 1
+        return self._append(made)
 
     def data(self, array: Any, type: str, name: str) -> int:
         """A new constant."""
@@ -138,6 +140,9 @@ class EditedGraph:
         self.model["buffers"].append({"data": np.frombuffer(array.tobytes(), np.uint8)})
         code = next(code for code, known in enum_names("TensorType").items() if known == type)
         made = {"shape": np.asarray(array.shape, "<i4"), "type": code, "name": name, "buffer": len(self.model["buffers"]) - 1}
+        return self._append(made)
+
+    def _append(self, made: Mapping[str, Any]) -> int:
         self.subgraph["tensors"].append(made)
         return len(self.subgraph["tensors"]) - 1
 

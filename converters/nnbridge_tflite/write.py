@@ -12,6 +12,7 @@ import flatbuffers
 import numpy as np
 import tflite
 
+from nnbridge.storage.flatbuffer import write_offsets
 from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
 
 _OPTIONS: dict[str, str] = {
@@ -107,11 +108,7 @@ def _child(builder: flatbuffers.Builder, f: Field, values: Mapping[str, Any]) ->
     if f.kind is Kind.UNION:
         return pack(builder, enum_names(f.target)[values[f.name + "_type"]], value)
     make = builder.CreateString if f.kind is Kind.STRINGS else lambda v: pack(builder, f.target, v)
-    offsets = [make(v) for v in value]
-    builder.StartVector(4, len(offsets), 4)
-    for offset in reversed(offsets):
-        builder.PrependUOffsetTRelative(offset)
-    return int(builder.EndVector())
+    return write_offsets(builder, [make(v) for v in value])
 
 
 def _numbers(builder: flatbuffers.Builder, array: np.ndarray[Any, Any]) -> int:

@@ -347,9 +347,11 @@ class ModelBuilder:
 
     def _copied(self, data: bytes | memoryview) -> Location:
         """Where a small value lies among those that are copied."""
-        pad(self._small, small_alignment(len(data)))
-        self._small += data
-        return Location(0, len(self._small) - len(data), len(data))
+        small, length = self._small, len(data)
+        if len(small) % 4 or length < 4:
+            pad(small, small_alignment(length))
+        small += data
+        return Location(0, len(small) - length, length)
 
     # -- helpers ----------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,8 @@ class ChannelQuant:
 
     scales: tuple[float, ...]
     channel_dim: int
+    sound: bool = field(default=False, compare=False, repr=False)
+    """True if who made it has seen that all scales are finite and above 0; others look for themselves."""
 
 
 @quick

@@ -49,9 +49,9 @@ def test_a_mean_that_the_reference_rounds_is_explained() -> None:
 
 def test_a_mean_that_changes_scale_is_explained() -> None:
     # 0.75 is 3 steps of 1/4; truncated before it changes scale it is 0.
-    case = replace(mean_case(3), model=mean_of_four(0.25))
+    case = replace(mean_case(3), model=mean_of_four(0.25), operation="QUANTIZE")
     assert (cause := explain(case)) is not None
-    assert cause.kind == "mean_truncates"
+    assert (cause.kind, cause.operation) == ("mean_truncates", "MEAN")
 
 
 def test_what_no_arithmetic_computes_is_not_explained() -> None:

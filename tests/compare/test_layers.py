@@ -26,9 +26,10 @@ from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
 from nnbridge.types import OperationCode
 from tests.commands import call
-from tests.compare.faults import FaultyDriver, applies
+from tests.compare.faults import FaultyDriver, applies, fingerprint
 from tests.conftest import MODELS
 from tests.graphs import branching, unary_chain
+from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_control_flow import _if, _loop
 
 DIGITS = [*sorted(MODELS.glob("*.tflite")), *sorted(MODELS.glob("*.onnx"))]
@@ -105,6 +106,22 @@ def test_an_operation_that_the_reference_hides_is_named(tmp_path: Path) -> None:
     assert found.origin is not None
     assert found.origin.hidden.startswith("0 Abs (y/Abs inside")
     assert found.sentence.endswith(f"that the reference has no tensors of, {found.origin.hidden} computes otherwise")
+
+
+def test_what_a_later_step_of_an_operator_rounds_away_is_seen_beside_nnapis_kernels_alone(tmp_path: Path) -> None:
+    """LiteRT has the result of the QUANTIZE, which is the same; no tensor for the real numbers in between."""
+    file = TfliteBuilder()
+    x = file.tensor((1, 64), "uint8", name="x", scale=0.0123, zero_point=100)
+    y = file.tensor((1, 64), "int8", name="y", scale=1.0, zero_point=3)
+    file.operator("QUANTIZE", [x], [y])
+    path = file.write(tmp_path / "m.tflite", [x], [y])
+    between = load(path).main.operations[0]
+    assert between.type == OperationCode.DEQUANTIZE
+    driver = FaultyDriver(between.name, "float16", like=fingerprint(load(path), between))
+    assert layers(path, [driver]).sentence == "no difference: 1 tensors are equal"
+    beside = layers(path, [driver], "reference").origin
+    assert beside is not None
+    assert beside.position == ("", between.outputs[0])
 
 
 def test_a_difference_that_comes_from_before_is_inherited() -> None:

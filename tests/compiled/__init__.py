@@ -1,1 +1,1 @@
-"""Compiled kernels against the reference kernels, in every instruction-set form that this processor runs."""
+"""Compiled kernels against the reference kernels, with every instruction set that this processor runs."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnbridge.cpu.compiled import unavailable
-from nnbridge.cpu.compiled.instructions import FORMS, InstructionSet
+from nnbridge.cpu.compiled.instructions import INSTRUCTION_SETS, InstructionSet
 
 
 class Skipped(pytest.Module):
@@ -35,22 +35,22 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def tiles() -> InstructionSet:
-    """The form with matrix tiles; the kernels that use none of them are those of the next one."""
-    from nnbridge.cpu.compiled.instructions import host_forms
+    """The instruction set with matrix tiles; the kernels that use none of them are those of the next one."""
+    from nnbridge.cpu.compiled.instructions import host_sets
 
-    found = next((form for form in host_forms() if form.matrices), None)
+    found = next((isa for isa in host_sets() if isa.matrices), None)
     return found or pytest.skip("this processor has no matrix tiles, or the system permits none")
 
 
-@pytest.fixture(params=[name for name, form in FORMS.items() if not form.matrices])
-def form(request: pytest.FixtureRequest) -> InstructionSet:
-    """Each form of the kernels."""
-    from nnbridge.cpu.compiled.instructions import host_forms
+@pytest.fixture(params=[name for name, isa in INSTRUCTION_SETS.items() if not isa.matrices])
+def isa(request: pytest.FixtureRequest) -> InstructionSet:
+    """Each instruction set."""
+    from nnbridge.cpu.compiled.instructions import host_sets
 
-    chosen, forms = FORMS[request.param], host_forms()
-    if chosen in forms:
+    chosen, available = INSTRUCTION_SETS[request.param], host_sets()
+    if chosen in available:
         return chosen
-    if chosen.name == "avxvnni" and FORMS["avx512vnni"] in forms:
+    if chosen.name == "avxvnni" and INSTRUCTION_SETS["avx512vnni"] in available:
         # The same vectors and instructions in AVX-512's encoding.
         return replace(chosen, features="+avx512vl,+avx512vnni")
-    pytest.skip(f"this processor does not run the form {chosen.name}")
+    pytest.skip(f"this processor does not have {chosen.name}")

@@ -74,9 +74,9 @@ def random_data(rng: np.random.Generator, kind: OperandCode, dims: tuple[int, ..
     return rng.integers(0, 256, dims).astype(np.uint8).view(TYPE_FACTS[kind].dtype)
 
 
-def check(model: Model, form: InstructionSet, rng: np.random.Generator, rounds: int = 2) -> None:
+def check(model: Model, isa: InstructionSet, rng: np.random.Generator, rounds: int = 2) -> None:
     """Compiled and reference kernels give the same: bit for bit, or within 1e-5 and 5 units in the last place."""
-    hybrid = Hybrid(model, form)
+    hybrid = Hybrid(model, isa)
     assert not hybrid.plan.left, hybrid.plan.left
     for _ in range(rounds):
         inputs = [

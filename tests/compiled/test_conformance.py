@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnbridge.conformance.cases import build, inputs_of, read_cases, spec_files
-from nnbridge.cpu.compiled.instructions import InstructionSet, chosen, host_forms
+from nnbridge.cpu.compiled.instructions import InstructionSet, chosen, host_sets
 from nnbridge.errors import NnapiError
 from nnbridge.types import OperationCode
 from tests.compiled.hybrid import Hybrid
@@ -29,7 +29,7 @@ EVERY_FORM = (
     "reduce_prod",
     "quantize",
 )
-"""Specs that are run in every form; the others in the best one."""
+"""Specs that are run in every instruction set; the others on the best one."""
 
 
 WHOLE = [
@@ -58,7 +58,7 @@ ALLOWED = ("requires constant parameters", "requires a bias scale", "requires an
 """Why the reference tier computes some of them all the same."""
 
 
-def run_spec(path: Path, form: InstructionSet) -> int:
+def run_spec(path: Path, isa: InstructionSet) -> int:
     """How many operations of a spec's cases were compiled; all outputs are compared."""
     compiled = 0
     for case in read_cases(path):
@@ -66,7 +66,7 @@ def run_spec(path: Path, form: InstructionSet) -> int:
             continue
         try:
             model, inputs = build(case), inputs_of(case)
-            hybrid = Hybrid(model, form)
+            hybrid = Hybrid(model, isa)
             expected = None if any(x is None for x in inputs) or not hybrid.plan.programs else hybrid.reference(inputs)
         except (NnapiError, ValueError):
             # Refused, or of dimensions that only the run knows.
@@ -89,6 +89,6 @@ def test_every_case(cases: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY_FORM)
-def test_every_form(cases: Path, name: str) -> None:
-    for form in host_forms()[1:]:
-        assert sum(run_spec(path, form) for path in spec_files(cases) if path.name.startswith(name)) > 0
+def test_every_instruction_set(cases: Path, name: str) -> None:
+    for isa in host_sets()[1:]:
+        assert sum(run_spec(path, isa) for path in spec_files(cases) if path.name.startswith(name)) > 0

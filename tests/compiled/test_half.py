@@ -60,24 +60,24 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_float16(form: InstructionSet, name: str) -> None:
+def test_float16(isa: InstructionSet, name: str) -> None:
     inputs, output = CASES[name]
-    check(model_of(OperationCode[name], inputs, [output]), form, np.random.default_rng(0))
+    check(model_of(OperationCode[name], inputs, [output]), isa, np.random.default_rng(0))
 
 
-def test_every_float16_number_survives(form: InstructionSet) -> None:
+def test_every_float16_number_survives(isa: InstructionSet) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    hybrid = Hybrid(model_of(OperationCode.TRANSPOSE, [half(256, 256), integers(1, 0)], [half(256, 256)]), form)
+    hybrid = Hybrid(model_of(OperationCode.TRANSPOSE, [half(256, 256), integers(1, 0)], [half(256, 256)]), isa)
     found = hybrid.run([bits.reshape(256, 256)])[0].T.reshape(-1)
     np.testing.assert_array_equal(found, bits)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(bits))
 
 
-def test_results_are_rounded_to_the_nearest_of_float16_ties_to_even(form: InstructionSet) -> None:
+def test_results_are_rounded_to_the_nearest_of_float16_ties_to_even(isa: InstructionSet) -> None:
     values = RNG.integers(0, 1 << 32, 1 << 16, np.uint32).view(np.float32)
     ties = np.float32([2049, 2051, 65519.99, 65520, 2**-25, 3 * 2**-25, 2**-24 * 1.5, -(2**-14) * 0.99999, np.inf, np.nan, -0.0])
     data = np.concatenate([values, ties])
-    hybrid = Hybrid(model_of(OperationCode.CAST, [Tensor(F32, data.shape)], [half(*data.shape)]), form)
+    hybrid = Hybrid(model_of(OperationCode.CAST, [Tensor(F32, data.shape)], [half(*data.shape)]), isa)
     assert not hybrid.plan.left
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(hybrid.run([data])[0], data.astype(np.float16))
@@ -85,12 +85,10 @@ def test_results_are_rounded_to_the_nearest_of_float16_ties_to_even(form: Instru
 
 @pytest.mark.parametrize("code", [OperationCode.REDUCE_SUM, OperationCode.REDUCE_PROD])
 @pytest.mark.parametrize("axes", [(0,), (2,), (0, 2), (1, 0, 2)])
-def test_sums_and_products_are_rounded_after_each_number(
-    form: InstructionSet, code: OperationCode, axes: tuple[int, ...]
-) -> None:
+def test_sums_and_products_are_rounded_after_each_number(isa: InstructionSet, code: OperationCode, axes: tuple[int, ...]) -> None:
     rng, dims = np.random.default_rng(3), (6, 5, 37)
     left = [d for i, d in enumerate(dims) if i not in axes] or [1]
-    hybrid = Hybrid(model_of(code, [half(*dims), integers(*axes), False], [half(*left)]), form)
+    hybrid = Hybrid(model_of(code, [half(*dims), integers(*axes), False], [half(*left)]), isa)
     assert not hybrid.plan.left
     for scale in (1.0, 0.01, 30.0, 2000.0):
         data = (rng.standard_normal(dims) * scale).astype(np.float16)

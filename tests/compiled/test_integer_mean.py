@@ -27,7 +27,7 @@ def test_sums_are_rescaled_and_rounded() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_equal_to_the_reference(form: InstructionSet, seed: int) -> None:
+def test_equal_to_the_reference(isa: InstructionSet, seed: int) -> None:
     rng = np.random.default_rng(seed)
     kind = "i1" if seed % 2 else "u1"
     limits = np.iinfo(kind)
@@ -38,7 +38,7 @@ def test_equal_to_the_reference(form: InstructionSet, seed: int) -> None:
     scales = float(10 ** rng.uniform(-3, 1)), float(10 ** rng.uniform(-3, 1))
     points = int(rng.integers(limits.min, limits.max + 1)), int(rng.integers(limits.min, limits.max + 1))
     mean = mean_of(dims, axes, scales, points, kind)
-    compiled = routine(mean, form=form)
+    compiled = routine(mean, instructions=isa)
     assert compiled is not None
     x = rng.integers(limits.min, limits.max + 1, dims).astype(kind)
     np.testing.assert_array_equal(compiled([x])[0], mean([x])[0])

@@ -31,21 +31,21 @@ def constants(kind: OperandCode, dims: tuple[int, ...], units: int, seed: int = 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("channels", [3, 18])
-def test_images_in_nchw(form: InstructionSet, kind: OperandCode, channels: int) -> None:
+def test_images_in_nchw(isa: InstructionSet, kind: OperandCode, channels: int) -> None:
     rng = np.random.default_rng(channels)
     x = images(kind, (2, channels, 5, 7))
     w, bias = constants(kind, (9, 3, 3, channels), 9)
-    check(model_of(OperationCode.CONV_2D, [x, w, bias, 1, 1, 1, 0, True], [images(kind, (2, 9, 5, 7), 0.5)]), form, rng)
+    check(model_of(OperationCode.CONV_2D, [x, w, bias, 1, 1, 1, 0, True], [images(kind, (2, 9, 5, 7), 0.5)]), isa, rng)
     w, bias = constants(kind, (1, 3, 3, channels), channels)
     out = images(kind, (2, channels, 5, 7), 0.5)
-    check(model_of(OperationCode.DEPTHWISE_CONV_2D, [x, w, bias, 1, 1, 1, 1, 1, True], [out]), form, rng)
+    check(model_of(OperationCode.DEPTHWISE_CONV_2D, [x, w, bias, 1, 1, 1, 1, 1, True], [out]), isa, rng)
     out = images(kind, (2, channels, 3, 4))
-    check(model_of(OperationCode.MAX_POOL_2D, [x, 1, 2, 2, 2, 2, 0, True], [out]), form, rng)
+    check(model_of(OperationCode.MAX_POOL_2D, [x, 1, 2, 2, 2, 2, 0, True], [out]), isa, rng)
     w, bias = constants(kind, (4, 2, 2, channels), 4)
     shape = Tensor(I32, (4,), value=np.array((2, 4, 10, 14), np.int32))
     out = images(kind, (2, 4, 10, 14), 0.5)
-    check(model_of(OperationCode.TRANSPOSE_CONV_2D, [x, w, bias, shape, 1, 2, 2, 0, True], [out]), form, rng)
-    check(model_of(OperationCode.RESIZE_BILINEAR, [x, 9, 6, True], [images(kind, (2, channels, 6, 9))]), form, rng)
+    check(model_of(OperationCode.TRANSPOSE_CONV_2D, [x, w, bias, shape, 1, 2, 2, 0, True], [out]), isa, rng)
+    check(model_of(OperationCode.RESIZE_BILINEAR, [x, 9, 6, True], [images(kind, (2, channels, 6, 9))]), isa, rng)
 
 
 def test_images_stay_transposed_between_two_operations() -> None:
@@ -71,12 +71,12 @@ def test_images_stay_transposed_between_two_operations() -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, OperandCode.TENSOR_FLOAT16], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("dims", [(1, 3, 7, 5), (2, 16, 4, 8), (1, 33, 1, 17), (3, 5, 1, 2)])
-def test_channels_become_last_and_first(form: InstructionSet, kind: OperandCode, dims: tuple[int, ...]) -> None:
+def test_channels_become_last_and_first(isa: InstructionSet, kind: OperandCode, dims: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     scale = 0.1 if kind in (U8, I8) else 0.0
     for order in ((0, 2, 3, 1), (0, 3, 1, 2)):
         permutation = Tensor(I32, (4,), value=np.array(order, np.int32))
         out = Tensor(kind, tuple(dims[axis] for axis in order), scale)
         model = model_of(OperationCode.TRANSPOSE, [Tensor(kind, dims, scale), permutation], [out])
-        if Hybrid(model, form).plan.programs:
-            check(model, form, rng)
+        if Hybrid(model, isa).plan.programs:
+            check(model, isa, rng)

@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnbridge.cpu.arena import address_of
 from nnbridge.cpu.compiled import image, objects
-from nnbridge.cpu.compiled.constants import POOLED, ConstantPool, address_of
+from nnbridge.cpu.compiled.constants import POOLED, ConstantPool
 from nnbridge.cpu.compiled.image import Unloadable, place
-from nnbridge.cpu.compiled.instructions import FORMS, chosen, host_forms, supported
+from nnbridge.cpu.compiled.instructions import INSTRUCTION_SETS, chosen, host_sets, supported
 from nnbridge.cpu.compiled.machine import cache_directory, machine
 from nnbridge.cpu.compiled.objects import Library, Variant, function
 from nnbridge.storage import save
@@ -176,10 +177,10 @@ def test_a_process_forked_while_another_thread_compiles_is_not_blocked() -> None
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_forms_do_not_share_objects(tmp_path: Path) -> None:
-    for form in host_forms():
-        assert clamps(Library(form, tmp_path))
-    assert len(list(tmp_path.glob("*.o"))) == len(host_forms())
+def test_instruction_sets_do_not_share_objects(tmp_path: Path) -> None:
+    for isa in host_sets():
+        assert clamps(Library(isa, tmp_path))
+    assert len(list(tmp_path.glob("*.o"))) == len(host_sets())
 
 
 def test_without_a_directory_that_can_be_written_objects_live_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -204,20 +205,20 @@ def test_the_environment_names_the_directory(monkeypatch: pytest.MonkeyPatch, tm
     assert cache_directory() == tmp_path / "cache" / "nnbridge" / "kernels"
 
 
-def test_forms_are_chosen_by_features() -> None:
-    everything = {name: True for form in FORMS.values() for name in form.requires}
-    assert [form.name for form in supported(everything)] == ["amx", "avx512vnni", "avxvnni", "avx2", "plain"]
-    assert next(form.name for form in supported({**everything, "amx-int8": False})) == "avx512vnni"
-    assert [form.name for form in supported({**everything, "avx512vnni": False})] == ["avxvnni", "avx2", "plain"]
-    assert [form.name for form in supported({"avx2": True, "fma": True, "bmi2": True, "f16c": True})] == ["avx2", "plain"]
-    assert [form.name for form in supported({})] == ["plain"]
+def test_instruction_sets_are_chosen_by_features() -> None:
+    everything = {name: True for isa in INSTRUCTION_SETS.values() for name in isa.requires}
+    assert [isa.name for isa in supported(everything)] == ["amx", "avx512vnni", "avxvnni", "avx2", "plain"]
+    assert next(isa.name for isa in supported({**everything, "amx-int8": False})) == "avx512vnni"
+    assert [isa.name for isa in supported({**everything, "avx512vnni": False})] == ["avxvnni", "avx2", "plain"]
+    assert [isa.name for isa in supported({"avx2": True, "fma": True, "bmi2": True, "f16c": True})] == ["avx2", "plain"]
+    assert [isa.name for isa in supported({})] == ["plain"]
 
 
-def test_the_environment_forces_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_forces_an_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "plain")
     assert chosen().name == "plain"
     monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "of another processor")
-    assert chosen() == host_forms()[0]
+    assert chosen() == host_sets()[0]
 
 
 def test_importing_the_package_imports_no_compiler() -> None:
@@ -230,9 +231,9 @@ def test_importing_the_package_imports_no_compiler() -> None:
     ("name", "instruction"),
     [("avx512vnni", "vpdpbusd"), ("avxvnni", "{vex}\tvpdpbusd"), ("avx2", "vpmaddwd"), ("plain", "pmaddwd")],
 )
-def test_products_are_those_of_the_form(name: str, instruction: str) -> None:
+def test_products_are_those_of_the_instruction_set(name: str, instruction: str) -> None:
     """Also for processors that this one is not."""
-    assembly = Library(FORMS[name], None).assembly(PRODUCT)
+    assembly = Library(INSTRUCTION_SETS[name], None).assembly(PRODUCT)
     assert instruction in assembly
     assert "vpmaddubsw" not in assembly
 
@@ -248,12 +249,12 @@ EVERYWHERE = [
 
 
 @pytest.mark.parametrize("variant", EVERYWHERE, ids=lambda variant: variant.kernel)
-def test_the_plain_form_is_code_for_other_processors(variant: Variant) -> None:
+def test_the_plain_instruction_set_is_code_for_other_processors(variant: Variant) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     triple = "aarch64-unknown-linux-gnu"
     machine = llvm.Target.from_triple(triple).create_target_machine(opt=2)
-    parsed = llvm.parse_assembly(str(Library(FORMS["plain"], None).module(variant, triple)))
+    parsed = llvm.parse_assembly(str(Library(INSTRUCTION_SETS["plain"], None).module(variant, triple)))
     parsed.verify()
     assembly = machine.emit_assembly(parsed)
     assert variant.symbol in assembly

@@ -40,6 +40,18 @@ def _ones(dims: tuple[int, ...]) -> Tensor:
             (1, 1 << 22, 1, 4),
             "elements",
         ),
+        (OperationCode.FULLY_CONNECTED, [Tensor(F32, (1 << 24, 1)), *map(_ones, ((1, 1), (1,))), 0], (1 << 24, 1), "rows"),
+        (
+            OperationCode.TRANSPOSE_CONV_2D,
+            [
+                Tensor(F32, (1, 1 << 13, 1 << 13, 1)),
+                *map(_ones, ((1, 1, 1, 1), (1,))),
+                Tensor(I32, (4,), value=np.int32([1, 1 << 13, 1 << 13, 1])),
+                *(2, 1, 1, 0, False),
+            ],
+            (1, 1 << 13, 1 << 13, 1),
+            "pixels",
+        ),
         (OperationCode.CONCATENATION, [Tensor(F32, (1 << 22, 1)), Tensor(F32, (1 << 22, 2)), 1], (1 << 22, 3), "pieces"),
     ],
 )

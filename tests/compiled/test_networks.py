@@ -31,8 +31,8 @@ def images(rng: np.random.Generator, dims: tuple[int, ...], dtype: np.dtype) -> 
 
 
 @pytest.mark.parametrize("name", QUANTISED)
-def test_quantised_networks_are_equal_bit_for_bit(real_models: Path, form: InstructionSet, name: str) -> None:
-    hybrid = Hybrid(load(real_models / f"{name}.tflite"), form)
+def test_quantised_networks_are_equal_bit_for_bit(real_models: Path, isa: InstructionSet, name: str) -> None:
+    hybrid = Hybrid(load(real_models / f"{name}.tflite"), isa)
     x = hybrid.plan.programs[0].inputs[0]
     arg = next(arg for c in hybrid.calls for i, arg in zip(c.inputs, c.call.args, strict=True) if i == x)
     for image in images(np.random.default_rng(0), arg.dims, np.dtype(arg.dtype)):
@@ -41,8 +41,8 @@ def test_quantised_networks_are_equal_bit_for_bit(real_models: Path, form: Instr
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_networks_are_close(real_models: Path, form: InstructionSet, name: str) -> None:
-    hybrid = Hybrid(load(real_models / f"{name}.tflite"), form)
+def test_real_networks_are_close(real_models: Path, isa: InstructionSet, name: str) -> None:
+    hybrid = Hybrid(load(real_models / f"{name}.tflite"), isa)
     assert not hybrid.plan.left
     dims = hybrid.calls[0].call.args[0].dims
     for image in images(np.random.default_rng(0), dims, np.dtype(np.float32)):
@@ -50,11 +50,11 @@ def test_real_networks_are_close(real_models: Path, form: InstructionSet, name: 
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
 
 
-def test_a_per_channel_network_is_equal_bit_for_bit(real_models: Path, form: InstructionSet) -> None:
+def test_a_per_channel_network_is_equal_bit_for_bit(real_models: Path, isa: InstructionSet) -> None:
     """Up to the operation of a host extension that stands in the middle of the file."""
     model = load(real_models / "tf2_mobilenet_v2_1.0_224_ptq.tflite")
     found = candidates(model)
-    (program, *_) = plan(found, model.main.outputs, form).programs
+    (program, *_) = plan(found, model.main.outputs, isa).programs
     assert len(program.operations) >= 64
     image = images(np.random.default_rng(0), (1, 224, 224, 3), np.dtype(np.uint8))[1]
     outputs = [np.zeros(shape, dtype) for shape, dtype in program.shapes]

@@ -11,7 +11,7 @@ from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.compiled.bindings import binding
 from nnbridge.cpu.compiled.bindings.packing import pack_bytes
 from nnbridge.cpu.compiled.bindings.repeated import KnownSteps
-from nnbridge.cpu.compiled.instructions import host_forms
+from nnbridge.cpu.compiled.instructions import host_sets
 from nnbridge.cpu.compiled.kernels.products import pack_strips
 from nnbridge.cpu.compiled.models import candidates, compile_model
 from nnbridge.cpu.compiled.requantise import Rescaling
@@ -23,9 +23,9 @@ from nnbridge.types import OperandCode, OperationCode
 @pytest.mark.parametrize("each", [True, False], ids=["by channel", "one for all"])
 def test_packed_bytes_are_those_of_numpy(exponents: tuple[int, int], each: bool) -> None:
     rng = np.random.default_rng(16)
-    for form in host_forms():
+    for isa in host_sets():
         for channels, segments, length in ((1, 1, 1), (16, 1, 64), (33, 3, 9), (70, 1, 40), (129, 2, 7)):
-            if not form.quads:
+            if not isa.quads:
                 continue
             weights = rng.integers(-128, 128, (channels, segments, length)).astype(np.int8)
             bias, zero = rng.integers(-(2**31), 2**31, channels).astype(np.int32), int(rng.integers(0, 256))
@@ -33,8 +33,8 @@ def test_packed_bytes_are_those_of_numpy(exponents: tuple[int, int], each: bool)
             shifts = rng.integers(*exponents, count)
             rescaling = Rescaling.twice(rng.integers(2**30, 2**31, count), shifts, 7, negative_clamped=channels > 20)
             totals = weights.reshape(channels, -1).sum(axis=1, dtype=np.int64)
-            strips = pack_strips(form, weights, (bias - zero * totals).astype(np.int32), rescaling)
-            block, found = pack_bytes(form, weights, bias, rescaling, zero)
+            strips = pack_strips(isa, weights, (bias - zero * totals).astype(np.int32), rescaling)
+            block, found = pack_bytes(isa, weights, bias, rescaling, zero)
             assert found == strips.count
             np.testing.assert_array_equal(block.data, strips.block(1).data)
 

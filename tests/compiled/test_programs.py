@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 
 import numpy as np
 import pytest
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.cpu.compiled.instructions import chosen
 from nnbridge.cpu.compiled.models import compile_model
-from nnbridge.cpu.compiled.threads import HelperPool
+from nnbridge.cpu.executor import Executor
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
+from nnbridge.operations.kernels import Tier
 from nnbridge.types import OperandCode, OperationCode
 from tests.compiled.hybrid import Hybrid
 from tests.compiled.models import F32, I8, U8, assert_same, random_data
@@ -182,25 +180,20 @@ def test_many_threads_share_a_program_and_helpers() -> None:
     assert not wrong
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
-def test_helpers_stay_away_from_the_callers_core() -> None:
-    helpers = HelperPool(chosen())
-    (helper,) = helpers.free(1)
-    request = np.zeros(6, np.int64)
-    inside, job = np.zeros(1, np.int64), np.zeros(4, np.int64)
-    job[3] = inside.ctypes.data
-    request[1:4] = job.ctypes.data, inside.ctypes.data, request[4:].ctypes.data
-    helper.recruit(job, request, request.ctypes.data)
-    while inside[0]:
-        time.sleep(0.001)
-    assert helper.thread_id is not None
-    assert int(request[5]) not in os.sched_getaffinity(helper.thread_id)
-
-
-def test_runs_leave_no_core_to_two_threads() -> None:
-    helpers = HelperPool(chosen())
-    for _ in range(helpers.processors):
-        helpers.begin()
-    assert helpers.free(3) == []
-    helpers.end()
-    assert len(helpers.free(3)) == 1
+def test_a_convolution_reads_the_border_that_an_earlier_program_made() -> None:
+    # SIN has no compiled kernel: PAD lies in the program before it, the convolution in the one behind.
+    chain = Chain(F32, (1, 4, 4, 2))
+    border = chain.constant(OperandCode.TENSOR_INT32, np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32), (4, 2))
+    padded = chain.add(OperationCode.PAD, [chain.first, border], (1, 6, 6, 2))
+    weights, bias = (
+        chain.constant(F32, np.ones((3, 3, 3, 2), np.float32), (3, 3, 3, 2)),
+        chain.constant(F32, np.zeros(3, np.float32), (3,)),
+    )
+    numbers = [chain.constant(OperandCode.INT32, value) for value in (2, 1, 1, 0)]
+    summed = chain.add(OperationCode.CONV_2D, [padded, weights, bias, *numbers], (1, 4, 4, 3))
+    wave = chain.add(OperationCode.SIN, [padded], (1, 6, 6, 2))
+    model, x = chain.finish(wave, summed), np.ones((1, 4, 4, 2), np.float32)
+    assert len(compile_model(model).programs) == 2
+    found = [Executor(model, kernels=tier).run([x]) for tier in (Tier.COMPILED, Tier.REFERENCE)]
+    for ours, theirs in zip(*found, strict=True):
+        assert_same(ours.value, theirs.value)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.cpu.compiled.instructions import InstructionSet, host_forms
+from nnbridge.cpu.compiled.instructions import InstructionSet, host_sets
 from nnbridge.model import Model
 from nnbridge.types import OperandCode, OperationCode
 from tests.compiled.hybrid import Hybrid
@@ -164,11 +164,11 @@ class Network:
         return self.builder.finish()
 
 
-def same_as_the_reference(seed: int, kind: OperandCode, form: InstructionSet) -> None:
+def same_as_the_reference(seed: int, kind: OperandCode, isa: InstructionSet) -> None:
     model = Network(seed, kind).finish()
     if model is None:
         return
-    hybrid = Hybrid(model, form)
+    hybrid = Hybrid(model, isa)
     rng = np.random.default_rng(seed)
     for _ in range(2):
         x = random_data(rng, kind, model.main.operands[model.main.inputs[0]].dims)
@@ -184,5 +184,5 @@ def same_as_the_reference(seed: int, kind: OperandCode, form: InstructionSet) ->
 @pytest.mark.parametrize("block", range(8))
 def test_random_networks(kind: OperandCode, block: int) -> None:
     for seed in range(block * 12, block * 12 + 12):
-        for form in host_forms()[:2]:
-            same_as_the_reference(seed, kind, form)
+        for isa in host_sets()[:2]:
+            same_as_the_reference(seed, kind, isa)

@@ -1,4 +1,4 @@
-"""Recurrent cells of random sizes and parts, compiled against the reference kernels, in every form."""
+"""Recurrent cells of random sizes and parts, compiled against the reference kernels, with every instruction set."""
 
 from __future__ import annotations
 
@@ -58,25 +58,25 @@ class Sizes:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_lstm(form: InstructionSet, seed: int) -> None:
+def test_lstm(isa: InstructionSet, seed: int) -> None:
     s = Sizes(seed)
     cell = lstm_cell(s.rng, s.size, s.units, s.cifg, s.peephole)
     inputs = [Tensor(F32, (s.batch, s.size)), *cell, s.state(), s.state(), s.activation, s.clip, 0.0]
     outputs = [s.state((4 - s.cifg) * s.units), s.state(), s.state(), s.state()]
-    check(model_of(OperationCode.LSTM, inputs, outputs), form, s.rng)
+    check(model_of(OperationCode.LSTM, inputs, outputs), isa, s.rng)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_unidirectional_sequence_lstm(form: InstructionSet, seed: int) -> None:
+def test_unidirectional_sequence_lstm(isa: InstructionSet, seed: int) -> None:
     s = Sizes(seed)
     cell = lstm_cell(s.rng, s.size, s.units, s.cifg, s.peephole)
     inputs = [s.sequence(s.size), *cell, s.state(), s.state(), s.activation, s.clip, 0.0, s.major, *[None] * 4]
     outputs = [s.sequence(s.units), s.state(), s.state()][: 3 if seed % 2 else 1]
-    check(model_of(OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM, inputs, outputs), form, s.rng)
+    check(model_of(OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM, inputs, outputs), isa, s.rng)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_bidirectional_sequence_lstm(form: InstructionSet, seed: int) -> None:
+def test_bidirectional_sequence_lstm(isa: InstructionSet, seed: int) -> None:
     s = Sizes(seed)
     units, merge = (s.units, s.units + 3), bool(seed % 2)
     cells = [lstm_cell(s.rng, s.size, n, s.cifg, s.peephole) for n in units]
@@ -84,30 +84,30 @@ def test_bidirectional_sequence_lstm(form: InstructionSet, seed: int) -> None:
     inputs = [s.sequence(s.size), *cells[0], *cells[1], *states, *[None] * 9, s.activation, s.clip, 0.0, merge, s.major]
     sequences = [s.sequence(n) for n in ([sum(units)] if merge else units)]
     outputs = [*sequences, *(states if seed % 4 < 2 else [])]
-    check(model_of(OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM, [*inputs, *[None] * 8], outputs), form, s.rng)
+    check(model_of(OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM, [*inputs, *[None] * 8], outputs), isa, s.rng)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rnn_in_all_its_forms(form: InstructionSet, seed: int) -> None:
+def test_rnn_in_all_its_forms(isa: InstructionSet, seed: int) -> None:
     s = Sizes(seed)
     one = rnn_cell(s.rng, s.size, s.units)
     step = [Tensor(F32, (s.batch, s.size)), *one, s.state(), s.activation]
-    check(model_of(OperationCode.RNN, step, [s.state(), s.state()]), form, s.rng)
+    check(model_of(OperationCode.RNN, step, [s.state(), s.state()]), isa, s.rng)
     sequence = [s.sequence(s.size), *one, s.state(), s.activation, int(s.major)]
     code = OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN
-    check(model_of(code, sequence, [s.sequence(s.units), s.state()][: 1 + seed % 2]), form, s.rng)
+    check(model_of(code, sequence, [s.sequence(s.units), s.state()][: 1 + seed % 2]), isa, s.rng)
     units, merge = (s.units, s.units + 3), bool(seed % 2)
     cells = [[*rnn_cell(s.rng, s.size, n), s.state(n)] for n in units]
     both = [s.sequence(s.size), *cells[0], *cells[1], None, None, None, s.activation, s.major, merge]
     sequences = [s.sequence(n) for n in ([sum(units)] if merge else units)]
-    check(model_of(OperationCode.BIDIRECTIONAL_SEQUENCE_RNN, both, sequences), form, s.rng)
+    check(model_of(OperationCode.BIDIRECTIONAL_SEQUENCE_RNN, both, sequences), isa, s.rng)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_integer_lstm(form: InstructionSet, seed: int) -> None:
+def test_integer_lstm(isa: InstructionSet, seed: int) -> None:
     s = Sizes(seed)
     layer = integer_layer(s)
-    compiled = routine(layer, form=form)
+    compiled = routine(layer, instructions=isa)
     assert compiled is not None
     for _ in range(3):
         arrays = [random_array(s.rng, t) if k in (DATA, OUTPUT_STATE, CELL_STATE) else t.data for k, t in enumerate(layer.inputs)]

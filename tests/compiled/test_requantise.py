@@ -38,15 +38,15 @@ def narrow_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, across: int
         e.store(packed, f.target, r * across * lanes)
 
 
-def run(form: InstructionSet, values: np.ndarray, rescaling: Rescaling) -> np.ndarray:
+def run(isa: InstructionSet, values: np.ndarray, rescaling: Rescaling) -> np.ndarray:
     """What the emitted code makes of sums; the zero point is subtracted again where the form adds it."""
-    lanes = form.lanes
+    lanes = isa.lanes
     source = np.zeros(-(-len(values) // lanes) * lanes, np.int32)
     source[: len(values)] = wrap32(values)
     target = np.zeros_like(source)
     parameters = rescaling.packed(np.zeros(1, np.int64), np.zeros(lanes, np.int64), lanes)
     block = np.array([source.ctypes.data, target.ctypes.data, parameters.ctypes.data, len(source)], np.int64)
-    address = library(form).address(Variant("rescale_only", (("form", rescaling.form),)))
+    address = library(isa).address(Variant("rescale_only", (("form", rescaling.form),)))
     function(address)(block.ctypes.data, 0, 1)
     return target[: len(values)].astype(np.int64) - (0 if rescaling.form == "general" else rescaling.zero_point)
 
@@ -74,12 +74,12 @@ def test_two_roundings_are_those_of_the_reference(multiplier: int, exponent: int
 
 
 @pytest.mark.parametrize("exponent", [-31, -23, -22, -9, -1, 0, 1, 7, 30])
-def test_two_roundings_in_every_form(form: InstructionSet, exponent: int) -> None:
+def test_two_roundings_with_every_instruction_set(isa: InstructionSet, exponent: int) -> None:
     rng = np.random.default_rng(exponent + 99)
     for multiplier in (2**30, 2**30 + 1, 2**31 - 1, int(rng.integers(2**30, 2**31))):
         values = sums(rng, multiplier, max(-exponent, 0))
         rescaling = Rescaling.twice(np.array([multiplier]), np.array([exponent]), 77)
-        np.testing.assert_array_equal(run(form, values, rescaling), mbqm(values, multiplier, exponent))
+        np.testing.assert_array_equal(run(isa, values, rescaling), mbqm(values, multiplier, exponent))
 
 
 def test_clamped_negative_results_need_no_correction() -> None:
@@ -113,14 +113,14 @@ def test_sums_that_wrap_when_they_are_shifted_to_the_left_are_left_to_the_refere
 
 @pytest.mark.parametrize("across", [4, 2, 1])
 @pytest.mark.parametrize("rows", [1, 4])
-def test_narrowed_rows_come_in_the_order_of_columns(form: InstructionSet, across: int, rows: int) -> None:
-    width = across * form.lanes
+def test_narrowed_rows_come_in_the_order_of_columns(isa: InstructionSet, across: int, rows: int) -> None:
+    width = across * isa.lanes
     values = np.random.default_rng(across).integers(-400, 600, (rows, width)).astype(np.int32)
-    source = np.ascontiguousarray(values[:, column_order(across, form.lanes)])
+    source = np.ascontiguousarray(values[:, column_order(across, isa.lanes)])
     target = np.zeros((rows, width), np.uint8)
     block = np.array([source.ctypes.data, target.ctypes.data, 3, 250], np.int64)
     variant = Variant("narrow_rows", (("across", across), ("rows", rows)))
-    function(library(form).address(variant))(block.ctypes.data, 0, 1)
+    function(library(isa).address(variant))(block.ctypes.data, 0, 1)
     np.testing.assert_array_equal(target, np.clip(values, 3, 250))
 
 

@@ -1,4 +1,4 @@
-"""Picking by index and by value, compiled against the reference kernels, in every form."""
+"""Picking by index and by value, compiled against the reference kernels, with every instruction set."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def of_kind(kind: OperandCode, dims: tuple[int, ...], scale: float = 0.1, point:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_gather(form: InstructionSet, kind: OperandCode, axis: int) -> None:
+def test_gather(isa: InstructionSet, kind: OperandCode, axis: int) -> None:
     rng = np.random.default_rng(axis + 5)
     dims = (3, 7, 5)
     indices = Tensor(I32, (2, 4), value=rng.integers(0, dims[axis], (2, 4)).astype(np.int32))
     at = axis % 3
     out = of_kind(kind, (*dims[:at], 2, 4, *dims[at + 1 :]))
-    check(model_of(OperationCode.GATHER, [of_kind(kind, dims), axis, indices], [out]), form, rng)
+    check(model_of(OperationCode.GATHER, [of_kind(kind, dims), axis, indices], [out]), isa, rng)
 
 
 @pytest.mark.parametrize(("indices", "found"), [([0, 4, 7, 5], 7), ([0, -3, 9, -1], -3)])
@@ -50,11 +50,11 @@ def test_gather_refuses_indexes_like_the_reference_kernel(indices: list[int], fo
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("code", [OperationCode.ARGMAX, OperationCode.ARGMIN])
-def test_arg_extremes_stand_first(form: InstructionSet, kind: OperandCode, code: OperationCode) -> None:
+def test_arg_extremes_stand_first(isa: InstructionSet, kind: OperandCode, code: OperationCode) -> None:
     rng = np.random.default_rng(3)
     for dims, axis in (((2, 9, 19), 1), ((3, 300), 1), ((17, 2, 3), 0), ((5,), 0)):
         out = Tensor(I32, (*dims[:axis], *dims[axis + 1 :]) or (1,))
-        hybrid = Hybrid(model_of(code, [of_kind(kind, dims), axis], [out]), form)
+        hybrid = Hybrid(model_of(code, [of_kind(kind, dims), axis], [out]), isa)
         assert not hybrid.plan.left
         for step in range(3):
             x = random_data(rng, kind, dims)
@@ -65,11 +65,11 @@ def test_arg_extremes_stand_first(form: InstructionSet, kind: OperandCode, code:
 
 
 @pytest.mark.parametrize("code", COMPARISONS, ids=lambda code: code.name)
-def test_comparisons(form: InstructionSet, code: OperationCode) -> None:
+def test_comparisons(isa: InstructionSet, code: OperationCode) -> None:
     rng = np.random.default_rng(11)
     for kind in (F32, I32, U8):
         first, second = of_kind(kind, (3, 1, 21)), of_kind(kind, (2, 21) if kind == U8 else (1, 2, 1), 0.2, 100)
-        hybrid = Hybrid(model_of(code, [first, second], [Tensor(BOOL, (3, 2, 21))]), form)
+        hybrid = Hybrid(model_of(code, [first, second], [Tensor(BOOL, (3, 2, 21))]), isa)
         assert not hybrid.plan.left
         sides = [np.round(rng.normal(size=t.dims) * 3) for t in (first, second)]
         if kind == F32:
@@ -81,7 +81,7 @@ def test_comparisons(form: InstructionSet, code: OperationCode) -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, I32], ids=lambda kind: kind.name)
-def test_select_and_logic(form: InstructionSet, kind: OperandCode) -> None:
+def test_select_and_logic(isa: InstructionSet, kind: OperandCode) -> None:
     rng, dims = np.random.default_rng(2), (3, 29)
     condition, other = (rng.integers(0, 2, dims).astype(np.bool_) for _ in range(2))
     x = of_kind(kind, dims)
@@ -93,16 +93,16 @@ def test_select_and_logic(form: InstructionSet, kind: OperandCode) -> None:
         (model_of(OperationCode.LOGICAL_OR, [Tensor(BOOL, dims)] * 2, [Tensor(BOOL, dims)]), [condition, other]),
     ]
     for model, inputs in cases:
-        hybrid = Hybrid(model, form)
+        hybrid = Hybrid(model, isa)
         assert not hybrid.plan.left
         np.testing.assert_array_equal(hybrid.run(inputs)[0], hybrid.reference(inputs)[0])
 
 
-def test_logarithms_of_all_magnitudes(form: InstructionSet) -> None:
+def test_logarithms_of_all_magnitudes(isa: InstructionSet) -> None:
     """Zero, the smallest numbers, infinity, what has no logarithm; between them every power of 2 and its neighbours."""
     powers = np.ldexp(np.float32(1), np.arange(-149, 128)).astype(np.float32)
     edges = np.array([0, -0.0, -1, np.inf, -np.inf, np.nan, 3.4e38, 1e-45, 0.70710677, 0.7071068], np.float32)
     x = np.concatenate([powers, np.nextafter(powers, np.float32(0)), powers * np.float32(1.37), edges])
-    hybrid = Hybrid(model_of(OperationCode.LOG, [Tensor(F32, x.shape)], [Tensor(F32, x.shape)]), form)
+    hybrid = Hybrid(model_of(OperationCode.LOG, [Tensor(F32, x.shape)], [Tensor(F32, x.shape)]), isa)
     assert not hybrid.plan.left
     assert_same(hybrid.run([x])[0], hybrid.reference([x])[0])

@@ -1,4 +1,4 @@
-"""SVDF of real numbers and of integers, compiled against the reference kernels, in every form."""
+"""SVDF of real numbers and of integers, compiled against the reference kernels, with every instruction set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = [(1, 3, 1, 2, 10), (2, 40, 33, 1, 7), (3, 8, 5, 4, 1), (1, 17, 16, 2, 33
 @pytest.mark.parametrize("kind", [F32, F16], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("activation", [0, 3])
-def test_real_numbers(form: InstructionSet, kind: OperandCode, sizes: tuple[int, ...], activation: int) -> None:
+def test_real_numbers(isa: InstructionSet, kind: OperandCode, sizes: tuple[int, ...], activation: int) -> None:
     rng, (batch, size, units, rank, memory) = np.random.default_rng(1), sizes
 
     def constant(*dims: int) -> Tensor:
@@ -29,7 +29,7 @@ def test_real_numbers(form: InstructionSet, kind: OperandCode, sizes: tuple[int,
     bias = constant(units) if activation else Tensor(kind, (units,), value=np.zeros(units, kind_of(kind)))
     state = Tensor(kind, (batch, memory * filters))
     inputs = [Tensor(kind, (batch, size)), constant(filters, size), constant(filters, memory), bias, state, rank, activation]
-    check(model_of(OperationCode.SVDF, inputs, [state, Tensor(kind, (batch, units))]), form, rng)
+    check(model_of(OperationCode.SVDF, inputs, [state, Tensor(kind, (batch, units))]), isa, rng)
 
 
 def kind_of(kind: OperandCode) -> type:
@@ -38,7 +38,7 @@ def kind_of(kind: OperandCode) -> type:
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("seed", range(2))
-def test_integers(form: InstructionSet, sizes: tuple[int, ...], seed: int) -> None:
+def test_integers(isa: InstructionSet, sizes: tuple[int, ...], seed: int) -> None:
     rng, (batch, size, units, rank, memory) = np.random.default_rng(seed), sizes
     filters, small = units * rank, 60_000 // (rank * memory)
 
@@ -53,7 +53,7 @@ def test_integers(form: InstructionSet, sizes: tuple[int, ...], seed: int) -> No
     state = tensor((batch, filters * memory), "i2", float(rng.choice([0.0005, 0.01])))
     out = tensor((batch, units), "i1", float(rng.choice([0.001, 0.5])), int(points[1]))
     layer = IntegerSvdf([x, features, time, bias, state], [out, state], rank)
-    compiled = routine(layer, form=form)
+    compiled = routine(layer, instructions=isa)
     assert compiled is not None
     data, before = rng.integers(-128, 128, x.dims).astype(np.int8), rng.integers(-32768, 32768, state.dims, np.int16)
     arrays = [data, None, None, None, before]

@@ -63,7 +63,7 @@ def test_matrices_that_are_both_computed(tiles: InstructionSet, rows: int, trans
     checked(model_of(OperationCode.BATCH_MATMUL, [x, y, False, transposed], [out]), tiles, rng)
 
 
-def test_a_system_that_permits_no_tiles_has_the_next_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_permits_no_tiles_has_the_next_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def __init__(self, _: None) -> None: ...
 
@@ -71,4 +71,4 @@ def test_a_system_that_permits_no_tiles_has_the_next_form(monkeypatch: pytest.Mo
             return -1
 
     monkeypatch.setattr(ctypes, "CDLL", Refusing)
-    assert not any(form.matrices for form in instructions.host_forms.__wrapped__())
+    assert not any(isa.matrices for isa in instructions.host_sets.__wrapped__())

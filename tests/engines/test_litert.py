@@ -124,7 +124,8 @@ def test_outputs_whose_dimensions_only_a_run_knows(tmp_path: Path) -> None:
     assert Execution(hosted(path)).run([data])["where"].tolist() == [[0, 0], [0, 2], [1, 2]]
 
 
-def test_tables_are_refused_with_the_operator(tmp_path: Path) -> None:
+def tables(folder: Path) -> Path:
+    """A look-up in a table: 3 and 5 have values."""
     main = TfliteBuilder()
     first = main.beside()
     options = {"table_id": 1, "key_dtype": 4, "value_dtype": 4}
@@ -135,7 +136,11 @@ def test_tables_are_refused_with_the_operator(tmp_path: Path) -> None:
     handle, query, found = main.tensor((1,), "RESOURCE"), main.tensor((3,), "int64"), main.tensor((3,), "int64")
     main.operator("HASHTABLE", [], [handle], options)
     main.operator("HASHTABLE_FIND", [handle, query, main.constant([-1], "int64")], [found], {})
-    path = main.write(tmp_path / "m.tflite", [query], [found])
+    return main.write(folder / "m.tflite", [query], [found])
+
+
+def test_tables_are_refused_with_the_operator(tmp_path: Path) -> None:
+    path = tables(tmp_path)
     with pytest.raises(BadDataError, match=r"no tables.*found HASHTABLE_FIND"):
         hosted(path)
     assert "found HASHTABLE_FIND" in refused("plan", path, "--host", "litert")
@@ -159,5 +164,5 @@ def test_a_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_host_reads_its_own_format() -> None:
-    with pytest.raises(OptionError, match=r"a host of tflite files \(nnbridge, litert, litert-plain, litert-reference\)"):
+    with pytest.raises(OptionError, match=r"a host of tflite files \(auto, nnbridge, litert, litert-plain, litert-reference\)"):
         host_for("onnxruntime", MODELS / "digits_int8.tflite")

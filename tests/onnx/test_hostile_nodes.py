@@ -81,6 +81,19 @@ HOSTILE: dict[str, tuple[Any, list[Any], Constants]] = {
         [1, 2, 4, 4],
         {"w": np.ones((2, 2, 3, 3), np.float32)},
     ),
+    **{  # inference would take these for addresses
+        f"normalisation from axis {axis} on": (
+            helper.make_node("LayerNormalization", ["x", "w"], ["y", "mean", "deviation"], axis=axis),
+            [3, 4],
+            {"w": np.ones(4, np.float32)},
+        )
+        for axis in (2**31, 2**63 - 1)
+    },
+    "elements by a negative number of batches": (
+        helper.make_node("GatherND", ["x", "i"], ["y"], batch_dims=-1000),
+        [2, 3],
+        {"i": _i64(1).reshape(1, 1)},
+    ),
     "axis far away": (helper.make_node("Softmax", ["x"], ["y"], axis=-(2**63)), [2, 2], {}),
     "permutation that is none": (helper.make_node("Transpose", ["x"], ["y"], perm=[0, 0]), [2, 2], {}),
     "steps of zero": (
@@ -116,3 +129,10 @@ def test_windows_far_larger_than_the_image_are_refused_or_see_the_image(tmp_path
 def test_opsets_that_nobody_knows_are_refused(opset: int, tmp_path: Path) -> None:
     path = _write(tmp_path, helper.make_node("Relu", ["x"], ["y"]), [2], {}, opset)
     assert check_conversion(path, ConversionOptions()).outcome == "refused"
+
+
+def test_a_split_into_billions_of_parts_is_refused_at_once(tmp_path: Path) -> None:
+    path = _write(tmp_path, helper.make_node("Split", ["x"], ["y"], num_outputs=2**31), [4], {}, 18)
+    verdict = check_conversion(path, ConversionOptions())
+    assert verdict.good
+    assert "num_outputs from 1 to 1, found 2147483648" in verdict.message

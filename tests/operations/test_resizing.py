@@ -102,8 +102,10 @@ def test_signed_positions_past_the_last_pixel_repeat_it() -> None:
     assert set(y[2560:].tolist()) == {127}
 
 
-def test_an_infinite_neighbour_stays_out_of_a_pixel_that_is_met_exactly() -> None:
-    assert resized(Op.RESIZE_BILINEAR, row([1, np.inf]), 2)[0] == 1
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_value_that_is_not_finite_leaves_no_number_where_it_has_a_share_of_0(value: float) -> None:
+    # What LiteRT's reference kernel, which is NNAPI's, answers: the rows' shares are 1 and 0.
+    np.testing.assert_array_equal(resized(Op.RESIZE_BILINEAR, row([1, value, 3]), 6), [1, np.nan, np.nan, np.nan, 3, 3])
 
 
 def test_nchw_images_are_resized_over_their_last_dimensions() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,16 +208,38 @@ def test_a_branch_that_is_always_taken_is_part_of_a_file_as_well(tmp_path: Path)
 
 def test_a_part_takes_in_its_neighbours_where_the_converter_adds_between_them(tmp_path: Path) -> None:
     """A transposition to the file's own order of axes, which is not there without the convolution before it."""
+    weights = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
+    nodes = [("Conv", ["x", "w"], "c"), ("Det", ["c"], "y")]
+    path = onnx_file(tmp_path / "image.onnx", nodes, {"x": [1, 3, 4, 4]}, {"y": [1, 3]}, {"w": weights})
+    assert operators_that_show_a_wrong_transposition(path, "c", tmp_path) == ["Conv", "Det"]
+
+
+def test_a_part_reaches_as_far_as_the_operator_that_decides_the_order_of_axes(tmp_path: Path) -> None:
+    """The pool has channels last, so have those behind it, and so the last one transposes what else it reads."""
+    nodes = [("Abs", ["x"], "a"), ("GlobalMaxPool", ["a"], "m"), ("Sigmoid", ["m"], "s"), ("Tanh", ["s"], "t")]
+    nodes += [("Exp", ["t"], "e"), ("Mul", ["e", "y"], "p"), ("Flatten", ["p"], "z")]
+    path = onnx_file(tmp_path / "far.onnx", nodes, {"x": [1, 3, 4, 4], "y": [1, 3, 4, 4]}, {"z": [1, 48]}, {})
+    shown = operators_that_show_a_wrong_transposition(path, "y", tmp_path)
+    assert shown == ["GlobalMaxPool", "Sigmoid", "Tanh", "Exp", "Mul"]
+
+
+def onnx_file(path: Path, nodes: Any, inputs: Any, outputs: Any, constants: Any) -> Path:
     onnx = pytest.importorskip("onnx")
-    make, path = onnx.helper, tmp_path / "image.onnx"
-    x, y = (make.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [1, 3, 4, 4]), ("y", [1, 3])))
-    weights = onnx.numpy_helper.from_array(np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32), "w")
-    nodes = [make.make_node("Conv", ["x", "w"], ["c"]), make.make_node("Det", ["c"], ["y"])]
-    onnx.save(make.make_model(make.make_graph(nodes, "g", [x], [y], [weights]), ir_version=8,
-                              opset_imports=[make.make_opsetid("", 17)]), str(path))  # fmt: skip
-    model = load(path)
-    (between,) = (k for k, operation in enumerate(model.main.operations) if operation.name.startswith("TRANSPOSE c"))
-    reduction, files, _ = saved(path, between, "float16", tmp_path)
+    make = onnx.helper
+    starts, ends = ([make.make_tensor_value_info(name, 1, dims) for name, dims in side.items()] for side in (inputs, outputs))
+    weights = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    made = [make.make_node(operator, reads, [writes], name=writes) for operator, reads, writes in nodes]
+    graph = make.make_graph(made, "g", starts, ends, weights)
+    onnx.save(make.make_model(graph, ir_version=8, opset_imports=[make.make_opsetid("", 17)]), str(path))
+    return path
+
+
+def operators_that_show_a_wrong_transposition(path: Path, tensor: str, folder: Path) -> list[str]:
+    import onnx
+
+    main = load(path).main
+    (between,) = (k for k, operation in enumerate(main.operations) if operation.name.startswith(f"TRANSPOSE {tensor}"))
+    reduction, files, _ = saved(path, between, "float16", folder)
     assert reduction.operations == (between,)
     assert [(file.path.name, file.note) for file in files if not file.shows] == []
-    assert [node.op_type for node in onnx.load(str(tmp_path / "part.onnx")).graph.node] == ["Conv", "Det"]
+    return [node.op_type for node in onnx.load(str(folder / "part.onnx")).graph.node]

@@ -179,8 +179,24 @@ def ways(model: Model, inputs: Inputs, seed: int, remote: RemoteDevice) -> Itera
     yield "out of process", lambda: on([remote])
 
 
-def unlike(found: Answer, expected: Answer, deep: bool) -> str:
-    """How an answer differs from the reference tier's; integers are equal, floats within 1e-5, in networks 1e-3 of the range."""
+AVERAGES = frozenset({OperationCode.AVERAGE_POOL_2D, OperationCode.MEAN})
+LAST_DIGIT = 2.0**-21
+"""Four units in the last place of float32 numbers near 1."""
+
+
+def float_floor(model: Model, inputs: Inputs) -> float:
+    """How far averages may be apart: last digits of the numbers averaged, which another order of the sum changes."""
+    if not any(operation.type in AVERAGES for operation in model.main.operations):
+        return 0.0
+    sizes = [np.abs(array[np.isfinite(array)].astype(np.float64)) for array in map(np.asarray, inputs) if array.dtype.kind == "f"]
+    return LAST_DIGIT * max((size.mean() for size in sizes if size.size), default=0.0)
+
+
+def unlike(found: Answer, expected: Answer, deep: bool, floor: float = 0.0) -> str:
+    """How an answer differs from the reference tier's; integers are equal, floats within 1e-5, in networks 1e-3 of the range.
+
+    Floats may differ by ``floor`` in any case.
+    """
     if isinstance(found, str) or isinstance(expected, str):
         return "" if isinstance(found, str) and isinstance(expected, str) else f"{_shown(found)} for {_shown(expected)}"
     share = 1e-3 if deep else 1e-5
@@ -193,7 +209,7 @@ def unlike(found: Answer, expected: Answer, deep: bool) -> str:
                 wide = theirs.astype(np.float64)
                 largest = np.abs(wide[np.isfinite(wide)]).max(initial=0)
                 least = 2.0**-9 if ours.dtype == np.float16 else share
-                near = np.abs(ours.astype(np.float64) - wide) <= least * max(1.0, largest)
+                near = np.abs(ours.astype(np.float64) - wide) <= max(least * max(1.0, largest), floor)
                 close |= near | (np.isnan(ours) & np.isnan(theirs))
         if not close.all():
             return f"{np.count_nonzero(~close)} of {close.size} {ours.dtype}"
@@ -215,7 +231,8 @@ def evaluate(number: int, seed: int, names: Sequence[str], folder: Path, keep: P
     code = "+".join(sorted({operation.type.name for operation in model.main.operations}))[:80]  # type: ignore[union-attr]
     try:
         expected = answer(lambda: [arg.value for arg in Executor(model, kernels=Tier.REFERENCE).run(inputs)])
-        found = {name: unlike(answer(way), expected, source == "networks") for name, way in ways(model, inputs, number, remote)}
+        floor, deep = float_floor(model, inputs), source == "networks"
+        found = {name: unlike(answer(way), expected, deep, floor) for name, way in ways(model, inputs, number, remote)}
     except Exception as error:
         found = {type(error).__name__: str(error)[-200:] or "raised"}
         expected = ""

@@ -19,15 +19,15 @@ def test_threads_that_switch_all_the_time_get_right_answers(subject: str) -> Non
 
 def test_threads_that_ask_for_kernels_at_once_share_one_library() -> None:
     pytest.importorskip("llvmlite", reason="llvmlite is not installed")
-    from nnbridge.cpu.compiled.instructions import host_forms
+    from nnbridge.cpu.compiled.instructions import host_sets
     from nnbridge.cpu.compiled.objects import LIBRARIES, library
 
-    form, gate = host_forms()[0], threading.Barrier(4)
-    before = LIBRARIES.pop(form, None)
+    isa, gate = host_sets()[0], threading.Barrier(4)
+    before = LIBRARIES.pop(isa, None)
     try:
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda _: (gate.wait(), library(form))[1], range(4)))
+            found = list(pool.map(lambda _: (gate.wait(), library(isa))[1], range(4)))
     finally:
         if before is not None:  # programs hold its kernels
-            LIBRARIES[form] = before
+            LIBRARIES[isa] = before
     assert len(set(map(id, found))) == 1

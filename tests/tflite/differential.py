@@ -36,9 +36,21 @@ def _one_of_the_input(case: Case) -> int:
     return math.ceil(before.scale / after.scale)
 
 
+def _of_wide_inputs(most: int) -> Callable[[Case], int]:
+    """Steps of a function of 8 bits; 128 where one step of the input is 8 or more, so that NNAPI takes 0 for minus infinity."""
+
+    def steps(case: Case) -> int:
+        [x] = case.inputs
+        assert x is not None
+        assert isinstance(x.scale, float)
+        return 128 if x.scale >= 8 else most
+
+    return steps
+
+
 _RULES: tuple[tuple[Sequence[str], Sequence[str], int | Callable[[Case], int], str], ...] = (
     (("ADD", "SUB"), QUANT8, 1, "NNAPI rounds the rescaled sum twice, LiteRT once"),
-    (("LOGISTIC",), QUANT8, 5, "NNAPI takes inputs beyond a power of two of steps for infinite"),
+    (("LOGISTIC",), QUANT8, _of_wide_inputs(5), "NNAPI takes inputs beyond a power of two of steps for infinite"),
     (("CAST",), (I32,), 255, "NNAPI's cast to 8 bits saturates, TFLite's wraps"),
     (COMPARISONS, QUANT8, 1, "NNAPI compares real numbers, TFLite integers on a common scale"),
     (("HARD_SWISH",), QUANT8, 1, "fixed-point steps are rounded differently"),
@@ -48,7 +60,7 @@ _RULES: tuple[tuple[Sequence[str], Sequence[str], int | Callable[[Case], int], s
     (("QUANTIZE",), QUANT8, 1, "the delegate goes through float32"),
     (("RESIZE_BILINEAR",), QUANT8, 1, "NNAPI interpolates in float32, TFLite in integers"),
     (("SQUARED_DIFFERENCE",), (I8,), 3, "it is SUB and MUL, whose difference is rounded to 8 bits"),
-    (("TANH",), QUANT8, 1, "NNAPI computes in fixed point, TFLite rounds floats"),
+    (("TANH",), QUANT8, _of_wide_inputs(1), "NNAPI computes in fixed point, TFLite rounds floats"),
 )
 DELEGATE_ALONE = ("CAST", "LEAKY_RELU", "MEAN")
 EXPLAINED = {

@@ -19,7 +19,7 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge_onnx.host.byte_tables import Function, Step, with_tables
-from nnbridge_onnx.read.graph import dtype_of
+from nnbridge_onnx.read.graph import attribute_values, dtype_of
 
 OFTEN = 64
 """Runs after which tables are worth the milliseconds that they take."""
@@ -261,13 +261,11 @@ class Body:
 
     def _add(self, proto: Any) -> None:
         """A step for a node, or its results where they are known."""
-        from onnx import helper
-
         if proto.op_type == "Identity" and proto.output[0] not in self._places:
             # Values are never written to: another name will do.
             self._places[proto.output[0]] = self._place(proto.input[0])
             return
-        attributes = {a.name: _decoded(helper.get_attribute_value(a)) for a in proto.attribute}
+        attributes = attribute_values(proto)
         inputs = [self._place(name) for name in proto.input]
         outputs = tuple(self._place(name) for name in proto.output if name)
         node = BodyNode(proto.op_type, attributes, self._version, [self._values[i] for i in inputs], len(outputs))
@@ -305,10 +303,6 @@ class Body:
             self._has_tables = True
             self.steps = with_tables(self.steps, self._values, values, self._outputs)
         return [np.asarray(values[i]) for i in self._outputs]
-
-
-def _decoded(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _whole(proto: Any, version: int, outputs: int) -> Function:

@@ -29,7 +29,7 @@ from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.host.messages import codec, decode, encode
 from nnbridge_onnx.host.work import work
-from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, dtype_of
+from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, attribute_values, dtype_of
 
 Options: TypeAlias = Mapping[str, Any]
 RunBody: TypeAlias = "Callable[[Mapping[str, Any]], Sequence[Any]]"
@@ -51,7 +51,7 @@ class HostNode:
         """True if numbers that do not fit are refused (casts that the conversion inserts)."""
         self.proto = onnx.NodeProto.FromString(base64.b64decode(options["node"]))
         self.definition = REGISTRY.get(f"{self.domain}.{options['op']}" if self.domain else options["op"])
-        self.attributes = {a.name: _decoded(onnx.helper.get_attribute_value(a)) for a in self.proto.attribute}
+        self.attributes = attribute_values(self.proto)
         self._prepared: dict[Any, Any] = {}
 
     def prepared(self, key: object, prepare: Callable[[], Any]) -> Any:
@@ -131,10 +131,6 @@ class HostCall:
         """An attribute: the file's value, else the declared default, else ``default``."""
         assert self.node.definition is not None
         return self.node.definition.value(self.node.attributes, name, default)
-
-
-def _decoded(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def _pool(to: Lowerer) -> None:
     kernel, shape, x = image.pair(to.option("kernel_shape", [])), image.shape, image.x
     found = window(to, image, kernel)
     to.require(found.dilations == [1, 1], "no dilation", found.dilations)
-    pads = _rounded_up(to, found, kernel, shape) if to.option("ceil_mode") else found.pads
+    pads = _rounded_up(found, kernel, shape) if to.option("ceil_mode") else found.pads
     counted = to.node.type == "AveragePool" and to.option("count_include_pad") and any(found.pads)
     limits = [kernel[1], kernel[1], kernel[0], kernel[0]]
     to.require(all(p < k for p, k in zip(pads, limits, strict=True)), "paddings below the kernel", pads)
@@ -87,7 +87,7 @@ def _pool(to: Lowerer) -> None:
     image.finish(to, to.emit(code, x, *window_inputs, to.activation(), *to.layout(), out=image.output(to)))
 
 
-def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
+def _rounded_up(found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
     """Padding at the ends for the last, partial window of ceil_mode."""
     left, right, top, bottom = found.pads
     ends = []
@@ -138,6 +138,11 @@ def _pooled(call: HostCall) -> tuple[Array, Windows | None]:
     return data, windows(call, data.shape[2:], call.option("kernel_shape"), beyond=True)
 
 
+def _inside(data: Array) -> tuple[int, ...]:
+    """The axes of the cells within each window."""
+    return tuple(range(data.ndim, 2 * data.ndim - 2))
+
+
 @MAX_POOL.host_kernel
 def _max_pool(call: HostCall) -> Sequence[Array] | None:
     data, found = _pooled(call)
@@ -146,7 +151,7 @@ def _max_pool(call: HostCall) -> Sequence[Array] | None:
     lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
     seen = found.of(data, lowest)
     if call.outputs == 1:
-        return [seen.max(axis=tuple(range(data.ndim, 2 * data.ndim - 2)))]
+        return [seen.max(axis=_inside(data))]
     # The second output numbers all elements, those of an image column by column if the storage order says so.
     numbers = np.arange(math.prod(data.shape[2:]))
     image = numbers.reshape(data.shape[2:]) if not call.option("storage_order") else numbers.reshape(data.shape[:1:-1]).T
@@ -162,7 +167,7 @@ def _average_pool(call: HostCall) -> Sequence[Array] | None:
     data, found = _pooled(call)
     if found is None or data.dtype.kind != "f":
         return None
-    inside = tuple(range(data.ndim, 2 * data.ndim - 2))
+    inside = _inside(data)
     sums = found.of(data, 0.0).sum(axis=inside)
     ones = np.ones((1, 1, *data.shape[2:]), data.dtype)
     if call.option("count_include_pad"):
@@ -180,7 +185,7 @@ def _lp_pool(call: HostCall) -> Sequence[Array] | None:
     if found is None or data.dtype.kind != "f":
         return None
     power = call.option("p")
-    sums = (np.abs(found.of(data, 0.0)) ** power).sum(axis=tuple(range(data.ndim, 2 * data.ndim - 2)))
+    sums = (np.abs(found.of(data, 0.0)) ** power).sum(axis=_inside(data))
     return [(sums ** (1 / power)).astype(data.dtype)]
 
 

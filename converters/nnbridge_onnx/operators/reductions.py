@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
+from nnbridge.converters.draft import Value
 from nnbridge.model import Array
 from nnbridge.types import OperationCode
 from nnbridge_onnx.declaration import MOVED, NO_BUILDER, OnnxOperator, operator
@@ -95,12 +96,18 @@ _COMPOSED: dict[str, tuple[OperationCode | None, OperationCode | None]] = {
 """Operator → what comes before REDUCE_SUM, and what comes behind."""
 
 
+def _real_rows(to: Lowerer) -> Value:
+    """The input, which must have axes."""
+    x = to.input()
+    to.require(to.rank() > 0 and to.is_float(x), "floating values of rank 1 at least", to.rank())
+    return x
+
+
 @lowers(REDUCE_L1, REDUCE_L2, REDUCE_SUM_SQUARE, REDUCE_LOG_SUM)
 def _composed(to: Lowerer) -> None:
     before, behind = _COMPOSED[to.node.type]
-    rank, x = to.rank(), to.input()
-    to.require(rank > 0 and to.is_float(x), "floating values of rank 1 at least", rank)
-    axes, keep = to.vector(_axes(to, rank)), to.flag(to.option("keepdims"))
+    x = _real_rows(to)
+    axes, keep = to.vector(_axes(to, to.rank())), to.flag(to.option("keepdims"))
     if before is not None:
         x = to.emit(before, *([x] if before is C.ABS else [x, x]))
     if behind is None:
@@ -112,10 +119,9 @@ def _composed(to: Lowerer) -> None:
 @REDUCE_LOG_SUM_EXP.lowering()
 def _log_sum(to: Lowerer) -> None:
     """log(sum(exp(x - m))) + m with the largest value m, which does not overflow."""
-    rank, x = to.rank(), to.input()
-    to.require(rank > 0 and to.is_float(x), "floating values of rank 1 at least", rank)
+    x = _real_rows(to)
     to.require(not to.operands.may_be_infinite(to.name(0)), "finite values", "an infinite constant", to.name(0))
-    axes, keep = to.vector(_axes(to, rank)), to.flag(to.option("keepdims"))
+    axes, keep = to.vector(_axes(to, to.rank())), to.flag(to.option("keepdims"))
     wide, narrow = to.emit(C.REDUCE_MAX, x, axes, to.flag(True)), to.emit(C.REDUCE_MAX, x, axes, keep)
     total = to.emit(C.REDUCE_SUM, to.emit(C.EXP, to.emit(C.SUB, x, wide)), axes, keep)
     to.finish(C.ADD, to.emit(C.LOG, total), narrow)

@@ -188,8 +188,13 @@ def _chosen_by_nnapi(size: int, out: int) -> Array:
     return np.minimum(found, size - 1).astype(int)
 
 
+def cubic_far(x: Array, a: float) -> Array:
+    """Cubic weights of pixels at distances from 1 to 2."""
+    return a * (x**3 - 5 * x**2 + 8 * x - 4)
+
+
 def _cubic(x: Array, a: float) -> Array:
-    near, far = (a + 2) * x**3 - (a + 3) * x**2 + 1, a * (x**3 - 5 * x**2 + 8 * x - 4)
+    near, far = (a + 2) * x**3 - (a + 3) * x**2 + 1, cubic_far(x, a)
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 

@@ -14,6 +14,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall
+from nnbridge_onnx.operators.resizing import cubic_far
 
 _NO_HALF_PIXELS = 16
 """The first opset whose RoiAlign counts from the middle of pixels by default."""
@@ -56,7 +57,7 @@ def _between_cubic(data: Array, places: Sequence[Array], read: Callable[[Sequenc
 def _cubic_weights(part: Array) -> list[Array]:
     """Weights of the pixels at distances of 1 + part, part, 1 - part and 2 - part."""
     a = -0.75
-    far = [a * (t**3 - 5 * t**2 + 8 * t - 4) for t in (1 + part, 2 - part)]
+    far = [cubic_far(t, a) for t in (1 + part, 2 - part)]
     near = [((a + 2) * t - (a + 3)) * t * t + 1 for t in (part, 1 - part)]
     return [far[0], *near, far[1]]
 

@@ -177,6 +177,11 @@ def _pads(to: Lowerer, rank: int) -> list[tuple[int, int]]:
     chosen = to.optional(3) if to.node.version >= 18 else None
     axes = list(range(rank)) if chosen is None else [int(a) % rank for a in np.ravel(chosen)]
     to.require(len(pads) == 2 * len(axes) and min(pads, default=0) >= 0, "two paddings of at least 0 for each axis", pads)
+    return _pairs(rank, axes, pads)
+
+
+def _pairs(rank: int, axes: Sequence[int], pads: Sequence[int]) -> list[tuple[int, int]]:
+    """The paddings of each axis, of which ``pads`` has first those before some axes, then those behind them."""
     pairs = [(0, 0)] * rank
     for i, axis in enumerate(axes):
         pairs[axis] = (pads[i], pads[i + len(axes)])
@@ -222,9 +227,7 @@ def _run_pad(call: HostCall) -> Sequence[Array]:
     pads = [int(p) for p in (np.ravel(call.input(1)) if recent else call.option("pads"))]
     chosen = call.optional(3)
     axes = range(x.ndim) if chosen is None else [int(a) % x.ndim for a in np.ravel(chosen)]
-    pairs = [(0, 0)] * x.ndim
-    for i, axis in enumerate(axes):
-        pairs[axis] = (pads[i], pads[i + len(axes)])
+    pairs = _pairs(x.ndim, axes, pads)
     x = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for (b, e), n in zip(pairs, x.shape, strict=True))]
     pairs = [(max(b, 0), max(e, 0)) for b, e in pairs]
     mode, fill = call.option("mode"), call.optional(2) if recent else call.option("value")

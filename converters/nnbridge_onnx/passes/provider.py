@@ -68,7 +68,7 @@ class _Units:
             found.pop(index, None)
             if all(centre.index in found for centre in centres):
                 found[index] = found[centres[0].index]
-        found.update(self._lonely(found, frozenset(members)))
+        found.update(self._lonely(found))
         return found
 
     def _written_out(self, node: Node) -> Reason | None:
@@ -129,7 +129,7 @@ class _Units:
                 return Reason("UINT8 values that the provider's own nodes write", name, node.label, kind=Why.INPUT_TYPE)
         return None
 
-    def _lonely(self, found: Mapping[int, Reason], members: frozenset[int]) -> dict[int, Reason]:
+    def _lonely(self, found: Mapping[int, Reason]) -> dict[int, Reason]:
         lonely = {}
         for node in self._nodes:
             definition = declared(node)

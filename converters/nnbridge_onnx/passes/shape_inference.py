@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -100,12 +100,16 @@ def _decided_by_values(graph: Any, found: Mapping[str, Any], constants: set[str]
     """Values with open dimensions that computed numbers decide, such as the shape of a Reshape, and what follows from them."""
     decided: set[str] = set()
     for node in graph.node:
-        definition = REGISTRY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        deciding = () if definition is None else zip(definition.inputs, node.input, strict=False)
-        computed = any(declared.decides_shape and name and name not in constants for declared, name in deciding)
-        if computed or not decided.isdisjoint(node.input):
+        if _reads_shapes(node, constants) or not decided.isdisjoint(node.input):
             decided.update(name for name in node.output if name not in found or not _is_known(found[name]))
     return decided
+
+
+def _reads_shapes(node: Any, constants: Collection[str]) -> bool:
+    """True if computed numbers that the node reads decide dimensions."""
+    definition = REGISTRY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    deciding = () if definition is None else zip(definition.inputs, node.input, strict=False)
+    return any(declared.decides_shape and name and name not in constants for declared, name in deciding)
 
 
 def _is_known(value: Any) -> bool:
@@ -220,6 +224,12 @@ def _dims(value: Any) -> Any:
     return value.type.tensor_type.shape.dim
 
 
+def _bound(node: Any, sizes: Mapping[str, int]) -> int:
+    """At most how many elements a node's results have, by those of its inputs."""
+    ranks = [sizes.get(name, MAX_RANK) for name in node.input]
+    return sum(ranks) if node.op_type == "Concat" else max(ranks, default=MAX_RANK)
+
+
 def _followed(graph: Any, found: Mapping[str, Any]) -> int:
     """At most how many elements inference follows in all; ``found`` describes what is known of values."""
     sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
@@ -227,8 +237,7 @@ def _followed(graph: Any, found: Mapping[str, Any]) -> int:
     total = 0
     for node in graph.node:
         total += sum(_followed(a.g, found) for a in node.attribute if a.HasField("g"))
-        ranks = [sizes.get(name, MAX_RANK) for name in node.input]
-        size = sum(ranks) if node.op_type == "Concat" else max(ranks, default=MAX_RANK)
+        size = _bound(node, sizes)
         follows = node.op_type in _FOLLOWING
         for name in node.output:
             value = found.get(name)
@@ -248,11 +257,7 @@ def _computes_shapes(graph: Any, constants: set[str]) -> bool:
     for node in graph.node:
         if node.op_type == "Constant":
             constants.update(node.output)
-        definition = REGISTRY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        deciding = () if definition is None else zip(definition.inputs, node.input, strict=False)
-        if any(declared.decides_shape and name and name not in constants for declared, name in deciding):
-            return True
-        if any(_computes_shapes(a.g, constants) for a in node.attribute if a.HasField("g")):
+        if _reads_shapes(node, constants) or any(_computes_shapes(a.g, constants) for a in node.attribute if a.HasField("g")):
             return True
     return False
 
@@ -382,8 +387,7 @@ def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bo
         if len(dims) == 1:  # Of any element type: inference follows the elements of floats in sums and products as well.
             sizes[value.name] = int(dims[0].dim_value)
     for node in graph.node:
-        ranks = [sizes.get(name, MAX_RANK) for name in node.input]
-        size = sum(ranks) if node.op_type == "Concat" else max(ranks, default=MAX_RANK)
+        size = _bound(node, sizes)
         ranges = node.op_type == "Range" and inner
         if (
             ranges

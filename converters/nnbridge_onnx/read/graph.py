@@ -152,3 +152,11 @@ def dtype_of(type: int) -> np.dtype[Any] | None:
     """NumPy's element type of a ``TensorProto.DataType``, None for what are no numbers."""
     name = ELEMENT_TYPES[type][2] if type in ELEMENT_TYPES else None
     return None if name is None else numpy_type(name)
+
+
+def attribute_values(node: Any) -> dict[str, Any]:
+    """The attributes of a ``NodeProto`` by name, bytes as text."""
+    from onnx import helper
+
+    values = ((attribute.name, helper.get_attribute_value(attribute)) for attribute in node.attribute)
+    return {name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in values}

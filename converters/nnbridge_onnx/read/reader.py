@@ -27,6 +27,8 @@ from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, N
 
 OLDEST_IR = 3
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
+_NUMBERS = {("LayerNormalization", "axis"): (-(2**31), 2**31 - 1), ("GatherND", "batch_dims"): (0, 2**31 - 1)}
+"""(operator, attribute) -> the numbers that shape inference can do with; it takes others for addresses."""
 _EQUATION = re.compile(rb"%(term)s(?:,%(term)s)*(?:->%(term)s)?" % {b"term": _TERM})
 _OVERRIDABLE_IR = 4
 """Constants that are inputs too can be replaced from this IR version on; before it, all constants are inputs."""
@@ -89,7 +91,7 @@ def graph_of(
 def _checked(onnx: Any, model: Any, source: str, folder: Path | None) -> Any:
     """The model as the onnx package's checker accepts it."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        _check_equations(nodes, source)
+        _check_attributes(nodes, source)
     mended = _ordered(onnx, model)
     values = (*mended.graph.input, *mended.graph.output)
     by_path = mended is model and folder is not None and all(map(_has_shape, values))
@@ -100,16 +102,26 @@ def _checked(onnx: Any, model: Any, source: str, folder: Path | None) -> Any:
     return mended if all(map(_has_shape, mended.graph.output)) else _typed(onnx, mended)
 
 
-def _check_equations(nodes: Iterable[Any], source: str) -> None:
-    """ConversionError for an Einsum that the onnx package's shape inference reads without end: dots alone, other characters."""
+def _check_attributes(nodes: Iterable[Any], source: str) -> None:
+    """ConversionError for attributes that the onnx package's shape inference reads without end, or beyond its memory."""
     for node in nodes:
+        standard = node.domain in ("", "ai.onnx")
         for attribute in node.attribute:
-            if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
-                name = node.name or (node.output[0] if node.output else "")
-                rule = "an equation of letters, commas, '...' once for each operand, and '->'"
-                raise ConversionError(Reason(rule, attribute.s.decode(errors="backslashreplace")[:200], source, name))
+            broken = _broken_rule(node, attribute) if standard else None
+            if broken is not None:
+                raise ConversionError(Reason(*broken, source, node.name or (node.output[0] if node.output else "")))
             for graph in subgraphs(attribute):
-                _check_equations(graph.node, source)
+                _check_attributes(graph.node, source)
+
+
+def _broken_rule(node: Any, attribute: Any) -> tuple[str, str] | None:
+    """A rule that an attribute breaks, and what was found."""
+    name, value = (node.op_type, attribute.name), attribute.i
+    if name == ("Einsum", "equation") and not _EQUATION.fullmatch(attribute.s):
+        rule = "an equation of letters, commas, '...' once for each operand, and '->'"
+        return rule, attribute.s.decode(errors="backslashreplace")[:200]
+    low, high = {**_NUMBERS, ("Split", "num_outputs"): (1, len(node.output))}.get(name, (value, value))
+    return None if low <= value <= high else (f"{attribute.name} from {low} to {high}", str(value))
 
 
 def _onnx(source: object) -> Any:

@@ -5,14 +5,12 @@ As LiteRT's hybrid kernels compute: sums of integers, then products with the sca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from nnbridge.model import Array
-from nnbridge_tflite.host.codes import CHANNELS
-from nnbridge_tflite.host.numbers import HostTensor, Options, Tensors, activated, data_of
+from nnbridge_tflite.host.numbers import HostTensor, Options, Tensors, activated, channel_scales, data_of, optional
 
 _HIGHEST = 127
 _WEIGHTS = (("int8", 0), ("uint8", 128))
@@ -28,9 +26,8 @@ def is_hybrid(inputs: Sequence[HostTensor]) -> bool:
 
 
 def scales(tensor: HostTensor, position: int, options: Options) -> Array:
-    """The scale of weights, or one for each channel."""
-    channels: Mapping[str, Any] | None = options.get(CHANNELS, {}).get(str(position))
-    return np.array([tensor.scale] if channels is None else channels["scales"], np.float32)
+    """The scale of weights, or one for each channel, in float32."""
+    return channel_scales(tensor, position, options).astype(np.float32)
 
 
 def _rounded(values: Array, low: int) -> Array:
@@ -62,5 +59,5 @@ def centred_asymmetric(rows: Array) -> tuple[Array, Array]:
 
 def biased(sums: Array, inputs: Tensors, position: int, options: Options) -> Array:
     """Sums with the bias and the fused activation."""
-    bias = inputs[position] if len(inputs) > position and inputs[position].data is not None else None
+    bias = optional(inputs, position)
     return activated(sums if bias is None else sums + data_of(bias), options).astype(np.float32)

@@ -16,6 +16,7 @@ import numpy as np
 from nnbridge.extensions import HostTensor
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+from nnbridge_tflite.host.codes import CHANNELS
 
 __all__ = ["Array", "HostTensor", "Options", "Tensors"]
 
@@ -91,6 +92,17 @@ def quotient(data: HostTensor, out: HostTensor) -> float:
 def centred_integers(tensor: HostTensor) -> Array:
     """Stored integers less the zero point, as int64."""
     return data_of(tensor).astype(np.int64) - tensor.zero_point
+
+
+def channel_scales(tensor: HostTensor, i: int, options: Options) -> Array:
+    """The scale of input ``i``, or one for each channel."""
+    channels: Mapping[str, Any] | None = options.get(CHANNELS, {}).get(str(i))
+    return np.array([tensor.scale] if channels is None else channels["scales"], np.float64)
+
+
+def optional(inputs: Tensors, i: int) -> HostTensor | None:
+    """Input ``i``, or None if it is omitted."""
+    return inputs[i] if i < len(inputs) and inputs[i].data is not None else None
 
 
 ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from nnbridge.operations.arithmetic import mbqm, quantize_multipliers, wrap32
-from nnbridge_tflite.host.codes import CHANNELS
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away
+from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, channel_scales, data_of, half_away, optional
 
 Rescale: TypeAlias = "Callable[[Array, Array, Array], Array]"
 
@@ -76,11 +75,6 @@ def centred(tensor: HostTensor) -> Array:
     return require_integers(tensor).astype(np.float64) - tensor.zero_point
 
 
-def _scales(tensor: HostTensor, position: int, options: Options) -> Array:
-    channels: Mapping[str, Any] | None = options.get(CHANNELS, {}).get(str(position))
-    return np.array([tensor.scale] if channels is None else channels["scales"], np.float64)
-
-
 def finished(
     sums: Array,
     inputs: Tensors,
@@ -91,9 +85,9 @@ def finished(
 ) -> Array:
     """The output of sums of products; ``places`` are those of the data, the weights and the bias."""
     data, weights, bias = positions
-    units = inputs[bias] if len(inputs) > bias and inputs[bias].data is not None else None
+    units = optional(inputs, bias)
     exact = sums.astype(np.int64) + (0 if units is None else data_of(units).astype(np.int64))
-    scales = float(inputs[data].scale) * _scales(inputs[weights], weights, options) / float(out.scale)
+    scales = float(inputs[data].scale) * channel_scales(inputs[weights], weights, options) / float(out.scale)
     multiplier, shift = quantize_multipliers(scales)
     # Sums start from the bias, and are as wide as it is.
     rescale = rescale or (_by_upper_bits if units is None or units.dtype.itemsize == 8 else mbqm)

@@ -44,6 +44,17 @@ def _sizes_above_0(node: Node) -> bool:
     return 0 not in listed and (-1 not in listed or rest != 0)
 
 
+def _axis_before_last(*, new: bool, below: int = 99) -> Condition:
+    """An axis of the input, or a new one among its axes, that is not the last; from level ``below`` on, any."""
+    return Condition(
+        "an axis before the last",
+        lambda node: node.option("axis") not in (-1, node.rank(0) - (not new)),
+        lambda node: node.option("axis"),
+        below,
+        Why.ARGUMENT,
+    )
+
+
 CONCATENATION = TfliteOperator(
     "CONCATENATION",
     "Joined along an axis.",
@@ -63,16 +74,7 @@ PACK = TfliteOperator(
         version=2,
         level=4,
         types=NUMBERS,
-        conditions=(
-            input_in("FLOAT32", "INT8", below=6),
-            Condition(
-                "an axis before the last",
-                lambda node: node.option("axis") not in (-1, node.rank(0)),
-                lambda node: node.option("axis"),
-                6,
-                Why.ARGUMENT,
-            ),
-        ),
+        conditions=(input_in("FLOAT32", "INT8", below=6), _axis_before_last(new=True, below=6)),
     ),
     kernel=lambda inputs, outputs, options: [np.stack([data_of(t) for t in inputs], options["axis"])],
 )
@@ -86,15 +88,7 @@ UNPACK = TfliteOperator(
         version=2,
         level=4,
         types=FLOAT_QUANT8,
-        conditions=(
-            input_rank("an input of rank 2 to 4", 2, 3, 4),
-            Condition(
-                "an axis before the last",
-                lambda node: node.option("axis") not in (-1, node.rank(0) - 1),
-                lambda node: node.option("axis"),
-                kind=Why.ARGUMENT,
-            ),
-        ),
+        conditions=(input_rank("an input of rank 2 to 4", 2, 3, 4), _axis_before_last(new=False)),
     ),
 )
 SPLIT = TfliteOperator(

@@ -18,7 +18,7 @@ from nnbridge_tflite.host.codes import TENSORS
 from nnbridge_tflite.host.running import element_type, evaluated
 from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
-from nnbridge_tflite.passes.inline import inlined, pass_handle, require_counts
+from nnbridge_tflite.passes.inline import inlined, pass_handle, pass_value, require_counts
 from nnbridge_tflite.passes.states import Key, Variables, outlives_bodies, variable_name
 from nnbridge_tflite.read.graph import Operator, Subgraph
 
@@ -248,12 +248,10 @@ def _converted(
         raise ConversionError(Reason(f"one output of subgraph {number}", str(len(callee.graph.outputs)), operator.label))
     require_counts(callee, replace(operator, outputs=operator.outputs[:1]) if single else operator, arguments)
     for k, (inner, outer) in enumerate(zip(callee.graph.inputs, arguments, strict=True)):
-        if pass_handle(c, callee, outer, inner):
-            continue
-        if k in dims:
+        if k in dims and not pass_handle(c, callee, outer, inner):
             callee.values.value(inner).dims = dims[k]
-        else:
-            callee.values.adopt(inner, c.values.value(outer), c.values.constant(outer))
+        elif k not in dims:
+            pass_value(c, callee, outer, inner)
     callee.convert()
     return callee
 

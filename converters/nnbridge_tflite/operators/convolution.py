@@ -27,6 +27,7 @@ from nnbridge_tflite.host.numbers import (
     bounded,
     data_of,
     integers,
+    optional,
     quantised,
     real,
     stored,
@@ -34,7 +35,7 @@ from nnbridge_tflite.host.numbers import (
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
-from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, DelegateRule, Node, constant, from_level
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, Node, constant, from_level
 
 DILATIONS = (
     Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),
@@ -75,8 +76,7 @@ CONV_2D = TfliteOperator(
         version=5,
         conditions=(
             NO_OLD_HYBRID,
-            OLD_TYPES,
-            RESTRICTED_SCALES,
+            *OLD_PRODUCTS,
             Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none", kind=Why.MISSING_OPERAND),
             _DILATIONS_FROM_LEVEL_3,
             from_level(3, "groups", _one_group),
@@ -92,7 +92,7 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         *CONV_2D.options[:-1],
         Option("depth_multiplier", 0, "filters of each channel; follows from the channels, as in LiteRT"),
     ),
-    delegate=DelegateRule(version=3, conditions=(OLD_TYPES, RESTRICTED_SCALES, _DILATIONS_FROM_LEVEL_3)),
+    delegate=DelegateRule(version=3, conditions=(*OLD_PRODUCTS, _DILATIONS_FROM_LEVEL_3)),
     check=_check,
 )
 TRANSPOSE_CONV = TfliteOperator(
@@ -330,8 +330,8 @@ def host_transpose_conv(inputs: Tensors, outputs: Tensors, options: Options) -> 
 
 def _biased(sums: Array, inputs: Tensors, place: int, out: HostTensor, options: Options) -> list[Array]:
     """Sums with the bias, if there is one, and the fused activation."""
-    total = sums + real(inputs[place]) if len(inputs) > place and inputs[place].data is not None else sums
-    return [stored(activated(total, options), out)]
+    units = optional(inputs, place)
+    return [stored(activated(sums if units is None else sums + real(units), options), out)]
 
 
 @CONV_3D.host_kernel

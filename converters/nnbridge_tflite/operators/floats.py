@@ -12,12 +12,24 @@ from itertools import product
 import numpy as np
 
 from nnbridge_tflite.declaration import TfliteOperator
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, activated, axes, bounded, data_of, first, integers
+from nnbridge_tflite.host.numbers import (
+    Array,
+    HostTensor,
+    Options,
+    Tensors,
+    activated,
+    axes,
+    bounded,
+    data_of,
+    first,
+    integers,
+    optional,
+)
 from nnbridge_tflite.host.ordered import ATAN2, COS, EXP, LOG, POW, SIN, TANH, dots, total
 from nnbridge_tflite.host.windows import framed, positions, taps, windows
 from nnbridge_tflite.operators import activations, arithmetic, convolution, elementwise, matmul, normalisation, reductions
 from nnbridge_tflite.operators.reshaping import RANGE
-from nnbridge_tflite.operators.resizing import RESIZE_BILINEAR
+from nnbridge_tflite.operators.resizing import RESIZE_BILINEAR, step_between
 
 _PATCHES = 2**22
 """Most elements that a convolution gathers at once."""
@@ -42,7 +54,7 @@ def _finite(tensor: HostTensor) -> Array:
 
 
 def _finished(sums: Array, inputs: Tensors, bias: int, options: Options) -> list[Array]:
-    units = inputs[bias] if len(inputs) > bias and inputs[bias].data is not None else None
+    units = optional(inputs, bias)
     return [activated(sums if units is None else sums + _real(units), options).astype(np.float32, copy=False)]
 
 
@@ -258,8 +270,7 @@ def conv_3d_transpose(inputs: Tensors, outputs: Tensors, options: Options) -> Se
 
 def _between(size: int, out: int, options: Options) -> tuple[Array, Array, Array]:
     """The two pixels that each of ``out`` pixels lies between, and how far it is from the first."""
-    aligned = bool(options["align_corners"]) and out > 1
-    scale = np.float32(size - 1) / np.float32(out - 1) if aligned else np.float32(size) / np.float32(out)
+    scale = step_between(size, out, options)
     positions = np.arange(out, dtype=np.float32)
     half = np.float32(0.5)
     positions = (positions + half) * scale - half if options["half_pixel_centers"] else positions * scale

@@ -16,16 +16,7 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integ
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
-from nnbridge_tflite.rules import (
-    NO_OLD_HYBRID,
-    OLD_TYPES,
-    RESTRICTED_SCALES,
-    Condition,
-    DelegateRule,
-    Node,
-    from_level,
-    input_rank,
-)
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, Node, from_level, input_rank
 
 _ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "true: floats beside 8-bit weights get a zero point")
 
@@ -45,8 +36,7 @@ FULLY_CONNECTED = TfliteOperator(
         version=5,
         conditions=(
             NO_OLD_HYBRID,
-            OLD_TYPES,
-            RESTRICTED_SCALES,
+            *OLD_PRODUCTS,
             from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
             Condition(
                 "no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16", kind=Why.OUTPUT_TYPE

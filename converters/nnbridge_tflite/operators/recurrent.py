@@ -189,12 +189,21 @@ def _states(to: Lowerer, *indexes: int) -> list[Value]:
     return [_state(to, i) for i in indexes]
 
 
+def _clips(to: Lowerer, data: Value) -> list[Value]:
+    """Clips of the cell and of the projection, in the data's type."""
+    return [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+
+
+def _require_full(to: Lowerer) -> None:
+    to.require(to.option("kernel_type") == 0 and to.count >= 20, "the full LSTM kernel", to.option("kernel_type"))
+
+
 @UNIDIRECTIONAL_SEQUENCE_LSTM.lowering()
 def sequence_lstm(to: Lowerer) -> None:
     """UNIDIRECTIONAL_SEQUENCE_LSTM: the same 20 inputs, options, then layer normalisation."""
     data = to.input(0)
     to.require(not to.option("diagonal_recurrent_tensors"), "full recurrent matrices", "diagonal ones")
-    clips = [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    clips = _clips(to, data)
     fused, major = to.scalar(to.option("fused_activation_function")), to.flag(to.option("time_major"))
     inputs = [data, *_floats(to, range(1, 20)), fused, *clips, major, *_floats(to, LAYER_NORM)]
     to.emit_all(OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM, inputs, [to.out, *_states(to, 18, 19)])
@@ -204,8 +213,8 @@ def sequence_lstm(to: Lowerer) -> None:
 def lstm(to: Lowerer) -> None:
     """LSTM: one step; scratch and states are outputs that nobody reads."""
     data = to.input(0)
-    to.require(to.option("kernel_type") == 0 and to.count >= 20, "the full LSTM kernel", to.option("kernel_type"))
-    clips = [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    _require_full(to)
+    clips = _clips(to, data)
     inputs = [data, *_floats(to, range(1, 20)), to.scalar(to.option("fused_activation_function")), *clips]
     norms = _floats(to, LAYER_NORM) if to.count == 24 else []
     batch, cells = to.input(19).dims
@@ -217,7 +226,7 @@ def lstm(to: Lowerer) -> None:
 def quantised_lstm(to: Lowerer) -> None:
     """The 8-bit full kernel as QUANTIZED_LSTM, under the delegate mapping: NNAPI leaves the gates' biases out."""
     to.require(not to.free, "an 8-bit cell that adds its biases", to.declared(0))
-    to.require(to.option("kernel_type") == 0 and to.count >= 20, "the full LSTM kernel", to.option("kernel_type"))
+    _require_full(to)
     data, lent = to.input(0), [to.values.tensors[i].quantisation for i in to.operator.intermediates if i >= 0]
     to.require(data.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED and len(lent) == 5, "int8 and 5 intermediates", len(lent))
     symmetric = dict.fromkeys((*range(1, 9), 16), OperandCode.TENSOR_QUANT8_SYMM)
@@ -231,7 +240,7 @@ def quantised_lstm(to: Lowerer) -> None:
         return replace(value, type=type, zero_point=0) if type == OperandCode.TENSOR_QUANT8_SYMM else value
 
     inputs = [data, *map(operand, range(1, 18)), to.input(18), to.input(19), *map(operand, LAYER_NORM)]
-    clips = [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    clips = _clips(to, data)
     scales = [to.float_scalar(quantisation.scale, data) for quantisation in lent]
     tail = [*scales[:4], to.scalar(lent[4].zero_point), scales[4]]
     output, cell = to.input(18), to.input(19)
@@ -264,24 +273,29 @@ def basic_lstm(to: Lowerer) -> None:
 def bidirectional_lstm(to: Lowerer) -> None:
     """BIDIRECTIONAL_SEQUENCE_LSTM: the same 48 inputs, options, no layer normalisation."""
     data = to.input(0)
-    clips = [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    clips = _clips(to, data)
     inputs = [data, *_floats(to, range(1, 48)), to.scalar(to.option("fused_activation_function")), *clips]
     flags = [to.flag(to.option("merge_outputs")), to.flag(to.option("time_major"))]
     none = [to.draft.omitted(data.type)] * 8
     to.emit_all(OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM, (*inputs, *flags, *none), [*to.outputs, *_states(to, 35, 36, 37, 38)])
 
 
+def _cell(to: Lowerer) -> list[Value]:
+    """Data, weights, recurrent weights, bias and state of a simple cell, and its activation."""
+    return [to.input(0), *_floats(to, range(1, 5)), to.scalar(to.option("fused_activation_function"))]
+
+
 @RNN.lowering()
 def rnn(to: Lowerer) -> None:
     """RNN: one step."""
-    inputs = [to.input(0), *_floats(to, range(1, 5)), to.scalar(to.option("fused_activation_function"))]
+    inputs = _cell(to)
     to.emit_all(OperationCode.RNN, inputs, [_state(to, 4), to.out])
 
 
 @UNIDIRECTIONAL_SEQUENCE_RNN.lowering()
 def sequence_rnn(to: Lowerer) -> None:
     """UNIDIRECTIONAL_SEQUENCE_RNN; its flag is an INT32."""
-    inputs = [to.input(0), *_floats(to, range(1, 5)), to.scalar(to.option("fused_activation_function"))]
+    inputs = _cell(to)
     flag = to.scalar(bool(to.option("time_major")))
     to.emit_all(OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN, (*inputs, flag), [to.out, *_states(to, 4)])
 

@@ -13,7 +13,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers, optional
 from nnbridge_tflite.lowerer import INT32, Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
@@ -187,8 +187,8 @@ def _new_shape(to: Lowerer) -> tuple[int, ...]:
 
 @RESHAPE.host_kernel
 def host_reshape(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    has_shape = len(inputs) > 1 and inputs[1].data is not None
-    dims = integers(inputs[1]) if has_shape else [int(d) for d in options["new_shape"]]
+    shape = optional(inputs, 1)
+    dims = [int(d) for d in options["new_shape"]] if shape is None else integers(shape)
     return [data_of(inputs[0]).reshape(dims)]
 
 

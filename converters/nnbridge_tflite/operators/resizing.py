@@ -72,10 +72,15 @@ def host_resize_nearest(inputs: Tensors, outputs: Tensors, options: Options) -> 
     return [data[:, rows][:, :, columns]]
 
 
+def step_between(size: int, out: int, options: Options) -> np.float32:
+    """How far apart two of ``out`` pixels lie in an input of ``size``."""
+    aligned = bool(options["align_corners"]) and out > 1
+    return np.float32(size - 1) / np.float32(out - 1) if aligned else np.float32(size) / np.float32(out)
+
+
 def _nearest(size: int, out: int, options: Options) -> Array:
     """Where each of ``out`` pixels comes from."""
-    aligned = bool(options["align_corners"]) and out > 1
-    scale = np.float32(size - 1) / np.float32(out - 1) if aligned else np.float32(size) / np.float32(out)
-    positions = (np.arange(out, dtype=np.float32) + np.float32(0.5 if options["half_pixel_centers"] else 0)) * scale
+    half = np.float32(0.5 if options["half_pixel_centers"] else 0)
+    positions = (np.arange(out, dtype=np.float32) + half) * step_between(size, out, options)
     whole = np.floor(positions + np.float32(0.5)) if options["align_corners"] else np.floor(positions)
     return whole.astype(np.int64).clip(0, size - 1)

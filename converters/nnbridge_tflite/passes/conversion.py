@@ -166,6 +166,11 @@ class Conversion:
             rule = f"each output of subgraph {self.number} listed at most {MAX_REPEATS} times"
             raise ConversionError(Reason(rule, str(repeated)))
         self.values.make_inputs(graph.inputs)
+        self._check_order()
+
+    def _check_order(self) -> None:
+        """Tensors are written once, and before they are read."""
+        graph = self.graph
         readable = set(graph.inputs)
         for operator in graph.operators:
             for i in operator.inputs:
@@ -194,6 +199,14 @@ class Conversion:
         """Fold, lower in the first way that works, or leave to the host."""
         if declared is not None and declared.handler is not None:
             return declared.handler(self, operator)
+        if self._fold(declared, operator):
+            return Mapped(operator.index, operator.name, MappingKind.FOLDED)
+        sixteen = self._has_sixteen_bits(declared, operator)
+        unlowered = self._left_to_host(declared, operator, sixteen)
+        return self._lower(declared, operator, through_host=sixteen) if unlowered is None else self.host(operator, [unlowered])
+
+    def _fold(self, declared: TfliteOperator | None, operator: Operator) -> bool:
+        """Compute what depends on constants alone; True if no node remains, as one does where the delegate has one."""
         found = folded(declared, operator, self.values)
         node = not self._pruned(operator)
         remains = node and self.context.options.mapping == MappingKind.DELEGATE
@@ -202,27 +215,30 @@ class Conversion:
                 self.values.foresee(index, array)
             else:
                 self.values.fold(index, array, node=node)
-        if found and not remains:
-            return Mapped(operator.index, operator.name, MappingKind.FOLDED)
+        return bool(found) and not remains
+
+    def _left_to_host(self, declared: TfliteOperator | None, operator: Operator, sixteen: bool) -> Reason | None:
+        """Why no lowering is tried, whatever there is."""
         if self.context.file.graph.is_compiled:
-            return self.host(operator, [Reason("an operator of a compiled partition", operator.name, operator.label)])
-        sixteen = self._has_sixteen_bits(declared, operator)
+            return Reason("an operator of a compiled partition", operator.name, operator.label)
         if sixteen and declared is not None and declared.kernel16 is not None:
-            why = Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
-            return self.host(operator, [why])
+            return Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
         left = self.context.options.left or {}
-        if operator.index in left and not self._calls.subgraphs:
-            return self.host(operator, [left[operator.index]])
-        wide = self.context.options.mapping == MappingKind.WIDE
-        rule = declared.delegate if declared is not None else None
+        return left.get(operator.index) if not self._calls.subgraphs else None
+
+    def _lower(self, declared: TfliteOperator | None, operator: Operator, *, through_host: bool) -> Mapped:
+        """In the first way that works; to the host, with the reasons, if there is none."""
         options = self.context.options
+        wide = options.mapping == MappingKind.WIDE
+        rule = declared.delegate if declared is not None else None
         refused = refusals(rule, operator, self.values, options.feature_level, options.accelerated)
         reasons: list[Reason] = []
         for lowering in declared.lowerings if declared is not None else ():
             # As the delegate does it where the delegate would, more freely where that is allowed.
             ways = () if lowering.wide or refused else (MappingKind.DELEGATE,)
             for mapping in (*ways, MappingKind.WIDE) if wide else ways:
-                tried = self._try(declared, lowering, operator, mapping, through_host=sixteen and mapping == MappingKind.WIDE)
+                by_host = through_host and mapping == MappingKind.WIDE
+                tried = self._try(declared, lowering, operator, mapping, through_host=by_host)
                 if not isinstance(tried, Reason):
                     undelegated = refused if tried == MappingKind.WIDE else ()
                     return Mapped(operator.index, operator.name, tried, (*undelegated, *reasons))

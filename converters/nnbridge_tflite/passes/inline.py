@@ -16,14 +16,18 @@ def inlined(c: Conversion, operator: Operator, number: int, arguments: Sequence[
     callee.check_interface(main=False)
     require_counts(callee, operator, arguments)
     for inner, outer in zip(callee.graph.inputs, arguments, strict=True):
-        if not pass_handle(c, callee, outer, inner):
-            callee.values.adopt(inner, c.values.value(outer), c.values.constant(outer))
+        pass_value(c, callee, outer, inner)
     callee.convert()
     callee.report()
     for inner, outer in zip(callee.graph.outputs, operator.outputs, strict=True):
-        if not pass_handle(callee, c, inner, outer):
-            c.values.adopt(outer, callee.values.value(inner), callee.values.constant(inner))
+        pass_value(callee, c, inner, outer)
     return Mapped(operator.index, operator.name, MappingKind.INLINED)
+
+
+def pass_value(source: Conversion, target: Conversion, index: int, to: int) -> None:
+    """Hand on a tensor's value, or what it stands for."""
+    if not pass_handle(source, target, index, to):
+        target.values.adopt(to, source.values.value(index), source.values.constant(index))
 
 
 def pass_handle(source: Conversion, target: Conversion, index: int, to: int) -> bool:

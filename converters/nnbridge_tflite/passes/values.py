@@ -224,12 +224,13 @@ class TensorValues:
     def _make_per_channel(self, value: Value, tensor: Tensor) -> None:
         """Constant int8 with a scale for each channel is NNAPI's symmetric per-channel type, also below level 4."""
         quantisation = tensor.quantisation
-        if tensor.type.name not in ("INT8", "INT4") or not quantisation.per_channel or any(quantisation.zero_points):
+        points = quantisation.zero_points
+        if tensor.type.name not in ("INT8", "INT4") or not quantisation.per_channel or points.count(0) < len(points):
             return
         if self.draft.feature_level < PER_CHANNEL_LEVEL or min(quantisation.scales) <= 0:
             return
         value.type, value.scale, value.zero_point = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, 0.0, 0
-        value.channel_quant = ChannelQuant(quantisation.scales, quantisation.axis)
+        value.channel_quant = ChannelQuant(quantisation.scales, quantisation.axis, sound=self.file is not None)
 
     def _in_nnapi(self, array: Array, value: Value) -> Array:
         """A constant's elements as the operand type has them."""

@@ -201,8 +201,16 @@ class Decoder:
 
     def _scalars(self, field: Field) -> Callable[[int, Table], npt.NDArray[Any]]:
         """Other scalars as a read-only view of the file."""
-        data, dtype, size, length_of = self._data, self._dtypes[field.format], field.size, self._length
-        return lambda target, _: np.frombuffer(data, dtype, length_of(target, size), target + 4)
+        data, dtype, size, last, length_of = self._data, self._dtypes[field.format], field.size, self._size - 4, self._length
+
+        def scalars(target: int, _: Table) -> npt.NDArray[Any]:
+            # There are thousands: what is inside the file is seen without a call.
+            length = _U32.unpack_from(data, target)[0] if target <= last else -1
+            if length < 0 or target + length * size > last:
+                length = length_of(target, size)
+            return np.frombuffer(data, dtype, length, target + 4)
+
+        return scalars
 
     def _elements(self, field: Field, target: int) -> tuple[Any, ...]:
         """A vector of strings or tables."""

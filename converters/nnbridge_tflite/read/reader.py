@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
@@ -154,7 +155,10 @@ class _Reading:
 
     def _spend(self, place: str, *vectors: Any) -> None:
         """Account for what is copied, before it is."""
-        self._left -= ENTRY + sum([len(vector) for vector in vectors if vector is not None])
+        self._left -= ENTRY
+        for vector in vectors:
+            if vector is not None:
+                self._left -= len(vector)
         if self._left < 0:
             _refuse(place, f"at most {MAX_EXPANDED} numbers in tensors and operators", "more")
 
@@ -294,15 +298,22 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_li
         _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
     held = tuple(scales.tolist())
     # One scale is the rule; NumPy takes longer for it than Python.
-    fits = 0 <= held[0] < math.inf if len(held) == 1 else scales.min() >= 0 and scales.max() < math.inf
-    if not fits:
+    if not (0 <= held[0] < math.inf if len(held) == 1 else _all_fit(scales)):
         _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
     count = len(zero_points)
     # Those of channels are 0.
-    points = (0,) * count if count > 1 and not zero_points.any() else tuple(zero_points.tolist())
+    points = (0,) * count if count > 1 and not np.count_nonzero(zero_points) else tuple(zero_points.tolist())
     return Quantisation(held, points, axis, True)
 
 
+def _all_fit(scales: npt.NDArray[np.float32]) -> bool:
+    """True if all are finite and at least 0."""
+    # The bits of such numbers are below infinity's, as integers; those of negative zero are not.
+    return bool(np.maximum.reduce(scales.view(np.uint32)) < _INFINITY or (scales.min() >= 0 and scales.max() < math.inf))
+
+
+_INFINITY = 0x7F800000
+"""The bits of float32's."""
 _LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 
 
@@ -310,7 +321,7 @@ def _check_zero_points(tensor: Tensor) -> None:
     """Zero points of 8-bit integers are numbers of their type."""
     points = tensor.quantisation.zero_points
     # Scales by channel come with zeros, as many of them.
-    if not any(points) or tensor.type.name not in _LIMITS:
+    if points.count(0) == len(points) or tensor.type.name not in _LIMITS:
         return
     low, high = _LIMITS[tensor.type.name]
     if min(points) < low or max(points) > high:

@@ -13,7 +13,7 @@ import click
 from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
-from nnbridge.engines import HOSTS, OWN, host_for
+from nnbridge.engines import AUTO, HOSTS, OWN, host_for
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.report import PREFERENCES
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
@@ -77,8 +77,8 @@ def model_options(command: Command) -> Command:
     return option("--mapping", values=values, default="phone", help=mapping)(conversion_options(command))
 
 
-def device_options(command: Command) -> Command:
-    """Options of every command that compiles."""
+def device_options(command: Command, host: str = OWN) -> Command:
+    """Options of every command that compiles; ``host``: what computes operators that no device gets, unless stated."""
     devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone. module:NAME
         imports that module, found in the current folder too, and runs its code."""
     alone = "These devices only: no CPU, no fallback (createForDevices)."
@@ -89,9 +89,10 @@ def device_options(command: Command) -> Command:
         final. With --no-fallback failures are final anyway."""
     partitions = """Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators go
         there, the others to the CPU. 0: no limit. Default: 3 under the delegate mapping, as TFLite's; else 0."""
-    host = """What computes operators that stay with TFLite or ONNX Runtime. nnbridge: kernels of its own, as TFLite's reference
-        kernels; else the runtime itself, as on a phone: litert (with XNNPACK, TFLite's default), litert-plain, litert-reference,
-        onnxruntime."""
+    hosts = """What computes operators that stay with TFLite or ONNX Runtime. nnbridge: kernels of its own, as TFLite's reference
+        kernels; the runtime itself, as on a phone: litert (with XNNPACK, TFLite's default), litert-plain, litert-reference,
+        onnxruntime; auto: litert or onnxruntime under the delegate's or provider's mapping, and nnbridge for what they do not
+        run. run has auto by default; commands that look at each operator have nnbridge."""
     cache = "Store compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME)."
     folder = click.Path(path_type=Path, file_okay=False)
     return with_options(
@@ -102,9 +103,14 @@ def device_options(command: Command) -> Command:
         option("--preference", values=PREFERENCES, default="fast", help=preference),
         option("--partitioning", values=PARTITIONING, default="with-fallback", help=partitioning),
         option("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
-        option("--host", values=HOSTS, default=OWN, help=host),
+        option("--host", values=HOSTS, default=host, help=hosts),
         option("--cache-dir", type=folder, metavar="DIR", help=cache),
     )
+
+
+def running_options(command: Command) -> Command:
+    """:func:`device_options` of a command whose answers are a phone's."""
+    return device_options(command, AUTO)
 
 
 def _set_kernels(context: click.Context, parameter: click.Parameter, value: str | None) -> None:

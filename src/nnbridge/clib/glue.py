@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from nnbridge import ndk
 from nnbridge.clib.signatures import SIGNATURES, CParameter, CSignature
@@ -50,7 +50,12 @@ def begin_log() -> None:
         logging.basicConfig(level=text.upper(), format="%(name)s: %(message)s")
 
 
-def _bound(signature: CSignature, function: Callable[..., Any], converter: ArgumentConverter) -> Callable[..., Any]:
+_Plan: TypeAlias = "Sequence[tuple[Callable[..., Any] | None, slice, bool]]"
+"""For each argument in Python: its conversion, None for a number; C's arguments; whether it becomes several."""
+
+
+def _planned(signature: CSignature, converter: ArgumentConverter) -> tuple[_Plan, Sequence[tuple[CParameter, int]]]:
+    """How arguments are converted, and the results with the positions of their pointers."""
     plan: list[tuple[Callable[..., Any] | None, slice, bool]] = []
     results: list[tuple[CParameter, int]] = []
     at = 0
@@ -61,21 +66,27 @@ def _bound(signature: CSignature, function: Callable[..., Any], converter: Argum
         else:
             plan.append((converter.of(parameter), slice(at, at + width), parameter.kind == "buffer"))
         at += width
+    return plan, results
 
-    def converted(arguments: tuple[Any, ...]) -> list[Any]:
-        values: list[Any] = []
-        for convert, part, splits in plan:
-            if convert is None:
-                values.append(arguments[part.start])
-            elif splits:
-                values.extend(convert(*arguments[part]))
-            else:
-                values.append(convert(*arguments[part]))
-        return values
+
+def _converted(plan: _Plan, arguments: tuple[Any, ...]) -> list[Any]:
+    values: list[Any] = []
+    for convert, part, splits in plan:
+        if convert is None:
+            values.append(arguments[part.start])
+        elif splits:
+            values.extend(convert(*arguments[part]))
+        else:
+            values.append(convert(*arguments[part]))
+    return values
+
+
+def _bound(signature: CSignature, function: Callable[..., Any], converter: ArgumentConverter) -> Callable[..., Any]:
+    plan, results = _planned(signature, converter)
 
     def call(*arguments: Any) -> Any:
         try:
-            values = converted(arguments)
+            values = _converted(plan, arguments)
         except BadDataError as error:
             return ndk.refuse(signature.name, error)
         return function(*values)
@@ -85,7 +96,7 @@ def _bound(signature: CSignature, function: Callable[..., Any], converter: Argum
         if any(target == converter.null for target in targets):
             return _NULL
         try:
-            code, *values = function(*converted(arguments))
+            code, *values = function(*_converted(plan, arguments))
         except BadDataError as error:
             code, values = ndk.refuse(signature.name, error), [None] * len(results)
         for (parameter, _), target, value in zip(results, targets, values, strict=True):

@@ -46,7 +46,7 @@ class Cause:
     kind: str
     """A key of :data:`_CAUSES`."""
     operation: str
-    """NNAPI's operation."""
+    """NNAPI's operation; of several that compute the tensor, the last one, unless the kind is that of another."""
     operator: str
     """The source file's operator with its index."""
     sentence: str
@@ -106,7 +106,7 @@ def explain(case: LoneOperation) -> Cause | None:
     for kind, find in _CAUSES.items():
         sentence = find(case)
         if sentence:
-            return Cause(kind, case.operation, case.operator, f"{case.operator}: {sentence}")
+            return Cause(kind, _OF_ONE.get(kind, case.operation), case.operator, f"{case.operator}: {sentence}")
     return None
 
 
@@ -209,15 +209,19 @@ def _dynamic_range(case: LoneOperation) -> str:
     return ""
 
 
+def _rows(x: Array) -> Array:
+    return x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1)
+
+
 def _symmetric(x: Array) -> Array:
-    rows = x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1)
+    rows = _rows(x)
     scale = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-30)) / np.float32(127)
     steps = np.clip(np.rint(rows / scale), -127, 127)
     return (steps * scale).astype(np.float32).reshape(x.shape)
 
 
 def _asymmetric(x: Array) -> Array:
-    rows = x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1)
+    rows = _rows(x)
     low, high = np.minimum(rows.min(axis=1, keepdims=True), 0), np.maximum(rows.max(axis=1, keepdims=True), 0)
     scale = np.maximum(high - low, np.float32(1e-30)) / np.float32(255)
     zero = np.clip(np.rint(-128 - low / scale), -128, 127)
@@ -264,3 +268,5 @@ _CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
     "dynamic_range": _dynamic_range,
 }
 """Kind → what explains a case, or an empty text. The cheap and narrow ones come first."""
+_OF_ONE: Mapping[str, str] = {"mean_truncates": "MEAN"}
+"""Kinds of one operation, which others may follow, such as those that bring a mean to the output's scale."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause, LoneOperation, explain
@@ -21,7 +19,14 @@ from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_inputs
-from nnbridge.compare.tensors import DeviceReference, Tensors, TensorsByPosition, channels_last, tensors_of
+from nnbridge.compare.tensors import (
+    DeviceReference,
+    Tensors,
+    TensorsByPosition,
+    as_truth,
+    fitted_value,
+    tensors_of,
+)
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
@@ -32,7 +37,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import extract
 from nnbridge.runtime.states import States
-from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
+from nnbridge.types import WRITTEN, Lifetime
 
 _OUTCOMES = {
     "folded": "the converter computed its operator",
@@ -74,8 +79,7 @@ class Layer:
     @property
     def place(self) -> str:
         """The operation, its tensor, and the body where it stands."""
-        name = f" ({self.tensor})" if self.tensor else f": {self.operation}" if self.operation not in self.operator else ""
-        return f"{self.operator}{name}" + (f" in {self.position[0]}" if self.position[0] else "")
+        return place_of(self.operator, self.operation, self.tensor, self.position[0])
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -252,6 +256,12 @@ def compare_layers(
     return LayerComparison(compilation.model.name, reference, count, tuple(run.in_order()), tuple(unmatched), interrupted)
 
 
+def place_of(operator: str, operation: str, tensor: str, within: str) -> str:
+    """An operator of the file or its operation, its tensor, and the body where it stands."""
+    name = f" ({tensor})" if tensor else f": {operation}" if operation not in operator else ""
+    return f"{operator}{name}" + (f" in {within}" if within else "")
+
+
 @dataclass
 class _Part:
     """The operations that compute one tensor from tensors of the reference, as a model of their own."""
@@ -282,7 +292,21 @@ class _Layers:
         carried = {**first, **(self._carried if sample.continues else {})}
         _, observation, _ = observed_run(self.compilation, sample.inputs, states)
         self._models |= observation.models
-        # What the reference computes from: the inputs, states as it has them itself, and every tensor of it.
+        known = self._known(sample, carried, observation, tensors)
+        for position, layer in self.layers.items():
+            seen = observation.values.get(position)
+            if seen is not None:
+                layer.device, layer.step = seen.device, seen.step
+            if position in known:
+                self._compare(position, layer, observation, known, sample.label)
+        outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
+        self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
+
+    def _known(
+        self, sample: Sample, carried: Mapping[int, Array], observation: Observation, tensors: Tensors
+    ) -> dict[Position, Array]:
+        """What the reference computes from: the inputs, states as it has them itself, and every tensor of it."""
+        main = self.compilation.model.main
         known: dict[Position, Array] = {("", i): value for i, value in carried.items()}
         for k, i in enumerate(main.inputs):
             if i not in carried:
@@ -298,19 +322,18 @@ class _Layers:
             for operation in model.main.operations:
                 for i in operation.outputs:
                     self._find(label, i, operation, observation, tensors, known)
-        for position, layer in self.layers.items():
-            seen = observation.values.get(position)
-            if seen is not None:
-                layer.device, layer.step = seen.device, seen.step
-            if position not in known:
-                continue
-            if seen is not None:
-                if layer.drift is None:
-                    layer.drift, layer.note = self._comparison(layer, self._models[position[0]].main.operands[position[1]]), ""
-                layer.drift.add(self._as_truth(position, seen.value), known[position], sample.label)
-            self._add_own(position, layer, observation, known, sample.label)
-        outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
-        self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
+        return known
+
+    def _compare(
+        self, position: Position, layer: Layer, observation: Observation, known: Mapping[Position, Array], label: str
+    ) -> None:
+        """A layer's drift, where its value was seen, and its own error."""
+        seen = observation.values.get(position)
+        if seen is not None:
+            if layer.drift is None:
+                layer.drift, layer.note = self._comparison(layer, self._models[position[0]].main.operands[position[1]]), ""
+            layer.drift.add(self._as_truth(position, seen.value), known[position], label)
+        self._add_own(position, layer, observation, known, label)
 
     def _find(
         self,
@@ -336,7 +359,7 @@ class _Layers:
             if seen is None:
                 note = "not seen: inside a step of a driver that shows its outputs alone, or not run"
             same = isinstance(tensors, TensorsByPosition)
-            fitted = _as_truth(operand, value) if same else _fitted(model, operation, operand, value, shape)
+            fitted = as_truth(operand, value) if same else fitted_value(model, operation, operand, value, shape)
             if fitted is None:
                 note = note or f"{value.dtype}{list(value.shape)} in the reference, {operand}, {list(shape)} here"
             elif seen is not None or not label:
@@ -367,7 +390,7 @@ class _Layers:
         operand = part.compilation.model.main.operands[part.compilation.model.main.outputs[0]]
         if layer.own is None:
             layer.own = self._comparison(layer, operand)
-        result = _as_truth(operand, next(iter(outputs.values())))
+        result = as_truth(operand, next(iter(outputs.values())))
         before = layer.own.mismatches
         layer.own.add(result, known[position], label)
         if layer.own.beyond and not layer.hidden:
@@ -397,7 +420,7 @@ class _Layers:
         return OutputComparison(layer.tensor, str(operand_dtype(operand)), tolerance, zero_point=operand.zero_point)
 
     def _as_truth(self, position: Position, value: Array) -> Array:
-        return _as_truth(self._models[position[0]].main.operands[position[1]], value)
+        return as_truth(self._models[position[0]].main.operands[position[1]], value)
 
     def _part(self, position: Position, observation: Observation, known: Mapping[Position, Array]) -> _Part:
         """Back from the tensor to what the reference knows, on the devices that computed it."""
@@ -466,29 +489,3 @@ def titles(model: Model, operation: Operation) -> tuple[str, str]:
     if operation.source is not None:
         return f"{operation.source.index} {operation.source.operator}", name
     return (f"{number} {rest.split()[0]}" if number.isdecimal() and rest.split() else name), name
-
-
-def _as_truth(operand: Operand, value: Array) -> Array:
-    return value.astype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else value
-
-
-def _fitted(model: Model, operation: Operation, operand: Operand, value: Array, shape: tuple[int, ...]) -> Array | None:
-    """A file's value in the operand's type and layout; None if it has another shape or kind of numbers."""
-    dtype = np.dtype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else operand_dtype(operand)
-    value = in_model(operand, value)
-    if value.dtype.kind != dtype.kind and not {value.dtype.kind, dtype.kind} <= {"i", "u", "b"}:
-        return None
-    if channels_last(operand) and value.ndim > 2:
-        value = np.moveaxis(value, 1, -1)
-    elif operation.type == OperationCode.RESHAPE and len(shape) == 2 and value.size:
-        # Rows that are flattened images stay in the order of the image that the importer has.
-        image = model.main.operands[operation.inputs[0]]
-        if channels_last(image) and 0 not in image.dims and shape == (image.dims[0], value.size // image.dims[0]):
-            value = np.moveaxis(value.reshape(image.dims[0], image.dims[-1], *image.dims[1:-1]), 1, -1).reshape(shape)
-    if value.shape != shape:
-        # NNAPI has no scalars among tensors, and images of rank 3 have another axis here.
-        if value.size != int(np.prod(shape)) or [d for d in value.shape if d != 1] != [d for d in shape if d != 1]:
-            return None
-        value = value.reshape(shape)
-    with np.errstate(all="ignore"):
-        return np.ascontiguousarray(value.astype(dtype, copy=False))

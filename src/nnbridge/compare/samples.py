@@ -179,14 +179,23 @@ def _stored_outputs(model: Model, path: Path) -> list[dict[str, Array]]:
     arrays = load_arrays(path)
     if all(name in arrays for name in names):
         return [{name: arrays[name] for name in names}]
-    missing = [f"output:{name}" for name in names if f"output:{name}" not in arrays]
+    lengths = _lengths(arrays, [f"output:{name}" for name in names], path)
+    _require_equal(lengths, path)
+    return [{name: arrays[f"output:{name}"][n] for name in names} for n in range(lengths[0])]
+
+
+def _lengths(arrays: Mapping[str, Array], required: Sequence[str], path: Path) -> list[int]:
+    """How many samples the required arrays have, in ascending order without repetitions; InputError if one is missing."""
+    missing = [name for name in required if name not in arrays]
     if missing:
         rule = f"{', '.join(missing)} (run --samples writes such a file)"
         raise InputError(Reason(rule, ", ".join(arrays) or "no arrays", operand=str(path)))
-    lengths = {len(arrays[f"output:{name}"]) if arrays[f"output:{name}"].ndim else 0 for name in names}
+    return sorted({len(arrays[name]) if arrays[name].ndim else 0 for name in required})
+
+
+def _require_equal(lengths: Sequence[int], path: Path) -> None:
     if len(lengths) > 1:
-        raise InputError(Reason("as many samples in every array", " and ".join(map(str, sorted(lengths))), operand=str(path)))
-    return [{name: arrays[f"output:{name}"][n] for name in names} for n in range(lengths.pop())]
+        raise InputError(Reason("as many samples in every array", " and ".join(map(str, lengths)), operand=str(path)))
 
 
 def sign_flipped(operand: Operand, array: Array) -> Array:
@@ -202,20 +211,22 @@ def in_model(operand: Operand, array: Array) -> Array:
     return sign_flipped(operand, array) if array.dtype == np.int8 else array
 
 
+def outputs_in_model(model: Model, found: Sequence[Array] | Mapping[str, Array]) -> dict[str, Array]:
+    """A reference's outputs, in order or by name, as the model has them."""
+    operands = named_outputs(model)
+    named = found if isinstance(found, Mapping) else dict(zip(operands, found, strict=True))
+    return {name: in_model(operand, named[name]) for name, operand in operands.items()}
+
+
 def stored_samples(model: Model, path: Path) -> list[Sample]:
     """Samples from an ``.npz``: arrays ``input:<name>`` and ``output:<name>``, each a stack of samples."""
     operands, outputs = named_inputs(model), list(named_outputs(model))
     arrays = load_arrays(path)
     required = [f"input:{name}" for name in operands] + [f"output:{name}" for name in outputs]
-    missing = [name for name in required if name not in arrays]
-    if missing:
-        rule = f"{', '.join(missing)} (run --samples writes such a file)"
-        raise InputError(Reason(rule, ", ".join(arrays) or "no arrays", operand=str(path)))
-    lengths = sorted({len(arrays[name]) if arrays[name].ndim else 0 for name in required})
+    lengths = _lengths(arrays, required, path)
     if lengths[0] == 0:
         raise InputError(Reason("at least one sample in every array", "an array without any", operand=str(path)))
-    if len(lengths) > 1:
-        raise InputError(Reason("as many samples in every array", " and ".join(map(str, lengths)), operand=str(path)))
+    _require_equal(lengths, path)
     samples = []
     for n in range(lengths[0]):
         inputs = {name: in_model(operand, arrays[f"input:{name}"][n]) for name, operand in operands.items()}

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array, load_arrays
 from nnbridge.compare.litert import LiteRT, NamedTensors
@@ -16,10 +18,12 @@ from nnbridge.compare.samples import in_model, named_inputs
 from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, Reason
+from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.states import States
+from nnbridge.types import OperandCode, OperationCode
 
 LAST = " NHWC"
 """What the ONNX importer adds to the name of an image whose channels it moved to the end."""
@@ -88,6 +92,33 @@ class TensorsByPosition:
     def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
         """None: it is the same model."""
         return iter(())
+
+
+def as_truth(operand: Operand, value: Array) -> Array:
+    """A value as booleans where its operand's type is one of these."""
+    return value.astype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else value
+
+
+def fitted_value(model: Model, operation: Operation, operand: Operand, value: Array, shape: tuple[int, ...]) -> Array | None:
+    """A file's value in the operand's type and layout; None if it has another shape or kind of numbers."""
+    dtype = np.dtype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else operand_dtype(operand)
+    value = in_model(operand, value)
+    if value.dtype.kind != dtype.kind and not {value.dtype.kind, dtype.kind} <= {"i", "u", "b"}:
+        return None
+    if channels_last(operand) and value.ndim > 2:
+        value = np.moveaxis(value, 1, -1)
+    elif operation.type == OperationCode.RESHAPE and len(shape) == 2 and value.size:
+        # Rows that are flattened images stay in the order of the image that the importer has.
+        image = model.main.operands[operation.inputs[0]]
+        if channels_last(image) and 0 not in image.dims and shape == (image.dims[0], value.size // image.dims[0]):
+            value = np.moveaxis(value.reshape(image.dims[0], image.dims[-1], *image.dims[1:-1]), 1, -1).reshape(shape)
+    if value.shape != shape:
+        # NNAPI has no scalars among tensors, and images of rank 3 have another axis here.
+        if value.size != int(np.prod(shape)) or [d for d in value.shape if d != 1] != [d for d in shape if d != 1]:
+            return None
+        value = value.reshape(shape)
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(value.astype(dtype, copy=False))
 
 
 class DeviceReference:

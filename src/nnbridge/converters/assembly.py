@@ -163,7 +163,7 @@ class Assembly:
         if value.model is not None or is_extension(value.type):
             return None
         if quant is not None and not (
-            len(quant.scales) == value.dims[quant.channel_dim] and min(quant.scales) > 0 < sum(quant.scales)
+            len(quant.scales) == value.dims[quant.channel_dim] and (quant.sound or min(quant.scales) > 0 < sum(quant.scales))
         ):
             return None
         if value.omitted:

@@ -229,35 +229,42 @@ class _Program:
             values = self._new_values()
         run = Run(values, limits)
         try:
-            for i, array in zip(self._subgraph.inputs, inputs, strict=True):
-                values[i] = array
-            if limits.observe is not None and self._number:
-                for i, array in zip(self._subgraph.inputs, inputs, strict=True):
-                    if array is not None:
-                        limits.observe(self._number, i, array)
-            for i, array in zip(self._subgraph.outputs, outputs or self._no_outputs, strict=True):
-                # Kernels write through reshaped views.
-                if array is not None and self._fits(i, array):
-                    values[i] = array
-                elif i in self._buffers:
-                    values[i] = np.empty(*self._buffers[i])
-            timed, observe = limits.deadline is not None, limits.observe
+            self._place(values, inputs, outputs, limits)
             with np.errstate(all="ignore"):
-                for (step, released), operation in zip(self._steps, self._subgraph.operations, strict=True):
-                    if timed:
-                        limits.check()
-                    step(run)
-                    if observe is not None:
-                        for i in operation.outputs:
-                            observe(self._number, i, values[i])
-                    for i in released:
-                        values[i] = None
+                self._compute(run)
             return [self._result(run, i) for i in self._subgraph.outputs]
         finally:
             # An idle list holds nothing of the caller's or of this run.
             for i in self._foreign:
                 values[i] = None
             self._idle.append(values)
+
+    def _place(self, values: list[Any], inputs: Arrays, outputs: Arrays | None, limits: Limits) -> None:
+        """Set the values of inputs and outputs, of outputs to arrays that steps write into."""
+        for i, array in zip(self._subgraph.inputs, inputs, strict=True):
+            values[i] = array
+            if limits.observe is not None and self._number and array is not None:
+                limits.observe(self._number, i, array)
+        for i, array in zip(self._subgraph.outputs, outputs or self._no_outputs, strict=True):
+            # Kernels write through reshaped views.
+            if array is not None and self._fits(i, array):
+                values[i] = array
+            elif i in self._buffers:
+                values[i] = np.empty(*self._buffers[i])
+
+    def _compute(self, run: Run) -> None:
+        """All steps, as long as the deadline allows."""
+        values, limits = run.values, run.limits
+        timed, observe = limits.deadline is not None, limits.observe
+        for (step, released), operation in zip(self._steps, self._subgraph.operations, strict=True):
+            if timed:
+                limits.check()
+            step(run)
+            if observe is not None:
+                for i in operation.outputs:
+                    observe(self._number, i, values[i])
+            for i in released:
+                values[i] = None
 
     def _fits(self, i: int, array: Array) -> bool:
         """True for an output's array that steps may write into: a client may state other dimensions than the run computes."""

@@ -82,7 +82,7 @@ class CpuPreparedModel(PreparedModel):
             )
         loop_timeout = DEFAULT_LOOP_TIMEOUT_NS if request.loop_timeout is None else request.loop_timeout
         limits = Limits(request.deadline, loop_timeout, self._observer(request.observe))
-        places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
+        places = self._places(request)
         try:
             results = self._executor.run(request.inputs, places, limits)
         except NnapiError as error:
@@ -100,15 +100,19 @@ class CpuPreparedModel(PreparedModel):
 
     def bind(self, request: Request) -> Callable[[], None] | None:
         """The executor's bound run."""
-        places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
+        places = self._places(request)
         if self._executor is None or request.deadline is not None or request.measure or request.observe is not None:
             return None
         return self._executor.bind(request.inputs, places)
 
     def profile(self, request: Request, rounds: int) -> list[tuple[int, str, list[float]]]:
         """For a request that can be bound: operation, tier and microseconds of each step; see :meth:`Executor.profile`."""
-        places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
+        places = self._places(request)
         return [] if self._executor is None else self._executor.profile(request.inputs, places, rounds)
+
+    def _places(self, request: Request) -> list[npt.NDArray[Any] | None]:
+        """The outputs' buffers as arrays of their types."""
+        return [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
 
     def _observer(self, observe: Observe | None) -> Observe | None:
         observed = self._observed

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -42,7 +42,7 @@ from nnbridge.extensions import (
     host_options,
     is_options,
 )
-from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
+from nnbridge.model import Array, Model, Operand, Operation, Source, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
@@ -310,13 +310,34 @@ def host_functions(model: Model) -> list[Function]:
     return [bodies.function(model, model.main, operation, False) for operation in model.main.operations]
 
 
+@dataclass(frozen=True)
+class Computing:
+    """Who computes an operator that stays with the host."""
+
+    by: str = "nnbridge"
+    """nnbridge's own kernels, or a runtime by the name of ``--host``."""
+    version: str = ""
+    reason: Reason | None = None
+    """Why nnbridge, where the runtime was expected to."""
+
+
 class HostDevice(Device):
-    """Accepts the operations of installed host extensions and nothing else."""
+    """Accepts the operations of installed host extensions and nothing else.
+
+    ``why``: why nnbridge's own host computes, where an inference runtime might be expected.
+    """
 
     name = HOST_NAME
     version = "nnbridge"
     type = DeviceTypeCode.OTHER
     kind = "host"
+
+    def __init__(self, why: Reason | None = None) -> None:
+        self.why = why
+
+    def computing(self, source: Source) -> Computing:
+        """Who computes an operator of the file, once it is prepared."""
+        return Computing(reason=self.why)
 
     @property
     def capabilities(self) -> Capabilities:

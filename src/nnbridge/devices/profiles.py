@@ -271,29 +271,19 @@ def _broken(rule: ProfileRule, facts: ModelFacts, operation: Operation, name: st
 
 
 def _broken_keys(rule: ProfileRule, model: Model, operation: Operation, name: str) -> Iterator[Reason]:
-    """Every rule of a key of its own that an operation breaks."""
+    """Every rule of a key of its own that an operation breaks: of operands by name, of numbers, of tensors."""
     inputs = [model.main.operands[i] for i in operation.inputs]
     outputs = [model.main.operands[i] for i in operation.outputs]
     positions = input_places(model, operation)
-    subject = inputs[positions.get(rule.subject, 0)] if inputs else None
-    label = rule.subject or "input 0"
-    if subject is not None and rule.types and subject.type not in rule.types:
-        yield Reason(" or ".join(sorted(t.name for t in rule.types)), TYPES.readable(subject.type), name, label, Why.INPUT_TYPE)
-    if subject is not None and rule.ranks and len(subject.dims) not in rule.ranks:
-        yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(subject.dims)), name, label, Why.RANK)
+    if inputs:
+        yield from _broken_subject(rule, inputs[positions.get(rule.subject, 0)], name)
     for key in rule.constant:
         if key in positions and not inputs[positions[key]].is_constant:
             yield Reason("a constant", "a computed value", name, key, Why.NOT_CONSTANT)
     for key in {**rule.values, **rule.at_least, **rule.at_most}:
         value = _number(model, inputs, positions, key)
-        if value is None:
-            continue
-        if value not in rule.values.get(key, (value,)):
-            yield Reason(f"one of {', '.join(map(str, rule.values[key]))}", str(value), name, key, Why.OPERAND_VALUE)
-        if value < rule.at_least.get(key, value):
-            yield Reason(f"at least {rule.at_least[key]}", str(value), name, key, Why.OPERAND_VALUE)
-        if value > rule.at_most.get(key, value):
-            yield Reason(f"at most {rule.at_most[key]}", str(value), name, key, Why.OPERAND_VALUE)
+        if value is not None:
+            yield from _broken_number(rule, key, value, name)
     for key, points in rule.zero_points.items():
         if key in positions and (point := inputs[positions[key]].zero_point) not in points:
             yield Reason(f"a zero point of {' or '.join(map(str, points))}", str(point), name, key, Why.QUANTISATION_PARAMETERS)
@@ -302,14 +292,38 @@ def _broken_keys(rule: ProfileRule, model: Model, operation: Operation, name: st
             "the quantisation of the first input", _quantisation(outputs[0]), name, "output", Why.QUANTISATION_PARAMETERS
         )
     for tensor in (o for o in (*inputs, *outputs) if o.is_tensor):
-        if rule.fixed_size and (not tensor.dims or 0 in tensor.dims):
-            yield Reason("known dimensions", str(list(tensor.dims)), name, tensor.name, Why.DYNAMIC_SHAPE)
-        if rule.max_side and max(tensor.dims, default=0) > rule.max_side:
-            yield Reason(f"sides of at most {rule.max_side}", str(list(tensor.dims)), name, tensor.name, Why.OPERAND_SIZE)
-        dtype = TYPE_FACTS[tensor.type].dtype
-        size = 0 if dtype is None else math.prod(tensor.dims) * dtype.itemsize
-        if rule.max_bytes and size > rule.max_bytes:
-            yield Reason(f"at most {rule.max_bytes} bytes", f"{size} bytes", name, tensor.name, Why.OPERAND_SIZE)
+        yield from _broken_size(rule, tensor, name)
+
+
+def _broken_subject(rule: ProfileRule, subject: Operand, name: str) -> Iterator[Reason]:
+    """Type and rank of the operand that a rule is about."""
+    label = rule.subject or "input 0"
+    if rule.types and subject.type not in rule.types:
+        yield Reason(" or ".join(sorted(t.name for t in rule.types)), TYPES.readable(subject.type), name, label, Why.INPUT_TYPE)
+    if rule.ranks and len(subject.dims) not in rule.ranks:
+        yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(subject.dims)), name, label, Why.RANK)
+
+
+def _broken_number(rule: ProfileRule, key: str, value: int, name: str) -> Iterator[Reason]:
+    """Values and bounds of a scalar or dimension."""
+    if value not in rule.values.get(key, (value,)):
+        yield Reason(f"one of {', '.join(map(str, rule.values[key]))}", str(value), name, key, Why.OPERAND_VALUE)
+    if value < rule.at_least.get(key, value):
+        yield Reason(f"at least {rule.at_least[key]}", str(value), name, key, Why.OPERAND_VALUE)
+    if value > rule.at_most.get(key, value):
+        yield Reason(f"at most {rule.at_most[key]}", str(value), name, key, Why.OPERAND_VALUE)
+
+
+def _broken_size(rule: ProfileRule, tensor: Operand, name: str) -> Iterator[Reason]:
+    """Limits of every tensor's dimensions and bytes."""
+    if rule.fixed_size and (not tensor.dims or 0 in tensor.dims):
+        yield Reason("known dimensions", str(list(tensor.dims)), name, tensor.name, Why.DYNAMIC_SHAPE)
+    if rule.max_side and max(tensor.dims, default=0) > rule.max_side:
+        yield Reason(f"sides of at most {rule.max_side}", str(list(tensor.dims)), name, tensor.name, Why.OPERAND_SIZE)
+    dtype = TYPE_FACTS[tensor.type].dtype
+    size = 0 if dtype is None else math.prod(tensor.dims) * dtype.itemsize
+    if rule.max_bytes and size > rule.max_bytes:
+        yield Reason(f"at most {rule.max_bytes} bytes", f"{size} bytes", name, tensor.name, Why.OPERAND_SIZE)
 
 
 def _quantisation(operand: Operand) -> str:

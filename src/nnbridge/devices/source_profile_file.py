@@ -115,7 +115,7 @@ class _Reader(TableValues):
             found = []
             for alternative in value if several else [value]:
                 entries = [e for e in (*common, *self._entries(key, alternative, named)) if self._applies(key, e)]
-                made = tuple(c for e in entries for c in self._conditions(key, e, words))
+                made = tuple(c for e in entries for c in self._conditions(e, words))
                 for contradicting, subject in contradictions(made):
                     self.note(key, f"conditions on {subject} that some {key} can meet", contradicting.text)
                 found.append(tuple(sorted(made, key=lambda each: _TURNS.index(each.fails_model))))
@@ -140,7 +140,7 @@ class _Reader(TableValues):
         only, excepted = self._list(entry, "only", str), self._list(entry, "except", str)
         return key not in excepted and (not only or key in only)
 
-    def _conditions(self, key: str, entry: Mapping[str, Any], words: Vocabulary) -> Iterator[RuleCondition]:
+    def _conditions(self, entry: Mapping[str, Any], words: Vocabulary) -> Iterator[RuleCondition]:
         try:
             made = condition(entry["require"], words, self._text_of(entry, "when"))
         except RuleErrors as error:

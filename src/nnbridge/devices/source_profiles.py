@@ -104,7 +104,7 @@ class SourceProfile(Device):
         fatal = next((c for c in found if c.reason is not None and c.reason.rule.startswith(_FATAL)), None)
         if fatal is not None:
             return tuple(replace(claim, reason=claim.reason or fatal.reason) for claim in found)
-        return tuple(_first_run(graph, found, self.name) if self.partitions == "first" else found)
+        return tuple(_first_run(found) if self.partitions == "first" else found)
 
     def _facts(self, graph: SourceGraph, operator: SourceOperator) -> OperatorFacts:
         return OperatorFacts(graph, operator, self.hardware)
@@ -143,7 +143,7 @@ class SourceProfile(Device):
 _FATAL = "a file that can be compiled: "
 
 
-def _first_run(graph: SourceGraph, claims: Sequence[Claim], name: str) -> list[Claim]:
+def _first_run(claims: Sequence[Claim]) -> list[Claim]:
     """Only the operators before the first refused one that do not depend on a refused one."""
     rest: SourceOperator | None = None
     found = []

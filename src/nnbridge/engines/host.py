@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
@@ -12,13 +12,16 @@ from nnbridge.converters.hosted import Ends, GraphKey, Piece, SourceParts
 from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
 from nnbridge.devices.functions import Tensor as Value
-from nnbridge.devices.host import HostDevice, host_functions, name_of, sign_flipped
+from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, host_functions, name_of, sign_flipped
 from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line
-from nnbridge.model import Array, Model, Operation, Subgraph
+from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
 Run: TypeAlias = "Callable[[Sequence[Array], Mapping[int, Array]], tuple[Sequence[Array], Mapping[int, Array]]]"
-"""``run(inputs, variables)`` returns the outputs, and the variables' new values by their indexes in the piece."""
+"""``run(inputs, variables)`` returns the outputs, and the variables' new values by their indexes in the piece.
+
+InputError for dimensions that the runtime does not take; what else it raises are errors of the run.
+"""
 
 
 class Engine(Protocol):
@@ -33,42 +36,141 @@ class Engine(Protocol):
 
 
 class EngineHost(HostDevice):
-    """The host of one source file, whose operators an inference runtime computes."""
+    """The host of one source file, whose operators an inference runtime computes.
 
-    def __init__(self, engine: Engine, parts: SourceParts, title: str) -> None:
-        self.engine, self.parts, self.title = engine, parts, title
+    ``strict``: what the runtime does not run is an error; else nnbridge's own host computes it.
+    """
+
+    def __init__(self, engine: Engine, parts: SourceParts, title: str, *, strict: bool = True) -> None:
+        super().__init__()
+        self.engine, self.parts, self.title, self.strict = engine, parts, title, strict
         self.version, self.late = engine.version, engine.fuses
+        self._ran: set[Source] = set()
+        self._refused: dict[Source, Reason] = {}
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """Load the parts of the file; BAD_DATA for operators that are none of the file's, or that the runtime does not run."""
         try:
-            return _EnginePreparedModel(model, self)
+            found = _Loading(model, self)
         except (ConversionError, InputError) as error:
-            raise BadDataError(replace(error.reason, operation=error.reason.operation or f"--host {self.title}")) from error
+            raise BadDataError(replace(error.reason, operation=error.reason.operation or self.label)) from error
+        self._ran.update(found.ran)
+        self._refused.update(found.refused)
+        return found.prepared()
+
+    def computing(self, source: Source) -> Computing:
+        """The runtime for what it has loaded."""
+        if source in self._ran:
+            return Computing(self.title, self.version)
+        return Computing(reason=self._refused.get(source, _WRITTEN_OUT))
+
+    @property
+    def label(self) -> str:
+        """The host in errors; with a way out where nobody asked for the runtime."""
+        return f"--host {self.title}" if self.strict else f"host {self.title} (--host {HostDevice.version} is another)"
+
+    def leave(self, sources: Iterable[Source], why: Reason) -> None:
+        """What the runtime refused when it was to run, for dimensions that were not known before."""
+        self._ran.difference_update(sources)
+        self._refused.update(dict.fromkeys(sources, why))
+
+
+_WRITTEN_OUT = Reason("operators as the file has them", "what the importer added or wrote out in others")
+
+
+class _Loading:
+    """A step's operations in groups, each of which is one function of the runtime, or the operations' own."""
+
+    def __init__(self, model: Model, host: EngineHost) -> None:
+        self._model, self._host = model, host
+        self.refused: dict[Source, Reason] = {}
+        """What the runtime does not run, where that is no error."""
+        self._loaded: dict[tuple[int, ...], tuple[_Group, Function]] = {}
+        self._ends = [self._ends_of(operation) for operation in model.main.operations]
+        self._groups = self._grouped()
+        while not all(map(self._load, self._groups)):
+            self._groups = self._grouped()
+
+    @property
+    def ran(self) -> set[Source]:
+        """The operators that the runtime has loaded."""
+        operations = self._model.main.operations
+        return {s for members in self._groups if self._ends[members[0]] for k in members if (s := operations[k].source)}
+
+    def prepared(self) -> PreparedModel:
+        """The step; as nnbridge's own host prepares it where the runtime has nothing of it."""
+        main = self._model.main
+        if not any(self._ends):
+            return HostPreparedModel(self._model)
+        own: Sequence[Function] = () if all(self._ends) else host_functions(self._model)
+        operations: list[Operation] = []
+        functions: list[Function] = []
+        names: list[str] = []
+        for members in self._groups:
+            if self._ends[members[0]] is not None:
+                group, function = self._loaded[tuple(members)]
+                functions.append(function)
+                operations.append(Operation(main.operations[members[0]].type, group.reads, group.writes))
+                names.append(self._host.title)
+            else:
+                functions += [own[k] for k in members]
+                operations += [main.operations[k] for k in members]
+                names += [name_of(own[k], main.operations[k]) for k in members]
+        return _EnginePreparedModel(self._model, operations, functions, names)
+
+    def _ends_of(self, operation: Operation) -> Ends | None:
+        try:
+            return self._host.parts.ends(self._model, operation)
+        except ConversionError as error:
+            if self._host.strict:
+                raise
+            self._leave(operation, error.reason)
+            return None
+
+    def _grouped(self) -> list[list[int]]:
+        return _groups(self._model.main, [None if one is None else one.graph for one in self._ends])
+
+    def _load(self, members: Sequence[int]) -> bool:
+        """Load a group; False where operators of it are left to nnbridge's host, and the others have to be grouped once more."""
+        if self._ends[members[0]] is None:
+            return True
+        try:
+            self._open(members)
+        except (ConversionError, InputError) as error:
+            if self._host.strict:
+                raise
+            alone = {k: why for k in members if (why := self._refusal(k)) is not None} if len(members) > 1 else {}
+            for k in alone or members:
+                self._ends[k] = None
+                self._leave(self._model.main.operations[k], alone.get(k, error.reason))
+            return False
+        return True
+
+    def _open(self, members: Sequence[int]) -> None:
+        if tuple(members) not in self._loaded:
+            group = _Group(self._model, members, [one for k in members if (one := self._ends[k]) is not None])
+            self._loaded[tuple(members)] = group, group.function(self._host)
+
+    def _refusal(self, k: int) -> Reason | None:
+        """Why the runtime does not run an operator alone."""
+        try:
+            self._open([k])
+        except (ConversionError, InputError) as error:
+            return error.reason
+        return None
+
+    def _leave(self, operation: Operation, why: Reason) -> None:
+        if operation.source is not None:
+            self.refused[operation.source] = why
 
 
 class _EnginePreparedModel(FunctionPreparedModel):
     """A step, each of whose groups is one function."""
 
-    def __init__(self, model: Model, host: EngineHost) -> None:
-        main = model.main
-        ends = [host.parts.ends(model, operation) for operation in main.operations]
-        own: Sequence[Function] = () if all(ends) else host_functions(model)
-        operations: list[Operation] = []
-        functions: list[Function] = []
-        names: list[str] = []
-        for members in _groups(main, [None if one is None else one.graph for one in ends]):
-            found = [one for k in members if (one := ends[k]) is not None]
-            if found:
-                group = _Group(model, members, found)
-                functions.append(group.function(host))
-                operations.append(Operation(main.operations[members[0]].type, group.reads, group.writes))
-                names.append(host.title)
-            else:
-                functions += [own[k] for k in members]
-                operations += [main.operations[k] for k in members]
-                names += [name_of(own[k], main.operations[k]) for k in members]
-        self._graph = FunctionGraph(model, replace(main, operations=tuple(operations)), functions, names)
+    def __init__(
+        self, model: Model, operations: Sequence[Operation], functions: Sequence[Function], names: Sequence[str]
+    ) -> None:
+        self._graph = FunctionGraph(model, replace(model.main, operations=tuple(operations)), functions, names)
 
 
 def _groups(main: Subgraph, kinds: Sequence[GraphKey | None]) -> list[list[int]]:
@@ -94,6 +196,7 @@ class _Group:
     def __init__(self, model: Model, members: Sequence[int], ends: Sequence[Ends]) -> None:
         main = model.main
         self._model = model
+        self._operations = [main.operations[k] for k in members]
         self._graph = ends[0].graph
         written = {i for k in members for i in main.operations[k].outputs}
         needed = {i for k, operation in enumerate(main.operations) if k not in set(members) for i in operation.inputs}
@@ -133,17 +236,29 @@ class _Group:
             fed_now, variables = [value(i) for i in fed], {k: value(i) for k, i in before.items() if i is not None}
             try:
                 found, states = run(fed_now, variables)
+            except InputError as error:
+                if host.strict:
+                    raise OpFailedError(replace(error.reason, operation=host.label)) from error
+                host.leave([o.source for o in self._operations if o.source is not None], error.reason)
+                return self._own().run([tensor.data for tensor in inputs])
             except Exception as error:
                 # The runtimes' errors have no common class.
-                raise OpFailedError(
-                    Reason("operators that the runtime runs", first_line(error), f"--host {host.title}")
-                ) from error
+                raise OpFailedError(Reason("operators that the runtime runs", first_line(error), host.label)) from error
             results = [
                 _as_declared(array, out) for array, out in zip((*found, *(states[k] for k in after)), outputs, strict=True)
             ]
             return [sign_flipped(a) if operands[i].is_sign_flipped else a for a, i in zip(results, self.writes, strict=True)]
 
         return compute
+
+    def _own(self) -> FunctionGraph:
+        """The same operators by nnbridge's own host."""
+        main, functions = self._model.main, host_functions(self._model)
+        own = {id(operation): function for operation, function in zip(main.operations, functions, strict=True)}
+        found = [own[id(operation)] for operation in self._operations]
+        names = [name_of(*pair) for pair in zip(found, self._operations, strict=True)]
+        part = replace(main, operations=tuple(self._operations), inputs=self.reads, outputs=self.writes)
+        return FunctionGraph(self._model, part, found, names)
 
 
 def _as_declared(array: Array, out: Value) -> Array:

@@ -24,6 +24,10 @@ RESOLVERS = {
 and reference kernels."""
 
 
+UNPREPARED = "failed to prepare"
+"""TFLite's words for an operator that it does not know, or not with these types and dimensions; of a run: `failed to invoke`."""
+
+
 class LiteRTEngine:
     """An interpreter as programs create it without options, but for the set of kernels."""
 
@@ -40,12 +44,9 @@ class LiteRTEngine:
 
     def open(self, piece: Piece, dims: Sequence[tuple[int, ...]]) -> Run:
         """An interpreter of the part; its runs take turns."""
-        loaded = _Loaded(self._created(model_content=piece.content))
+        loaded = _Loaded(self._created(model_content=piece.content), str(self._path))
         if all(0 not in known for known in dims):
-            try:
-                loaded.fit(dims)
-            except (RuntimeError, ValueError) as error:
-                raise InputError(Reason("operators that LiteRT runs", first_line(error), operand=str(self._path))) from error
+            loaded.fit(dims)
         return loaded.run
 
     def _created(self, **source: Any) -> Any:
@@ -59,8 +60,8 @@ class LiteRTEngine:
 class _Loaded:
     """A part of the file, ready to run."""
 
-    def __init__(self, interpreter: Any) -> None:
-        self._interpreter = interpreter
+    def __init__(self, interpreter: Any, path: str) -> None:
+        self._interpreter, self._path = interpreter, path
         self._inputs = interpreter.get_input_details()
         self._outputs = [detail["index"] for detail in interpreter.get_output_details()]
         self._shapes: list[tuple[int, ...]] = [tuple(map(int, detail["shape"])) for detail in self._inputs]
@@ -68,7 +69,17 @@ class _Loaded:
         self._lock = threading.Lock()
 
     def fit(self, dims: Sequence[tuple[int, ...]]) -> None:
-        """Allocate for inputs of these dimensions; scalars stay such."""
+        """Allocate for inputs of these dimensions; scalars stay such. InputError for operators that LiteRT does not prepare."""
+        try:
+            self._fit(dims)
+        except (RuntimeError, ValueError) as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: Exception) -> InputError:
+        self._allocated = False
+        return InputError(Reason("operators that LiteRT runs", first_line(error), operand=self._path))
+
+    def _fit(self, dims: Sequence[tuple[int, ...]]) -> None:
         for k, found in enumerate(dims):
             if self._shapes[k] != found and (self._shapes[k] or found != (1,)):
                 self._interpreter.resize_tensor_input(self._inputs[k]["index"], found)
@@ -86,7 +97,13 @@ class _Loaded:
                 interpreter.set_tensor(detail["index"], _typed(array.reshape(shape), detail["dtype"]))
             for index, array in variables.items():
                 interpreter.set_tensor(index, array)
-            interpreter.invoke()
+            try:
+                interpreter.invoke()
+            except RuntimeError as error:
+                # What reads values of dimensions that only a run knows is prepared by it.
+                if UNPREPARED in str(error):
+                    raise self._refusal(error) from error
+                raise
             found = [np.array(interpreter.get_tensor(index)) for index in self._outputs]
             return found, {index: np.array(interpreter.get_tensor(index)) for index in variables}
 

@@ -41,6 +41,10 @@ class OnnxRuntimeEngine:
             # ONNX Runtime's errors have no common class of their own.
             raise InputError(Reason("nodes that ONNX Runtime runs", first_line(error), operand=str(self._path))) from error
         inputs = {declared.name: declared for declared in session.get_inputs()}
+        for declared in (*session.get_inputs(), *session.get_outputs()):
+            if _dtype(declared.type) is None:
+                rule = "values between operators in types of NumPy's, in which ONNX Runtime takes and returns them"
+                raise InputError(Reason(rule, f"{declared.type} {declared.name}", operand=str(self._path)))
 
         def run(arrays: Sequence[Array], variables: Mapping[int, Array]) -> tuple[Sequence[Array], Mapping[int, Array]]:
             feeds = {str(name): _typed(array, inputs[str(name)]) for name, array in zip(piece.inputs, arrays, strict=True)}
@@ -49,9 +53,19 @@ class OnnxRuntimeEngine:
         return run
 
 
+def _dtype(declared: str) -> np.dtype[Any] | None:
+    """NumPy's type for ONNX Runtime's name of a tensor's; None for text, sequences and small floats."""
+    name = declared.removeprefix("tensor(").removesuffix(")")
+    try:
+        found = np.dtype(_NAMES.get(name, name))
+    except TypeError:
+        return None
+    return found if found.kind in "biuf" and found.isbuiltin else None
+
+
 def _typed(array: Array, declared: Any) -> Array:
     """A value in ONNX's type: booleans are bytes in NNAPI, scalars vectors of one element, float64 may be narrowed."""
-    name = declared.type.removeprefix("tensor(").removesuffix(")")
-    dtype = np.dtype(_NAMES.get(name, name))
+    dtype = _dtype(declared.type)
+    assert dtype is not None
     array = array.view(dtype) if dtype == np.bool_ and array.dtype == np.uint8 else array.astype(dtype, copy=False)
     return array.reshape(()) if declared.shape == [] and array.size == 1 else array

@@ -142,14 +142,17 @@ def _in_place(graph: SourceGraph, operator: SourceOperator, work: Work, group: O
     outer = {tensor.index for tensor in (*group.inputs, *group.outputs)}
     plain = tuple(tensor.index in outer for tensor in (*operator.computed, operator.outputs[0]))
     if operator.name in JOINS:
-        copied = [not _written_in_place(graph, t.index, members) for t in operator.computed]
-        work = replace(work, parts=tuple(part for part, moved in zip(work.parts, copied, strict=True) if moved))
+        work = _copying(work, [not _written_in_place(graph, t.index, members) for t in operator.computed])
     if operator.name in PARTS:
-        copied = [not _read_in_place(graph, t.index, outer) for t in operator.outputs]
-        work = replace(work, parts=tuple(part for part, moved in zip(work.parts, copied, strict=True) if moved))
+        work = _copying(work, [not _read_in_place(graph, t.index, outer) for t in operator.outputs])
         if len(operator.outputs) == 1 and operator.outputs[0].elements == max(t.elements for t in operator.computed):
             work = replace(work, parts=())
     return replace(work, plain=plain if len(plain) == len(work.inputs) + 1 else ())
+
+
+def _copying(work: Work, copied: Sequence[bool]) -> Work:
+    """The work with those of its parts that are copied."""
+    return replace(work, parts=tuple(part for part, moved in zip(work.parts, copied, strict=True) if moved))
 
 
 def _read_in_place(graph: SourceGraph, index: int, outer: Collection[int]) -> bool:

@@ -5,22 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-KINDS = (
-    "conv",
-    "depthwise",
-    "fully_connected",
-    "pool",
-    "walk",
-    "resize",
-    "elementwise",
-    "softmax",
-    "lstm",
-    "mean",
-    "copy",
-    "view",
-)
-"""What the array does for an operator; bands are stated by kind."""
-
 ESTIMATE_CPU = "pixel3-4-threads"
 """The phone's CPU that estimates are held against unless another is named."""
 

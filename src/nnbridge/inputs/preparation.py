@@ -33,7 +33,6 @@ NUMBERS = (".txt", ".csv")
 PACKED = (".npz", ".npy", ".pb")
 """Of sequences, text and optionals: their tensors in the file's order, one alone, or ONNX's own message."""
 SUFFIXES = (".npy", *IMAGES, ".wav", ".bin", *NUMBERS)
-RESIZE = ("stretch", "fit", "crop")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from nnbridge.report.terminal import Table, counted
 
 _ON = "device"
 _GONE = "not in the model"
-_LISTS = ("refused", "placed")
 
 
 @dataclass(frozen=True)

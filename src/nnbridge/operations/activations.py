@@ -266,14 +266,20 @@ def softmax(call: Call) -> Function:
     return lambda steps: np.clip(np.rint(real(steps * scale) / np.float32(out.scale)) + out.zero_point, *limits)
 
 
+def _below_maximum(x: Array, axis: int, factor: np.float32) -> Array:
+    """The differences to the largest value along an axis, times a factor."""
+    scaled: Array = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+    if factor != 1:
+        scaled *= factor
+    return scaled
+
+
 def _softmax_real(axis: int, beta: float) -> Function:
     factor = np.float32(beta)
     table = interpolated(np.exp, -_TABLE_END, 0) if current().tables else None
 
     def compute(x: Array) -> Array:
-        exponents: Array = x - np.maximum.reduce(x, axis=axis, keepdims=True)
-        if factor != 1:
-            exponents *= factor
+        exponents = _below_maximum(x, axis, factor)
         exponents = np.exp(exponents, out=exponents) if table is None else table(exponents)
         exponents /= np.add.reduce(exponents, axis=axis, keepdims=True)
         return exponents
@@ -361,9 +367,7 @@ def log_softmax(call: Call) -> Function:
     axis, factor = call.axis("axis", call["input"].rank), np.float32(call.scalar("beta"))
 
     def compute(x: Array) -> Array:
-        scaled: Array = x - np.maximum.reduce(x, axis=axis, keepdims=True)
-        if factor != 1:
-            scaled *= factor
+        scaled = _below_maximum(x, axis, factor)
         scaled -= np.log(np.add.reduce(np.exp(scaled), axis=axis, keepdims=True))
         return scaled
 

@@ -168,7 +168,7 @@ class Call:
         """A scalar's value as a Python number; the declared default where the form leaves it out."""
         arg = self[name]
         if arg.present:
-            data = arg.data
+            data = arg.value if arg.value is not None else arg.data
             return data.item() if data.size == 1 else self.fail("a scalar", f"{data.size} values", name)
         default = self.definition.defaults.get(name)
         self.require(default is not None, "a value", "none", name)

@@ -17,7 +17,7 @@ from nnbridge.operations.arithmetic import (
     is_quant8,
     product_scale,
 )
-from nnbridge.operations.call import Call
+from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.correlation import (
     Product,
     Sum,
@@ -130,9 +130,15 @@ def _check_bias(call: Call, depth_out: int) -> None:
     call.require(call["bias"].dims == (depth_out,), f"a bias of [{depth_out}]", list(call["bias"].dims), "bias")
 
 
-def _conv_shape(call: Call) -> tuple[int, ...]:
+def _check_depth(call: Call) -> tuple[Arg, Arg]:
+    """The data, and a filter as deep as it is."""
     x, w = call["input"], call["filter"]
     call.require(w.dims[3] == x.dims[3], f"a filter depth of {x.dims[3]}", w.dims[3], "filter")
+    return x, w
+
+
+def _conv_shape(call: Call) -> tuple[int, ...]:
+    _, w = _check_depth(call)
     return _output(call, w.dims[0])
 
 
@@ -280,13 +286,20 @@ def _transpose_padding(call: Call) -> tuple[tuple[int, int], tuple[int, int], tu
     for stride, name in zip(strides, ("stride_h", "stride_w"), strict=True):
         call.require(stride > 0, "a stride of at least 1", stride, name)
     sizes = (w.dims[1], w.dims[2])
-    if call.get("padding") is None:
-        top, bottom, left, right = (int(call.scalar(f"pad_{side}")) for side in ("top", "bottom", "left", "right"))
-        pads = ((top, bottom), (left, right))
-        for pair, size in zip(pads, sizes, strict=True):
-            call.require(all(0 <= p < size for p in pair), f"paddings from 0 to below {size}", pair, "padding")
-        size_h, size_w = ((x.dims[1 + k] - 1) * strides[k] + sizes[k] - sum(pads[k]) for k in range(2))
-        return (size_h, size_w), *pads
+    pads = (_explicit_pads if call.get("padding") is None else _implicit_pads)(call, sizes, strides)
+    size_h, size_w = ((x.dims[1 + k] - 1) * strides[k] + sizes[k] - sum(pads[k]) for k in range(2))
+    return (size_h, size_w), pads[0], pads[1]
+
+
+def _explicit_pads(call: Call, sizes: Sequence[int], strides: Sequence[int]) -> Sequence[tuple[int, int]]:
+    top, bottom, left, right = (int(call.scalar(f"pad_{side}")) for side in ("top", "bottom", "left", "right"))
+    pads = ((top, bottom), (left, right))
+    for pair, size in zip(pads, sizes, strict=True):
+        call.require(all(0 <= p < size for p in pair), f"paddings from 0 to below {size}", pair, "padding")
+    return pads
+
+
+def _implicit_pads(call: Call, sizes: Sequence[int], strides: Sequence[int]) -> Sequence[tuple[int, int]]:
     scheme = int(call.scalar("padding"))
     call.require(scheme in (1, 2), "a padding scheme of 1 (SAME) or 2 (VALID)", scheme, "padding")
     declared = call["output_shape"].data
@@ -301,13 +314,11 @@ def _transpose_padding(call: Call) -> tuple[tuple[int, int], tuple[int, int], tu
         steps = -(-out[k] // strides[k])
         tail = (steps - 1) * strides[k] + sizes[k] - out[k] - head if scheme == 1 else 0
         found.append((head, tail))
-    size_h, size_w = ((x.dims[1 + k] - 1) * strides[k] + sizes[k] - sum(found[k]) for k in range(2))
-    return (size_h, size_w), found[0], found[1]
+    return found
 
 
 def _transpose_shape(call: Call) -> tuple[int, ...]:
-    x, w = call["input"], call["filter"]
-    call.require(w.dims[3] == x.dims[3], f"a filter depth of {x.dims[3]}", w.dims[3], "filter")
+    x, w = _check_depth(call)
     _check_bias(call, w.dims[0])
     require_pixels(call)
     size, _, _ = _transpose_padding(call)

@@ -49,14 +49,11 @@ def sum_dtype(x: Arg, w: Array) -> type[np.float32] | type[np.float64]:
     return np.float32 if largest < 2**24 else np.float64
 
 
-def check_bias_scale(call: Call) -> None:
-    """N8: the bias scale is the product of input and filter scale; per-channel filters do not look at it."""
-    x, w, b = call["input"], call["filter"], call["bias"]
-    if w.channel_quant is not None:
-        return
-    product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(b.scale))
-    rule = f"a bias scale of {product:g}"
-    call.require(abs(product - declared) <= 1e-6 * min(product, declared), rule, f"{declared:g}", "bias")
+def bias_scale(x: Arg, w: Arg, bias: Arg) -> tuple[bool, str, str]:
+    """N8: whether the bias scale is the product of both scales, the rule, and what is found. Per-channel filters do not look."""
+    product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(bias.scale))
+    same = abs(product - declared) <= 1e-6 * min(product, declared)
+    return w.channel_quant is not None or same, f"a bias scale of {product:g}", f"{declared:g}"
 
 
 def real_multipliers(call: Call) -> Array:
@@ -99,7 +96,7 @@ def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
     activation = fused_activation(call)
     if not is_quant8(out.type):
         return _by_blocks(_real_epilogue(activation, bias))
-    check_bias_scale(call)
+    call.require(*bias_scale(call["input"], call["filter"], call["bias"]), "bias")
     multiplier, shift = multipliers(call)
     offset = bias.astype(np.int64)
     if not centred:

@@ -61,10 +61,14 @@ def _exp_quarter(a: Array, w: _Width) -> Array:
     return w.saturate(eighth + w.mul(eighth, x + inner))
 
 
+def _widened(raw: npt.ArrayLike, bits: int) -> tuple[_Width, Array]:
+    w = _W32 if bits == 32 else _W16
+    return w, np.asarray(raw, w.dtype)
+
+
 def exp_on_negative(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
     """exp of raws that are at most 0; the result has no integer bits (N17)."""
-    w = _W32 if bits == 32 else _W16
-    a = np.asarray(raw, w.dtype)
+    w, a = _widened(raw, bits)
     fraction = bits - 1 - integer_bits
     quarter = 1 << (fraction - 2)
     rest = (a & (quarter - 1)) - quarter
@@ -101,8 +105,7 @@ def one_over_one_plus_x(raw: npt.ArrayLike, bits: int = 32) -> Array:
 
 def logistic(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
     """1 / (1 + exp(-x)); the result has no integer bits."""
-    w = _W32 if bits == 32 else _W16
-    a = np.asarray(raw, w.dtype)
+    w, a = _widened(raw, bits)
     positive = one_over_one_plus_x(exp_on_negative(-np.abs(a), integer_bits, bits), bits)
     result = np.where(a < 0, w.high - positive, positive)
     return np.where(a == 0, 1 << (bits - 2), result)
@@ -110,8 +113,7 @@ def logistic(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
 
 def tanh(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
     """Hyperbolic tangent; the result has no integer bits."""
-    w = _W32 if bits == 32 else _W16
-    a = np.asarray(raw, w.dtype)
+    w, a = _widened(raw, bits)
     # exp(-2|x|): the same raw with one integer bit more.
     e = exp_on_negative(-np.abs(a), integer_bits + 1, bits)
     # (1 - e) / (1 + e) = 2 / (1 + e) - 1.

@@ -21,7 +21,7 @@ from nnbridge.operations.arithmetic import (
 )
 from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import ACTIVATION
-from nnbridge.operations.correlation import exact_dtype, operand_values, sum_dtype
+from nnbridge.operations.correlation import bias_scale, exact_dtype, operand_values, sum_dtype
 from nnbridge.operations.declaration import Input, Output, operation, rank, tensors, types, up_to
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.numerics import real_product
@@ -100,9 +100,7 @@ def fully_connected(call: Call) -> Function:
             return activate(sums, activation, out=sums)
 
         return add
-    product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(b.scale))
-    same = abs(product - declared) <= 1e-6 * min(product, declared)
-    call.require(same, f"a bias scale of {product:g}", f"{declared:g}", "bias")
+    call.require(*bias_scale(x, w, b), "bias")
     dtype = sum_dtype(x, values)
     columns = values.astype(dtype).T
     offset = bias.astype(np.int64) - x.zero_point * values.sum(axis=1, dtype=np.int64)

@@ -117,7 +117,7 @@ def _neighbours(call: Call, size: int, target: int) -> Neighbours:
     half = np.float32(0.5)
     source = (position + half) * scale - half if _flag(call, "half_pixel_centers") else position * scale
     lower = np.maximum(np.floor(source).astype(np.int64), 0)
-    # A position on a pixel has that pixel on both sides, so that an infinite neighbour stays out of it.
+    # A position on a pixel has that pixel on both sides, as in TFLite's reference kernel, which NNAPI calls.
     upper = np.minimum(np.ceil(source).astype(np.int64), size - 1)
     return lower, upper, source - lower.astype(np.float32)
 
@@ -164,11 +164,18 @@ def _by_weights(call: Call) -> Function:
     one = np.int32(1 << 10) if signed else np.float32(1)
     # The rows last where there will be more of them: what is long then lies in one piece.
     order = (2, 1) if dims[1] >= x.dims[1] else (1, 2)
-    mixers = [_mixer(axis, _phases(*find(call, x.dims[axis], dims[axis])), dims[axis], one) for axis in order]
+
+    def mixers(whole: bool) -> list[Callable[[Array, bool], Array]]:
+        return [_mixer(axis, _phases(*find(call, x.dims[axis], dims[axis])), dims[axis], one, whole) for axis in order]
+
+    quick = mixers(whole=False)
 
     def resize(images: Array) -> Array:
         data = images.astype(one.dtype, copy=False)
-        for mix in mixers:
+        # A share of 0 of infinity is not a number, and counts as such.
+        every = data.reshape(-1)
+        finite = signed or math.isfinite(np.dot(every, every))
+        for mix in quick if finite else mixers(whole=True):
             data = mix(data, data is not images)
         return rdbp(data, 20) if signed else data
 
@@ -227,10 +234,10 @@ Terms = list[tuple[Positions, Any]]
 """Of one or two neighbours: their positions and their share."""
 
 
-def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Array, bool], Array]:
-    """Weighted sums of neighbours along an axis, of data that may be written over if it is ``ours``."""
+def _mixer(axis: int, phases: list[Phase], size: int, one: Any, whole: bool) -> Callable[[Array, bool], Array]:
+    """Weighted sums of neighbours along an axis, of data that may be written over if it is ``ours``; shares of 0 if ``whole``."""
     steps: list[tuple[Positions, Terms]] = [
-        (at, [(places, part) for places, part in ((lower, one - share), (upper, share)) if np.ndim(part) or part != 0])
+        (at, [(places, part) for places, part in ((lower, one - share), (upper, share)) if whole or np.ndim(part) or part != 0])
         for at, lower, upper, share in phases
     ]
     # An image that doubles has two phases whose products are the same: they are computed once, of the whole image.

@@ -246,12 +246,16 @@ def _rules_level(declared: OperationDef, call: Call) -> int:
 
 def validate_operand(operand: Operand, index: int, model: Model) -> Reason | None:
     """An operand of a finished model: type, quantisation, lifetime and the place of its value."""
-    fault = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point) or _operand_fault(operand, model)
+    fault = (
+        check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
+        or _parameter_fault(operand)
+        or _location_fault(operand, model)
+    )
     return None if fault is None else replace(fault, operand=f"operand {index} {operand.name}".rstrip())
 
 
-def _operand_fault(operand: Operand, model: Model) -> Reason | None:
-    """What is wrong with an operand beside its type."""
+def _parameter_fault(operand: Operand) -> Reason | None:
+    """What is wrong with an operand's parameters for its type."""
     if operand.type == OperandCode.TENSOR_INT32 and (operand.zero_point != 0 or operand.scale < 0):
         return Reason("zero point 0 and a scale of at least 0", f"{operand.scale}, {operand.zero_point}")
     if (operand.type == OperandCode.MODEL) != (operand.lifetime is Lifetime.SUBGRAPH):
@@ -263,13 +267,22 @@ def _operand_fault(operand: Operand, model: Model) -> Reason | None:
         return Reason("no per-channel quantisation parameters", "some", kind=Why.QUANTISATION_TYPE)
     if operand.extension_data is not None and not is_extension(operand.type):
         return Reason("extension data of extension operands only", f"{len(operand.extension_data)} bytes")
+    return None
+
+
+def _location_fault(operand: Operand, model: Model) -> Reason | None:
+    """What is wrong with the place of an operand's value."""
     at = operand.location
     if operand.lifetime is Lifetime.SUBGRAPH and not (0 <= at.offset < len(model.referenced) and at.pool == at.length == 0):
         return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}")
     if operand.lifetime in _WITHOUT_LOCATION and at != _NOWHERE:
         return Reason("no location for an operand without value", f"{at.offset}+{at.length}")
-    if not operand.is_constant:
-        return None
+    return _constant_fault(operand, model) if operand.is_constant else None
+
+
+def _constant_fault(operand: Operand, model: Model) -> Reason | None:
+    """What is wrong with the size or the place of a constant."""
+    at = operand.location
     size = byte_size(operand)
     oem = operand.type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE)
     if size is None and (operand.is_tensor or not is_extension(operand.type)):
@@ -285,6 +298,37 @@ def _operand_fault(operand: Operand, model: Model) -> Reason | None:
     if at.offset < 0 or at.offset + at.length > capacity:
         return Reason(f"a place inside {capacity} bytes", f"{at.offset}+{at.length}")
     return None
+
+
+@lru_cache(maxsize=4096)
+def _plain_size(code: int, dims: tuple[int, ...], scale: float, zero_point: int, lifetime: Lifetime) -> int:
+    """Bytes that the value of a plain operand takes, 0 if it has none; -1 for one that is not, or at fault whatever its place."""
+    alone = Model(Subgraph((), (), (), ()))
+    operand = Operand(code, dims, scale, zero_point, None, Lifetime.TEMPORARY_VARIABLE)
+    plain = code in TYPE_FACTS and code not in (OperandCode.MODEL, OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE)
+    if not plain or lifetime is Lifetime.SUBGRAPH or validate_operand(operand, 0, alone) is not None:
+        return -1
+    if lifetime in _WITHOUT_LOCATION:
+        return 0
+    return byte_size(operand) or -1
+
+
+def is_sound(operand: Operand, small: int, pools: Sequence[int]) -> bool:
+    """True if nothing is wrong with a plain operand, in a fraction of the time that :func:`validate_operand` takes.
+
+    ``small``, ``pools``: bytes of the values that were copied, and of each pool.
+    """
+    if operand.channel_quant is not None or operand.extension_data is not None:
+        return False
+    at, lifetime = operand.location, operand.lifetime
+    size = _plain_size(operand.type, tuple(operand.dims), operand.scale, operand.zero_point, lifetime)
+    if size <= 0:
+        return size == 0 and (at is _NOWHERE or at == _NOWHERE)
+    if at.length != size or at.offset < 0:
+        return False
+    if lifetime is Lifetime.CONSTANT_COPY:
+        return at.pool == 0 and at.offset + size <= small
+    return 0 <= at.pool < len(pools) and at.offset + size <= pools[at.pool]
 
 
 def validate_model(model: Model) -> Verdict:
@@ -323,8 +367,9 @@ def _cycle(model: Model) -> int | None:
 def _validate_subgraph(subgraph: Subgraph, model: Model) -> Verdict:
     if not subgraph.operands or not subgraph.operations:
         return Verdict(reason=Reason("at least one operand and one operation", "none"))
+    small, pools = len(model.operand_values), list(map(len, model.pools))
     for i, operand in enumerate(subgraph.operands):
-        reason = validate_operand(operand, i, model)
+        reason = None if is_sound(operand, small, pools) else validate_operand(operand, i, model)
         if reason is not None:
             return Verdict(reason=reason)
     reason = _check_indexes(subgraph) or _check_interface(subgraph) or _check_run_order(subgraph)

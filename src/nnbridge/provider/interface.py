@@ -73,7 +73,7 @@ HAS_SHAPE = (390, "bool(*)(const void*)")
 """TensorTypeAndShape_HasShape, from 1.24 on."""
 _ADD_NODES_TO_FUSE = (2, "void*(*)(void*, const void* const*, size_t, const OrtNodeFusionOptions*)")
 _NO_STATUS = frozenset(name for name, (_, type) in API.items() if not type.startswith("void*(*)")) | {"CreateStatus"}
-FAIL, INVALID_ARGUMENT = 1, 2
+FAIL = 1
 INFO, WARNING = 1, 2
 """Levels of ONNX Runtime's log."""
 

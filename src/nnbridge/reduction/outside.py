@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.samples import Reference, answered, in_model, named_outputs
+from nnbridge.compare.samples import Reference, answered, outputs_in_model
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.model import Model
@@ -73,10 +73,7 @@ def beside(runtime: Runtime, search: Search) -> Predicate:
 def answers(runtime: Runtime, candidate: Candidate) -> dict[str, Array]:
     """A runtime's outputs for a candidate with a file, by name and in the model's types."""
     assert isinstance(candidate, FileCandidate), "a part of a file"
-    outputs = named_outputs(candidate.model)
     reference = runtime(candidate.file)
     reference.reset()
-    found = answered(candidate.model, reference, candidate.inputs)
-    named = found if isinstance(found, Mapping) else dict(zip(outputs, found, strict=True))
-    fitted = {name: in_model(operand, named[name]) for name, operand in outputs.items()}
+    fitted = outputs_in_model(candidate.model, answered(candidate.model, reference, candidate.inputs))
     return {name: array if array.shape else array.reshape(1) for name, array in fitted.items()}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from nnbridge.compare.layers import titles
+from nnbridge.compare.layers import place_of, titles
 from nnbridge.devices.device import (
     Device,
     Support,
@@ -44,8 +44,7 @@ class Placed:
     """The body that it stands in."""
 
     def __str__(self) -> str:
-        name = f" ({self.tensor})" if self.tensor else f": {self.operation}" if self.operation not in self.operator else ""
-        return f"{self.operator}{name}" + (f" in {self.within}" if self.within else "")
+        return place_of(self.operator, self.operation, self.tensor, self.within)
 
 
 class Limited(WrappedDevice):

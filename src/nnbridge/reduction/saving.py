@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,10 @@ from nnbridge.loading import load
 from nnbridge.model import Model
 from nnbridge.reduction.parts import Candidate, Whole
 from nnbridge.reduction.reducing import Reduction
+from nnbridge.reduction.search import minimised
 from nnbridge.reduction.source_part import loaded_part, source_part, writer_of
 from nnbridge.reduction.symptoms import DIFFERS, FAILS, FALLS_BACK, SLOW, Predicate, Search
 from nnbridge.storage.atomic import atomic_write
-
-_WIDER = 2
-"""How often the part of a source file takes in its neighbours where it does not show the symptom."""
 
 
 @dataclass(frozen=True)
@@ -141,19 +139,23 @@ class Saver:
                 file.write(content)
             return self._write_inputs(path, inputs)
 
-        def write(path: Path) -> str:
-            note, operations = part_of(path, reduction.operations), set(reduction.operations)
-            if not note:
-                return ""
+        own = set(reduction.operations)
+
+        def shows(others: tuple[int, ...]) -> bool:
             try:
-                for _ in range(_WIDER):
-                    # What the converter adds between two operators, such as another layout, is not there with one of them alone.
-                    operations = _with_neighbours(reduction.whole, operations)
-                    if not part_of(path, operations):
-                        return ""
+                return not part_of(path, own.union(others))
             except NnbridgeError:
-                pass
-            return part_of(path, reduction.operations)
+                return False  # What cannot be cut out of the file alone may be with more of its neighbours.
+
+        def write(path: Path) -> str:
+            if shows(()):
+                return ""
+            if self.expected is not None:
+                return part_of(path, own)  # An outside runtime's outputs are those of these operators alone.
+            # What the converter adds between two operators is not there with one of them alone. Another order of axes comes
+            # from the operator that needs it, and those between hand it on, however many.
+            others = next(filter(shows, _neighbourhoods(reduction.whole, own)), ())
+            return part_of(path, own.union(minimised(others, shows)))
 
         saved = self._tried(path, "source", write)
         return [saved, *([Saved(inputs, "inputs", shows=saved.shows)] if inputs.is_file() and saved.written else [])]
@@ -166,6 +168,19 @@ class Saver:
         found = next((candidate for candidate in candidates if self.predicate(candidate) is not None), None)
         save_sample(inputs, found or candidates[0], self.expected)
         return "" if found is not None else "its operators do not show it with these inputs"
+
+
+def _neighbourhoods(model: Model, operations: Collection[int]) -> Iterator[tuple[int, ...]]:
+    """The others at most 1, 2, 4, ... operations away, before or behind, until all that are connected are there."""
+    own, grown, distance = set(operations), set(operations), 0
+    while True:
+        before, steps = grown, max(distance, 1)
+        for _ in range(steps):
+            grown = _with_neighbours(model, grown)
+        if grown == before:
+            return
+        yield tuple(sorted(grown - own))
+        distance += steps
 
 
 def _with_neighbours(model: Model, operations: Collection[int]) -> set[int]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.compare import Sample, in_model, named_outputs
+from nnbridge.compare import Sample
 from nnbridge.compare.arrays import Array
+from nnbridge.compare.samples import outputs_in_model
 from nnbridge.model import Model
 from nnbridge.report.answers import Answer, Box, Classification, Detection, Pose, Segmentation, answers
 
@@ -23,10 +24,7 @@ def both_answers(
     model: Model, sample: Sample, outputs: Mapping[str, Array], names: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[list[Answer], list[Answer]]:
     """What a run's outputs answer, and what the reference's do; nothing where their sizes differ."""
-    operands = named_outputs(model)
-    stated = sample.outputs
-    expected = stated if isinstance(stated, Mapping) else dict(zip(operands, stated, strict=True))
-    references = {name: in_model(operand, expected[name]) for name, operand in operands.items()}
+    references = outputs_in_model(model, sample.outputs)
     if any(references[name].size != array.size for name, array in outputs.items()):
         return [], []
     return answers(model, outputs, names), answers(model, references, names)

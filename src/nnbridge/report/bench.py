@@ -14,6 +14,7 @@ from nnbridge.report.trace import Event, named, slice_event
 BASES = ("LiteRT XNNPACK", "ONNX Runtime")
 """Contenders that the others are divided by."""
 _LONGEST = 12
+_ROWS = 20
 """Operations that are shown, those that take longest."""
 
 
@@ -72,7 +73,7 @@ def _operations_tables(operations: Sequence[OperationTime]) -> list[Table | str]
     return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "µs", "share"), rows)]
 
 
-def profile_tables(operations: Sequence[OperationTime], top: int = 20) -> list[Table | str]:
+def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
     """The operations of a model's profile that take longest, one row each."""
     total = sum(entry.median for entry in operations) or 1.0
     longest = sorted(operations, key=lambda entry: -entry.median)
@@ -85,10 +86,10 @@ def profile_tables(operations: Sequence[OperationTime], top: int = 20) -> list[T
             *(f"{us:.1f}" for us in (entry.microseconds, entry.median, entry.p90)),
             f"{entry.median / total:.1%}",
         )
-        for entry in longest[:top]
+        for entry in longest[:_ROWS]
     ]
     runs = max((entry.runs for entry in operations), default=0)
-    more = f"{counted(len(longest) - top, 'shorter one')}: see --json or --trace" if len(longest) > top else ""
+    more = f"{counted(len(longest) - _ROWS, 'shorter one')}: see --json or --trace" if len(longest) > _ROWS else ""
     title = f"Operations alone on one thread, {counted(runs, 'run')}; medians sum up to {total / 1e3:.3g} ms"
     columns = ("operation", "name", "step", "tier", "min µs", "median µs", "p90 µs", "share")
     return [Table(title, columns, rows), *([more] if more else [])]

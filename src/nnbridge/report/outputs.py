@@ -8,6 +8,7 @@ from statistics import mean
 from typing import Any
 
 from nnbridge.compare import Comparison, OutputComparison, named_outputs, unpacked
+from nnbridge.report.hosts import host_as_dict, host_lines
 from nnbridge.report.plan import cache_as_dict, cache_lines
 from nnbridge.report.terminal import Table, counted
 from nnbridge.runtime.compilation import Compilation
@@ -15,7 +16,9 @@ from nnbridge.runtime.plan_runner import RunReport
 
 
 def run_as_dict(compilation: Compilation, outputs: Mapping[str, Any], reports: Sequence[RunReport]) -> dict[str, Any]:
-    """The outputs' shapes and ranges, the last run's steps, what fell back and what the cache did."""
+    """The outputs' shapes and ranges, the last run's steps, who computed what no device got, what fell back and what the cache
+    did.
+    """
     last = reports[-1]
     described = []
     for name, array in unpacked(named_outputs(compilation.model), outputs).items():
@@ -41,6 +44,7 @@ def run_as_dict(compilation: Compilation, outputs: Mapping[str, Any], reports: S
         "steps": steps,
         "milliseconds": [sum(step.nanoseconds for step in report.steps) / 1e6 for report in reports],
         "fallback": fallback and str(fallback),
+        "host": host_as_dict(compilation),
         "offered": [asdict(share) for share in compilation.shares()],
         "cache": [cache_as_dict(record) for record in compilation.plan.cache],
     }
@@ -62,7 +66,7 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
         notes.append(f"{counted(len(times), 'run')}: {statistics}; the steps' times are the last run's")
     elif len(run["steps"]) > 1:
         notes.append(f"total: {times[0]:.2f} ms (a first run; --repeat N shows the following ones)")
-    notes += [*map(str, compilation.shares()), *cache_lines(compilation)]
+    notes += [*host_lines(run["host"]), *map(str, compilation.shares()), *cache_lines(compilation)]
     if run["fallback"]:
         when = "fell back to" if compilation.plan.fallback else "was repeated on"
         notes.append(f"The whole model {when} the CPU: {run['fallback']}")

@@ -125,7 +125,7 @@ def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dic
     for key, placement, host in _operations(compilation):
         if mapped and key not in found:
             continue  # an operator that a body holds, or that was added at conversion
-        own = _HOST if host else _outcome(compilation, placement, key, drivers)
+        own = _HOST if host else _outcome(compilation, placement, drivers)
         found[key] = max(found.get(key, ""), own, key=_ORDER.index)
     return found
 
@@ -165,7 +165,7 @@ def _operations(compilation: Compilation) -> Iterator[tuple[tuple[int, int], tup
         yield key, (source, placement), operation.mapping == "host"
 
 
-def _outcome(compilation: Compilation, placed: tuple[int, Placement], key: tuple[int, int], drivers: set[str]) -> str:
+def _outcome(compilation: Compilation, placed: tuple[int, Placement], drivers: set[str]) -> str:
     source, placement = placed
     answers = [answer for answer in placement.answers if answer.device in drivers]
     if any(a.reason is not None and a.reason.kind is Why.PARTITIONS for a in answers):

@@ -92,16 +92,25 @@ def _read_only(value: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
 
 def _checked(result: object, operands: Sequence[Operand], request: Request, device: str) -> Result:
     """A result that holds together, or OP_FAILED with what is wrong with it."""
-
-    def wrong(rule: str, found: object) -> Result:
+    try:
+        return _consistent(result, operands, request)
+    except _Wrong as wrong:
+        rule, found = wrong.args
         return Result(ResultCode.OP_FAILED, (), Reason(rule, str(found), device))
 
+
+class _Wrong(Exception):
+    """What is required of a result, and what was found."""
+
+
+def _consistent(result: object, operands: Sequence[Operand], request: Request) -> Result:
+    """The result, with the shapes that the model declares where it has none."""
     if not isinstance(result, Result):
-        return wrong("a Result from execute", type(result).__name__)
+        raise _Wrong("a Result from execute", type(result).__name__)
     if result.code not in _CODES:
-        return wrong("a result code of NNAPI", repr(result.code))
+        raise _Wrong("a result code of NNAPI", repr(result.code))
     if not isinstance(result.shapes, (tuple, list)) or not all(map(_is_shape, result.shapes)):
-        return wrong("output shapes with dimensions from 0 to 2**32 - 1", result.shapes)
+        raise _Wrong("output shapes with dimensions from 0 to 2**32 - 1", result.shapes)
     code = result.code if isinstance(result.code, ResultCode) else ResultCode(result.code)
     code = AS_IN_DRIVERS.get(code, code)
     shapes = tuple(result.shapes)
@@ -111,22 +120,29 @@ def _checked(result: object, operands: Sequence[Operand], request: Request, devi
         declared = [buffer.dims for buffer in request.outputs]
         if all(known(dims) or not operand.is_tensor for dims, operand in zip(declared, operands, strict=True)):
             return Result(code, tuple(OutputShape(dims) for dims in declared), None, *times)
-        return wrong("output shapes where the model leaves them open", "none")
+        raise _Wrong("output shapes where the model leaves them open", "none")
     if code not in FINAL:
-        return wrong(f"no output shapes with {code.name}", len(shapes)) if shapes else Result(code, (), reason)
+        if shapes:
+            raise _Wrong(f"no output shapes with {code.name}", len(shapes))
+        return Result(code, (), reason)
+    _check_shapes(code, shapes, operands, request)
+    return Result(code, shapes, reason, *times)
+
+
+def _check_shapes(code: ResultCode, shapes: Sequence[OutputShape], operands: Sequence[Operand], request: Request) -> None:
+    """Shapes are as the model and the request have them, and each output's size fits its buffer if it is said to."""
     if len(shapes) != len(operands):
-        return wrong(f"{len(operands)} output shapes", len(shapes))
+        raise _Wrong(f"{len(operands)} output shapes", len(shapes))
     if all(shape.sufficient for shape in shapes) is not (code is ResultCode.NO_ERROR):
-        return wrong("insufficient outputs exactly with OUTPUT_INSUFFICIENT_SIZE", code.name)
+        raise _Wrong("insufficient outputs exactly with OUTPUT_INSUFFICIENT_SIZE", code.name)
     for shape, buffer, operand in zip(shapes, request.outputs, operands, strict=True):
         if not _updatable(buffer.dims, shape.dims):
-            return wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
+            raise _Wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
         if code is ResultCode.NO_ERROR and operand.is_tensor and not shape.dims:
-            return wrong(f"a rank of {operand.name or 'every output'}", "none")
+            raise _Wrong(f"a rank of {operand.name or 'every output'}", "none")
         size, capacity = size_of(operand, shape.dims) or 0, None if buffer.data is None else len(buffer.data)
         if shape.sufficient and capacity is not None and size > capacity:
-            return wrong(f"an output that fits into {capacity} bytes as reported", f"{size} bytes")
-    return Result(code, shapes, reason, *times)
+            raise _Wrong(f"an output that fits into {capacity} bytes as reported", f"{size} bytes")
 
 
 def size_of(operand: Operand, dims: tuple[int, ...]) -> int | None:

@@ -254,9 +254,7 @@ class DeviceMemory(Memory):
 
     def _fitting(self, target: Memory) -> tuple[int, ...]:
         if not isinstance(target, DeviceMemory):
-            if self.size != target.size:
-                raise BadDataError(Reason(f"a target of {self.size} bytes", str(target.size), "Memory_copy"))
-            return ()
+            return super()._fitting(target)
         if not _alike(self._operand, target._operand) or combine_dims(target._declared, self.dims) is None:
             raise BadDataError(Reason("a target of the same type, parameters and dimensions", "another", "Memory_copy"))
         return self.dims

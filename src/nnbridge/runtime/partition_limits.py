@@ -15,8 +15,8 @@ from dataclasses import replace
 from nnbridge.devices.device import Device
 from nnbridge.errors import Reason, Why
 from nnbridge.model import Operation, Subgraph
+from nnbridge.runtime.partitioner import count_written
 from nnbridge.runtime.placement import Answer, Placement
-from nnbridge.types import WRITTEN
 
 TFLITE_DEFAULT = 3
 """The default limit of TFLite's NNAPI delegate."""
@@ -100,9 +100,8 @@ def delegated_partitions(main: Subgraph, delegated: Sequence[bool]) -> list[list
     missing = []
     ready: dict[bool, list[tuple[tuple[int, ...], int]]] = {True: [], False: []}
     for i, operation in enumerate(main.operations):
-        unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
-        missing.append(len(unknown))
-        if not unknown:
+        missing.append(count_written(main, operation))
+        if not missing[i]:
             heapq.heappush(ready[delegated[i]], (order[i], i))
     found: list[list[int]] = []
     while ready[True] or ready[False]:

@@ -324,6 +324,11 @@ def _nobody(model: Model, placement: Placement) -> Reason:
     return Reason("a device that supports the operation", said or "no devices", name)
 
 
+def count_written(main: Subgraph, operation: Operation) -> int:
+    """How many of an operation's inputs other operations write."""
+    return len({k for k in operation.inputs if main.operands[k].lifetime in WRITTEN})
+
+
 def _group(main: Subgraph, queue_of: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:
     """Device and operations of each step: always the last non-empty queue, emptied in order (facts P17 to P21).
 
@@ -332,9 +337,8 @@ def _group(main: Subgraph, queue_of: Sequence[int], device_count: int) -> list[t
     queues: list[deque[int]] = [deque() for _ in range(device_count + 1)]
     missing = []
     for i, operation in enumerate(main.operations):
-        unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
-        missing.append(len(unknown))
-        if not unknown:
+        missing.append(count_written(main, operation))
+        if not missing[i]:
             queues[queue_of[i]].append(i)
     groups: list[tuple[int, list[int]]] = []
     while any(queues):

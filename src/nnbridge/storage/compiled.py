@@ -61,9 +61,7 @@ def read_partition(data: memoryview, source: str) -> CompiledPartition:
     if bytes(data[4:8]) != IDENTIFIER:
         rule = "a partition that nnbridge compiled (nnbridge neuron compile)"
         raise ConversionError(Reason(rule, f"another compiler's, beginning with {bytes(data[:8])!r}", source))
-    values = read(_PARTITION, data, source)
-    if values["version"] != FORMAT_VERSION:
-        raise ConversionError(Reason(f"format version {FORMAT_VERSION}", str(values["version"]), source))
+    values = read(_PARTITION, data, source, FORMAT_VERSION)
     content = values["model"]
     return CompiledPartition(model_in(memoryview(content), content, source), tuple(values["devices"]), values["nnbridge"])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -106,7 +106,11 @@ def _write_value(schema: Schema, builder: Any, kind: str, value: Any) -> int:
         code = _SCALARS[element][0]
         array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value, np.dtype(code))
         return int(builder.CreateNumpyVector(array))
-    offsets = [_write_value(schema, builder, element, item) for item in value]
+    return write_offsets(builder, [_write_value(schema, builder, element, item) for item in value])
+
+
+def write_offsets(builder: Any, offsets: Sequence[int]) -> int:
+    """A vector of strings or tables that have been written."""
     builder.StartVector(4, len(offsets), 4)
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)
@@ -116,17 +120,21 @@ def _write_value(schema: Schema, builder: Any, kind: str, value: Any) -> int:
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read(schema: Schema, data: memoryview, source: str) -> dict[str, Any]:
+def read(schema: Schema, data: memoryview, source: str, version: int | None = None) -> dict[str, Any]:
     """The root table as plain values: scalars, strings, bytes for vectors of ubyte, lists, dicts.
 
     Absent fields get 0, "", empty or None (tables). ConversionError names the source and the field for anything that
-    does not lie inside ``data``, for a wrong identifier, and for files that repeat parts beyond their size.
+    does not lie inside ``data``, for a wrong identifier, for another ``version`` than the one required, if there is one, and for
+    files that repeat parts beyond their size.
     """
     reader = _Reader(schema, data, source)
     reader.need(0, 8, "the header")
     if schema.identifier and bytes(data[4:8]) != schema.identifier:
         reader.fail(f"the identifier {schema.identifier!r}", repr(bytes(data[4:8])), "the header")
-    return reader.table(schema.root, reader.uint(0, "the root table"), schema.root, 0)
+    values = reader.table(schema.root, reader.uint(0, "the root table"), schema.root, 0)
+    if version is not None and values["version"] != version:
+        raise ConversionError(Reason(f"format version {version}", str(values["version"]), source))
+    return values
 
 
 class _Reader:

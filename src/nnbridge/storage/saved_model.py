@@ -143,9 +143,7 @@ def read_model(descriptor: int, source: str, *, foreign: bool = False) -> Model:
 
 def model_in(data: memoryview, owner: object, source: str, *, foreign: bool = False) -> Model:
     """The model of a file whose bytes are in memory, to which ``owner`` holds a reference; constants are not copied."""
-    values = read(schema(), data, source)
-    if values["version"] != FORMAT_VERSION:
-        raise ConversionError(Reason(f"format version {FORMAT_VERSION}", str(values["version"]), source))
+    values = read(schema(), data, source, FORMAT_VERSION)
     start, length = values["constants_offset"], values["constants_length"]
     if start + length > len(data):
         raise ConversionError(Reason(f"{length} bytes of constants at {start}", f"a file of {len(data)}", source))

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from nnbridge.cli.arguments import check_outputs, parse_preparation
 from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
+
+if TYPE_CHECKING:
+    from nnbridge.reduction.outside import Runtime
+    from nnbridge.reduction.symptoms import Predicate, Search
 
 WHAT = "any"
 _SUFFIXES = (".nnapi", ".npz", ".json.gz")
@@ -69,9 +73,9 @@ def reduce(
     from nnbridge.loading import load
     from nnbridge.reduction import SYMPTOMS, Whole
     from nnbridge.reduction import reduce as reduced
-    from nnbridge.reduction.outside import WholeFile, answers, beside
+    from nnbridge.reduction.outside import WholeFile, answers
     from nnbridge.reduction.saving import Saver
-    from nnbridge.reduction.symptoms import DIFFERS, by_command, on_devices, symptom_of
+    from nnbridge.reduction.symptoms import DIFFERS, by_command, symptom_of
     from nnbridge.report.search import search_tables
 
     how, options = parse_preparation(**options)
@@ -81,15 +85,10 @@ def reduce(
     for suffix in (*_SUFFIXES, model.suffix):
         check_outputs({"--output": stem.with_name(stem.name + suffix)}, {"the model": [model]})
     kinds = (predicate,) if predicate in SYMPTOMS else None
+    own = predicate not in (WHAT, *SYMPTOMS)
     with search_of(model, kinds, against or CPU_NAME, **options) as (search, _):
         runtime_of = partial(reference_runtime, reference) if reference is not None else None
-        if own := predicate not in (WHAT, *SYMPTOMS):
-            holds = by_command(predicate, options["timeout"])
-        elif runtime_of is not None:
-            holds = beside(runtime_of, search)
-        else:
-            required_devices(search.drivers)
-            holds = on_devices(search)
+        holds = by_command(predicate, options["timeout"]) if own else _symptom(search, runtime_of)
         asked = conversion_of(options)
         with working(f"Reading {model.name}"):
             loaded = load(model, asked)
@@ -126,3 +125,14 @@ def reduce(
         for file in saved:
             echo(str(file))
     sys.exit(INTERRUPTED if found.interrupted else 0 if any(file.shows for file in saved) else 1)
+
+
+def _symptom(search: Search, runtime_of: Runtime | None) -> Predicate:
+    """What the searched devices show beside a runtime's answers, or beside the reference device's."""
+    from nnbridge.reduction.outside import beside
+    from nnbridge.reduction.symptoms import on_devices
+
+    if runtime_of is not None:
+        return beside(runtime_of, search)
+    required_devices(search.drivers)
+    return on_devices(search)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ from nnbridge.cli.options import (
     PREPARATION,
     compiled,
     compute_options,
-    device_options,
     input_options,
     interface_of,
     model_options,
     option,
+    running_options,
 )
 from nnbridge.cli.output import Interruption, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.errors import InputError, Reason
@@ -55,7 +55,7 @@ _PROFILE_RUNS = 20
 @option("--profile", is_flag=True, help="Time each operation alone: as many runs as --repeat states, 20 by default.")
 @compute_options
 @option("--trace", type=click.Path(path_type=Path), metavar="FILE.json", help="Write a timeline that Perfetto opens.")
-@device_options
+@running_options
 @model_options
 @json_option
 def run(
@@ -114,24 +114,14 @@ def run(
     dataset = Dataset.of(compilation.model, inputs, seed=seed, how=how, stated=stated.inputs)
     batches = None if batch is None else Batches(compilation)
     several = len(dataset) > 1
-    for name, typed in (
-        ("--output", output is not None),
-        ("--save-image", save_image is not None),
-        ("--repeat", repeat > 1),
-        ("--profile", profile),
-    ):
-        if several and typed:
-            raise InputError(Reason(f"one sample with {name}", f"{len(dataset)} files (--samples writes all)", operand="--input"))
+    if several:
+        _require_one_sample(
+            len(dataset), {"--output": output, "--save-image": save_image, "--repeat": repeat > 1, "--profile": profile}
+        )
     runs = _Runs(compilation, stated, typed_labels, repeat, bool(inputs), several and as_json, samples is not None, batches)
     interruption = Interruption()
     with progress("Running", len(dataset) * repeat, as_json) as advance:
-        for item in interruption.until(dataset if batch is None else read_ahead(dataset, batch)):
-            done = list(interruption.until(runs.of(item, advance)))
-            if not done:
-                break
-            runs.add(item, done, traced=trace is not None)
-    if interruption.happened and not runs.answered:
-        raise KeyboardInterrupt
+        runs.compute(dataset if batch is None else read_ahead(dataset, batch), interruption, advance, traced=trace is not None)
     times: list[OperationTime] | None = None
     if profile:
         times = []
@@ -148,6 +138,13 @@ def run(
         _draw(save_image, runs.item, runs.answered[-1].answers)
     _show(model, dataset, runs, times, interruption.happened, as_json)
     interruption.leave()
+
+
+def _require_one_sample(count: int, options: Mapping[str, object]) -> None:
+    """InputError for options that were typed and hold for one sample only."""
+    for name, typed in options.items():
+        if typed:
+            raise InputError(Reason(f"one sample with {name}", f"{count} files (--samples writes all)", operand="--input"))
 
 
 @dataclass
@@ -191,6 +188,16 @@ class _Runs:
     def item(self) -> Item:
         """The last sample."""
         return self.answered[-1].item
+
+    def compute(self, items: Iterable[Item], interruption: Interruption, advance: Callable[[int], None], *, traced: bool) -> None:
+        """Run samples until Ctrl-C; KeyboardInterrupt if that comes before the first one is done."""
+        for item in interruption.until(items):
+            done = list(interruption.until(self.of(item, advance)))
+            if not done:
+                break
+            self.add(item, done, traced=traced)
+        if interruption.happened and not self.answered:
+            raise KeyboardInterrupt
 
     def of(self, item: Item, advance: Callable[[int], None]) -> Iterator[tuple[Mapping[str, Array], RunReport]]:
         """The outputs and the report of each run of a sample; ``advance`` is called after each."""

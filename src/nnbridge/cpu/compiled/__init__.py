@@ -45,9 +45,9 @@ class Status:
     reason: str = ""
     """Why it is not available."""
     instructions: str = ""
-    """The form that kernels are emitted in."""
+    """The instruction set that kernels are emitted for."""
     forms: tuple[str, ...] = ()
-    """The forms that this processor runs, best first."""
+    """The instruction sets of this processor, best first."""
     cache: str = ""
     """The folder of the object code; empty for memory alone."""
     cached: int = 0
@@ -62,10 +62,10 @@ def status() -> Status:
     reason = unavailable()
     if reason is not None:
         return Status(False, reason)
-    from nnbridge.cpu.compiled.instructions import chosen, host_forms
+    from nnbridge.cpu.compiled.instructions import chosen, host_sets
     from nnbridge.cpu.compiled.machine import cache_directory, cache_fault
 
     folder = cache_directory()
     sizes = [path.stat().st_size for path in folder.glob("*.o")] if folder is not None and folder.is_dir() else []
-    forms = tuple(form.name for form in host_forms())
-    return Status(True, "", chosen().name, forms, str(folder or ""), len(sizes), sum(sizes), cache_fault())
+    names = tuple(isa.name for isa in host_sets())
+    return Status(True, "", chosen().name, names, str(folder or ""), len(sizes), sum(sizes), cache_fault())

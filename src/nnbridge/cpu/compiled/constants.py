@@ -32,12 +32,6 @@ class Constant:
         return made
 
 
-def address_of(array: Array) -> int:
-    """Where an array's bytes begin."""
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
 POOLED = 1 << 16
 """The largest constant in bytes that lies with others."""
 

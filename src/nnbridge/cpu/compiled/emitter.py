@@ -70,6 +70,10 @@ class Emitter:
         first = Value(self, self.builder.insert_element(empty, value.raw, ir.Constant(I32, 0)))
         return self.shuffle(first, [0] * count)
 
+    def splat_real(self, bits: Value, count: int) -> Value:
+        """The float32 that an argument holds in its low half, in every lane."""
+        return self.splat(bits.truncated(I32).bits(F32), count)
+
     def shuffle(self, a: Value, order: Sequence[int], b: Value | None = None) -> Value:
         """Lanes of ``a``, then of ``b``, by number."""
         other = self.undefined(a.type) if b is None else b
@@ -142,7 +146,7 @@ class Emitter:
         return self._intrinsic("sadd.sat", a, b)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
-        """``a * b + c`` rounded once where the processor can; ``a * b`` is rounded first in the plain form."""
+        """``a * b + c`` rounded once where the processor can; ``a * b`` is rounded first with the plain instruction set."""
         if self.instructions.name == "plain":
             return a * b + c
         return self._intrinsic("fma", a, b, c)
@@ -197,6 +201,29 @@ class Emitter:
             function = ir.Function(self.builder.module, kind, name)
         self.builder.call(function, [value.raw, pointer, ir.Constant(I32, 1), mask.raw])
 
+    def store_rest(self, value: Value, address: Value, remaining: Value) -> None:
+        """Write a vector where at least as many elements remain as it has, else the first ones."""
+        self.when(
+            remaining < value.count,
+            lambda: self.store_first(value, address, remaining),
+            lambda: self.store(value, address),
+        )
+
+    def store_rows(self, rows: Sequence[Sequence[Value]], addresses: Sequence[Value], columns: Value) -> None:
+        """Write rows of vectors, each to its address: whole where that are all columns, otherwise as many as there are."""
+        first = rows[0][0]
+        placed = [(x, address, v) for row, address in zip(rows, addresses, strict=True) for v, x in enumerate(row)]
+
+        def whole() -> None:
+            for x, address, v in placed:
+                self.store(x, address, v * size_of(first.type))
+
+        def some() -> None:
+            for x, address, v in placed:
+                self.store_first(x, address + v * size_of(first.type), columns - v * first.count)
+
+        self.when(columns.is_(first.count * len(rows[0])), whole, some)
+
     def stack(self, size: int) -> Value:
         """A block of the function's own stack."""
         if size not in self._spill:
@@ -249,6 +276,11 @@ class Emitter:
 
         if llvm.address_of_symbol("sched_yield") is not None:
             self.call("sched_yield", I32)
+
+    @property
+    def has_semaphores(self) -> bool:
+        """True for code of systems whose POSIX semaphores may lie in any memory; macOS has named ones only."""
+        return "linux" in str(self.builder.module.triple)
 
     def current_core(self) -> Value:
         """The core that runs this, -1 where the system has no function that says it."""
@@ -357,6 +389,11 @@ class Emitter:
     def share(self, count: Value, part: Value, parts: Value) -> tuple[Value, Value]:
         """First and last + 1 of ``count`` pieces of work that belong to one part."""
         return count * part // parts, count * (part + 1) // parts
+
+    def share_vectors(self, count: Value, part: Value, parts: Value) -> tuple[Value, Value]:
+        """The same of the vectors that hold ``count`` elements of 32 bits."""
+        lanes = self.instructions.lanes
+        return self.share((count + (lanes - 1)) // lanes, part, parts)
 
     # -- half precision ----------------------------------------------------------------------------------------------
 

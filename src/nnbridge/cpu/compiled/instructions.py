@@ -1,7 +1,7 @@
-"""The instruction-set forms that kernels are emitted in, and which of them this processor has.
+"""The instruction sets that kernels are emitted for, and which of them this processor has.
 
-A form fixes the vector length, how 8-bit products are summed and how many rows a matrix tile holds. Kernels are written once for
-all forms; results are the same bit for bit. ``NNBRIDGE_INSTRUCTIONS`` names a form to use instead of the best one.
+An instruction set fixes the vector length, how 8-bit products are summed and how many rows a matrix tile holds. Kernels are
+written once for all; results are the same bit for bit. ``NNBRIDGE_INSTRUCTIONS`` names one to use instead of the best one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ENVIRONMENT = "NNBRIDGE_INSTRUCTIONS"
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """One form of the kernels."""
+    """What kernels may use of a processor."""
 
     name: str
     lanes: int
     """32-bit elements in the longest vector."""
     cpu: str
-    """LLVM's name of the least processor that has the form; empty: the machine's baseline."""
+    """LLVM's name of the least processor that has it; empty: the machine's baseline."""
     features: str
     """LLVM's feature string beyond ``cpu``."""
     requires: tuple[str, ...]
@@ -51,9 +51,9 @@ _VNNI = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
 _AMX = (*_VNNI, "amx-tile", "amx-int8")
 _AMX_FEATURES = "+avx512vnni,+amx-tile,+amx-int8"
 
-FORMS: dict[str, InstructionSet] = {
-    form.name: form
-    for form in (
+INSTRUCTION_SETS: dict[str, InstructionSet] = {
+    isa.name: isa
+    for isa in (
         InstructionSet("amx", 16, "x86-64-v4", _AMX_FEATURES, _AMX, True, True, ((4, 6), (2, 12), (1, 12)), True),
         InstructionSet("avx512vnni", 16, "x86-64-v4", "+avx512vnni", _VNNI, True, True, ((4, 6), (2, 12), (1, 12))),
         InstructionSet("avxvnni", 8, "x86-64-v3", "+avxvnni", ("avx2", "fma", "avxvnni"), True, False, ((4, 2), (2, 4), (1, 8))),
@@ -65,15 +65,15 @@ FORMS: dict[str, InstructionSet] = {
 
 
 def supported(features: Mapping[str, bool]) -> list[InstructionSet]:
-    """The forms that a processor with these features runs, best first."""
-    return [form for form in FORMS.values() if all(features.get(name) for name in form.requires)]
+    """The instruction sets of a processor with these features, best first."""
+    return [isa for isa in INSTRUCTION_SETS.values() if all(features.get(name) for name in isa.requires)]
 
 
 @functools.cache
-def host_forms() -> tuple[InstructionSet, ...]:
-    """The forms that this processor runs, best first."""
+def host_sets() -> tuple[InstructionSet, ...]:
+    """The instruction sets of this processor, best first."""
     found = supported(dict.fromkeys(machine().features, True))
-    return tuple(form for form in found if not form.matrices or _tiles_are_permitted())
+    return tuple(isa for isa in found if not isa.matrices or _tiles_are_permitted())
 
 
 _SYSTEM_CALL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
@@ -92,7 +92,7 @@ def _tiles_are_permitted() -> bool:
 
 
 def chosen() -> InstructionSet:
-    """The best form, or the one that the environment names if the processor runs it."""
-    forms = host_forms()
+    """The best instruction set, or the one that the environment names if the processor has it."""
+    available = host_sets()
     requested = os.environ.get(ENVIRONMENT)
-    return next((form for form in forms if form.name == requested), forms[0])
+    return next((isa for isa in available if isa.name == requested), available[0])

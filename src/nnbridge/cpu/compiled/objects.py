@@ -56,7 +56,7 @@ class Statistics:
 
 @dataclass
 class Library:
-    """The machine code of one instruction-set form, for the whole process."""
+    """The machine code of one instruction set, for the whole process."""
 
     instructions: InstructionSet
     directory: Path | None
@@ -193,7 +193,7 @@ LIBRARIES: dict[InstructionSet, Library] = {}
 
 
 def library(instructions: InstructionSet) -> Library:
-    """The process's library of one form.
+    """The process's library for one instruction set.
 
     Of two that threads create at once, one is for all: kernels of the other would end with it, while programs call them.
     """

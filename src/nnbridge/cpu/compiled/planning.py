@@ -31,14 +31,16 @@ class ProgramPlan:
 @np.errstate(all="ignore")
 def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> ProgramPlan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
-    form = instructions or chosen()
-    producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
+    isa = instructions or chosen()
+    # Of the program at hand alone: what another one reads is not there to be merged with.
+    producers: dict[int, Candidate] = {}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
-    shared = Shared()
+    shared = Shared([c.call for c in operations if c.resolved is not None])
     for candidate in operations:
         try:
-            groups[-1].append((candidate, bind(candidate, producers, form, shared)))
+            groups[-1].append((candidate, bind(candidate, producers, isa, shared)))
+            producers.update(dict.fromkeys(candidate.outputs, candidate))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.
@@ -48,6 +50,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         except (ArithmeticError, ValueError) as error:
             left[candidate.index] = f"requires parameters that floats and integers hold: {error}"
         groups.append([])
+        producers.clear()
         shared.channels_last.clear()
     programs = []
     for group in groups:
@@ -57,5 +60,5 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
             continue
         inside = {c.index for c, _ in group}
         read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
-        programs.append(program_of(group, read_outside, form))
+        programs.append(program_of(group, read_outside, isa))
     return ProgramPlan(tuple(programs), left)

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.cpu.arena import ALIGNMENT, Lease, plan_arena
-from nnbridge.cpu.compiled.constants import POOLED, Constant, ConstantPool, address_of
+from nnbridge.cpu.arena import ALIGNMENT, Lease, address_of, plan_arena
+from nnbridge.cpu.compiled.constants import POOLED, Constant, ConstantPool
 from nnbridge.cpu.compiled.declared import KERNELS
 from nnbridge.cpu.compiled.instance import FAULT_WORDS, Fault, Instance
 from nnbridge.cpu.compiled.instructions import InstructionSet
@@ -149,6 +149,8 @@ def size_of(arg: Arg) -> int:
 class Shared:
     """What operations of one plan have in common."""
 
+    calls: Sequence[Call] = ()
+    """All that have one."""
     channels_last: dict[int, Place] = field(default_factory=dict)
     """Where NCHW operands lie as NHWC, written by the operations so far."""
     tables: dict[Any, Any] = field(default_factory=dict)
@@ -309,7 +311,7 @@ class Program:
             *(self._transfer(args[i], i, len(inputs) + k, inwards=False) for k, i in enumerate(outputs)),
         ]
         self.steps = tuple(every)
-        self.faults = tuple(v for step in every for v in step.arguments.values() if isinstance(v, Fault))
+        self.faults = tuple(v for step in every for v in step.arguments.values() if type(v) is Fault)
         first_byte = -(-8 * (slots + FAULT_WORDS * len(self.faults)) // ALIGNMENT) * ALIGNMENT
         offsets, size = plan_arena(self._leases(every, args, buffers))
         self.arena_size = size
@@ -343,7 +345,7 @@ class Program:
                     if offset is None:
                         offset = pooled[id(value)] = pool.place(value)
                     blocks.append(offset)
-                elif isinstance(value, Constant | np.ndarray):
+                elif isinstance(value, (Constant, np.ndarray)):
                     blocks.append(address_of(pool.held(value).data))
                 else:
                     blocks.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
@@ -393,7 +395,7 @@ class Program:
             instance = Instance(self)
         try:
             for k, array in enumerate((*inputs, *outputs)):
-                instance.slots[k] = array.__array_interface__["data"][0]
+                instance.slots[k] = address_of(array)
             run = instance.run_checked if self.faults else instance.run
             run(threads if self.shared else 1)
         finally:

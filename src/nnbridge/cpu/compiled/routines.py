@@ -43,21 +43,21 @@ _BINDINGS: Mapping[type, Callable[[Binding, Any], None]] = {
 }
 
 
-def routine(prepared: StatedKernel, threads: int = 1, form: InstructionSet | None = None) -> PreparedHostKernel | None:
+def routine(prepared: StatedKernel, threads: int = 1, instructions: InstructionSet | None = None) -> PreparedHostKernel | None:
     """The same function by compiled kernels; None where there are none."""
     bind, places = _BINDINGS.get(type(prepared)), prepared.places
     if bind is None:
         return None
-    instructions = form or chosen()
+    isa = instructions or chosen()
     try:
         call = _call([prepared.inputs[i] for i in places], prepared.outputs)
         inputs = tuple(range(len(places)))
         candidate = Candidate(0, inputs, tuple(range(len(inputs), len(inputs) + len(call.outs))), call)
-        binding = Binding(candidate, {}, instructions, Shared())
+        binding = Binding(candidate, {}, isa, Shared())
         bind(binding, prepared)
     except Unsupported:
         return None
-    program = program_of([(candidate, binding.bound)], set(candidate.outputs), instructions)
+    program = program_of([(candidate, binding.bound)], set(candidate.outputs), isa)
     sources = [places[i] for i in program.inputs]
     shapes = [(out.dims, out.dtype) for out in call.outs]
 

@@ -7,6 +7,7 @@ not broken.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -53,6 +54,8 @@ from nnbridge.errors import near
 
 Function: TypeAlias = "Callable[[Subject, tuple[Value, ...]], Value]"
 """A part of a condition, for a subject and the variables of ``for`` around it."""
+Variables: TypeAlias = "tuple[tuple[str, str], ...]"
+"""The variables of ``for`` around a part, with their kinds."""
 
 _FITS: Mapping[str, tuple[str, ...]] = {
     NUMBER: (NUMBER, OPERAND, ANY, TRUTH),
@@ -178,7 +181,7 @@ class _Compiler:
         """Names of the conditions around this one."""
         self.mistakes: list[RuleError] = []
 
-    def of(self, node: Expression, variables: tuple[tuple[str, str], ...], required: str = ANY) -> Function:
+    def of(self, node: Expression, variables: Variables, required: str = ANY) -> Function:
         """The function of a node, whose value must be of the required kind."""
         kind, function = self._parts(node, variables)
         if required in _FITS and kind not in _FITS[required] and not (required == NUMBER and kind == TYPE):
@@ -193,54 +196,45 @@ class _Compiler:
         """What stands for a part that has a mistake."""
         return ANY, _unknown
 
-    def _parts(self, node: Expression, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
-        match node:
-            case Number():
-                return NUMBER, _constant(node.value)
-            case Name():
-                return self._name(node, variables)
-            case Attribute():
-                return self._attribute(node, variables)
-            case Indexing():
-                values, index = self.of(node.of, variables, LIST), self.of(node.index, variables, NUMBER)
-                several = self._kind(node.of, variables) == OPERANDS
-                return (OPERAND if several else NUMBER), lambda s, v: _item(values(s, v), index(s, v))
-            case Unary(sign="-"):
-                inner = self.of(node.of, variables, NUMBER)
-                return NUMBER, lambda s, v: None if (x := inner(s, v)) is None else -x
-            case Unary():
-                inner = self.of(node.of, variables, TRUTH)
-                return TRUTH, lambda s, v: None if (x := inner(s, v)) is None else not x
-            case Binary():
-                left, right = self.of(node.left, variables, NUMBER), self.of(node.right, variables, NUMBER)
-                return NUMBER, _both(_ARITHMETIC[node.sign], left, right)
-            case Logic():
-                parts = [self.of(part, variables, TRUTH) for part in node.of]
-                return TRUTH, _logic(parts, node.sign == "or")
-            case ComparisonChain():
-                return TRUTH, self._comparison(node, variables)
-            case IfElse():
-                condition = self.of(node.condition, variables, TRUTH)
-                (kind, yes), (other, no) = self._parts(node.yes, variables), self._parts(node.no, variables)
-                if kind != other or kind != OPERAND:
-                    kind, yes, no = (kind if kind == other else ANY), _plain(yes, kind), _plain(no, other)
-                return kind, lambda s, v: None if (x := condition(s, v)) is None else yes(s, v) if x else no(s, v)
-            case Listing():
-                items = [_plain(self.of(part, variables), ANY) for part in node.of]
-                return LIST, lambda s, v: tuple(item(s, v) for item in items)
-            case FunctionCall():
-                return self._call(node, variables)
-            case Each():
-                return self._each(node, variables)
-        raise AssertionError(node)
+    def _parts(self, node: Expression, variables: Variables) -> tuple[str, Function]:
+        return _PARTS[type(node)](self, node, variables)
 
-    def _kind(self, node: Expression, variables: tuple[tuple[str, str], ...]) -> str:
+    def _indexing(self, node: Indexing, variables: Variables) -> tuple[str, Function]:
+        values, index = self.of(node.of, variables, LIST), self.of(node.index, variables, NUMBER)
+        several = self._kind(node.of, variables) == OPERANDS
+        return (OPERAND if several else NUMBER), lambda s, v: _item(values(s, v), index(s, v))
+
+    def _unary(self, node: Unary, variables: Variables) -> tuple[str, Function]:
+        kind = NUMBER if node.sign == "-" else TRUTH
+        inner, change = self.of(node.of, variables, kind), operator.neg if kind == NUMBER else operator.not_
+        return kind, lambda s, v: None if (x := inner(s, v)) is None else change(x)
+
+    def _binary(self, node: Binary, variables: Variables) -> tuple[str, Function]:
+        left, right = self.of(node.left, variables, NUMBER), self.of(node.right, variables, NUMBER)
+        return NUMBER, _both(_ARITHMETIC[node.sign], left, right)
+
+    def _junction(self, node: Logic, variables: Variables) -> tuple[str, Function]:
+        parts = [self.of(part, variables, TRUTH) for part in node.of]
+        return TRUTH, _logic(parts, node.sign == "or")
+
+    def _choice(self, node: IfElse, variables: Variables) -> tuple[str, Function]:
+        condition = self.of(node.condition, variables, TRUTH)
+        (kind, yes), (other, no) = self._parts(node.yes, variables), self._parts(node.no, variables)
+        if kind != other or kind != OPERAND:
+            kind, yes, no = (kind if kind == other else ANY), _plain(yes, kind), _plain(no, other)
+        return kind, lambda s, v: None if (x := condition(s, v)) is None else yes(s, v) if x else no(s, v)
+
+    def _listing(self, node: Listing, variables: Variables) -> tuple[str, Function]:
+        items = [_plain(self.of(part, variables), ANY) for part in node.of]
+        return LIST, lambda s, v: tuple(item(s, v) for item in items)
+
+    def _kind(self, node: Expression, variables: Variables) -> str:
         """The kind of a node that has been checked already."""
         if not isinstance(node, Name):
             return ANY
         return dict(variables).get(node.name) or self._vocabulary.names.get(node.name, ANY)
 
-    def _name(self, node: Name, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+    def _name(self, node: Name, variables: Variables) -> tuple[str, Function]:
         name, vocabulary = node.name, self._vocabulary
         for place in reversed(range(len(variables))):
             if variables[place][0] == name:
@@ -269,7 +263,7 @@ class _Compiler:
         self.mistakes += [RuleError(f"{m.rule} in {node.name}", m.found, node.at) for m in inner.mistakes]
         return kind, lambda s, v: function(s, ())
 
-    def _attribute(self, node: Attribute, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+    def _attribute(self, node: Attribute, variables: Variables) -> tuple[str, Function]:
         holder = self.of(node.of, variables, OPERAND)
         if node.name not in ATTRIBUTES:
             hint = near(node.name, ATTRIBUTES) or f" ({', '.join(ATTRIBUTES)})"
@@ -277,7 +271,7 @@ class _Compiler:
         kind, read, _ = ATTRIBUTES[node.name]
         return kind, lambda s, v: read(x) if isinstance(x := holder(s, v), Fact) else None
 
-    def _comparison(self, node: ComparisonChain, variables: tuple[tuple[str, str], ...]) -> Function:
+    def _comparison(self, node: ComparisonChain, variables: Variables) -> Function:
         kinds = [self._parts(part, variables) for part in node.parts()]
         pairs = []
         for place, (sign, right) in enumerate(node.rest):
@@ -292,7 +286,7 @@ class _Compiler:
             pairs.append(_both(_COMPARED[sign], _plain(first, kind), _plain(second, other)))
         return pairs[0] if len(pairs) == 1 else _logic(pairs, False)
 
-    def _call(self, node: FunctionCall, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+    def _call(self, node: FunctionCall, variables: Variables) -> tuple[str, Function]:
         if node.function in EACH or node.function not in FUNCTIONS:
             known = [*FUNCTIONS, *(f"{name}(… for … in …)" for name in EACH)]
             rule = "a function" if node.function not in EACH else f"{node.function}(condition for name in list)"
@@ -316,7 +310,7 @@ class _Compiler:
 
         return kind, call
 
-    def _each(self, node: Each, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+    def _each(self, node: Each, variables: Variables) -> tuple[str, Function]:
         if node.function not in EACH:
             return self._note(f"one of {', '.join(EACH)} before 'for'{near(node.function, EACH)}", node.function, node)
         if len(variables) >= _MAX_NESTED:
@@ -344,6 +338,23 @@ class _Compiler:
             return answer
 
         return kind, each
+
+
+_PARTS: Mapping[type[Expression], Callable[[_Compiler, Any, Variables], tuple[str, Function]]] = {
+    Number: lambda compiler, node, variables: (NUMBER, _constant(node.value)),
+    Name: _Compiler._name,
+    Attribute: _Compiler._attribute,
+    Indexing: _Compiler._indexing,
+    Unary: _Compiler._unary,
+    Binary: _Compiler._binary,
+    Logic: _Compiler._junction,
+    ComparisonChain: lambda compiler, node, variables: (TRUTH, compiler._comparison(node, variables)),
+    IfElse: _Compiler._choice,
+    Listing: _Compiler._listing,
+    FunctionCall: _Compiler._call,
+    Each: _Compiler._each,
+}
+"""The kind and the function of each node of a tree."""
 
 
 def _unknown(subject: Subject, variables: tuple[Value, ...]) -> Value:

@@ -64,8 +64,8 @@ def sentence(node: Expression) -> str:
     match node:
         case FunctionCall(function="distinct", arguments=(Each(body=Attribute(name="identity"), source=source),)):
             return f"no operand stands twice among {_value(source)}"
-        case ComparisonChain(first=Attribute(name=one), rest=(("==", Attribute(name=other)),)) if one == other and _is_truth(one):
-            return f"{sentence(node.first)} if and only if {sentence(node.rest[0][1])}"
+        case ComparisonChain():
+            return _comparison(node)
         case Unary(sign="not", of=Attribute(name=name) as of) if ATTRIBUTES[name][0] == TRUTH:
             return _negated(sentence(of))
         case Unary(sign="not"):
@@ -73,26 +73,35 @@ def sentence(node: Expression) -> str:
         case Logic():
             joined = f" {node.sign} "
             return joined.join(f"({sentence(p)})" if isinstance(p, (Logic, IfElse)) else sentence(p) for p in node.of)
-        case ComparisonChain(rest=((("==" | "!=") as sign, Number(value=0)),), first=Binary(sign="%", left=left, right=right)):
-            text = f"{_value(left)} is a multiple of {_value(right)}"
-            return text if sign == "==" else _negated(text)
-        case ComparisonChain():
-            parts, last = [], node.first
-            for way, right in node.rest:
-                parts.append(f"{_value(last)} {_SIGNS[way]} {_value(right)}")
-                last = right
-            return " and ".join(parts)
         case IfElse():
             return f"{sentence(node.yes)} where {sentence(node.condition)}, else {sentence(node.no)}"
-        case Each(function="list"):
-            return f"{_value(node.body)} for every {node.variable} of {_value(node.source)}"
         case Each():
-            quantity = "every" if node.function == "all" else "some"
-            return f"for {quantity} {node.variable} of {_value(node.source)}: {sentence(node.body)}"
+            return _each(node)
         case Attribute(name=name) if name in ATTRIBUTES:
             return ATTRIBUTES[name][2].format(_value(node.of))
         case _:
             return _value(node)
+
+
+def _comparison(node: ComparisonChain) -> str:
+    match node:
+        case ComparisonChain(first=Attribute(name=one), rest=(("==", Attribute(name=other)),)) if one == other and _is_truth(one):
+            return f"{sentence(node.first)} if and only if {sentence(node.rest[0][1])}"
+        case ComparisonChain(rest=((("==" | "!=") as sign, Number(value=0)),), first=Binary(sign="%", left=left, right=right)):
+            text = f"{_value(left)} is a multiple of {_value(right)}"
+            return text if sign == "==" else _negated(text)
+    parts, last = [], node.first
+    for way, right in node.rest:
+        parts.append(f"{_value(last)} {_SIGNS[way]} {_value(right)}")
+        last = right
+    return " and ".join(parts)
+
+
+def _each(node: Each) -> str:
+    if node.function == "list":
+        return f"{_value(node.body)} for every {node.variable} of {_value(node.source)}"
+    quantity = "every" if node.function == "all" else "some"
+    return f"for {quantity} {node.variable} of {_value(node.source)}: {sentence(node.body)}"
 
 
 def _is_truth(name: str) -> bool:

@@ -95,7 +95,7 @@ def page_data(facts: PageFacts) -> PageData:
         "plan": plan,
         "against": other or None,
         "compare": None if facts.comparison is None else compared_as_dict(facts.comparison, model, facts.samples),
-        "layers": None if facts.layers is None else layers_as_dict(facts.layers, compilation.plan, numbering, facts.samples),
+        "layers": None if facts.layers is None else layers_as_dict(facts.layers, compilation.plan, facts.samples),
         "times": times_as_dict(facts.runs, len(plan["steps"]), facts.machine) if facts.runs else None,
         "made": {
             "when": facts.when,

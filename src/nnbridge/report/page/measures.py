@@ -11,7 +11,6 @@ from nnbridge.compare.causes import Cause
 from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.compare.observation import source_label
 from nnbridge.model import Model
-from nnbridge.report.page.numbering import Numbering
 from nnbridge.report.page.schema import Json
 from nnbridge.runtime.plan import Plan
 from nnbridge.runtime.plan_runner import RunReport
@@ -26,7 +25,7 @@ def compared_as_dict(comparison: Comparison, model: Model, samples: str) -> Json
     return {**data, "outputs": outputs, "reference": _title(comparison.reference), "which": samples}
 
 
-def layers_as_dict(layers: LayerComparison, plan: Plan, numbering: Numbering, samples: str) -> Json:
+def layers_as_dict(layers: LayerComparison, plan: Plan, samples: str) -> Json:
     """Own error and drift of each operation, the worst of its outputs."""
     by_position = {layer.position: layer for layer in layers.layers}
     rows: list[Json | None] = []

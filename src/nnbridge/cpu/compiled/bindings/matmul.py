@@ -152,7 +152,7 @@ def batch_matmul(b: Binding) -> None:
         target = Place(b.target().buffer, k * count * units * right.element)
         table, strips, _ = right.strips
         steps = right.steps // (DEPTH // 4) if tall else right.steps
-        arguments = product_arguments(b, part, table, strips, steps, target, units * right.element)
+        arguments = product_arguments(part, table, strips, steps, target, units * right.element)
         arguments.update(weights=packed[second], low=low, high=high, factor=factor)
         arguments["zero_point"] = zero_of(out) if quantised else 0
         arguments["sums"] = 0 if sums is None else Place(sums.buffer, 4 * first * count)

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from nnbridge.cpu.compiled.constants import Constant, address_of
+from nnbridge.cpu.arena import address_of
+from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.products import strip_table, strips_of, tile_shapes
 from nnbridge.cpu.compiled.objects import Variant, function, library

@@ -50,6 +50,8 @@ _PRODUCTS_PER_US = {"tiles": 400_000.0, "bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
 _MOST_WINDOWS = 1 << 24
 """Windows of a convolution whose places are written down; an image of 3,840 x 2,160 pixels has half as many."""
+_MOST_ROWS = 1 << 22
+"""Rows of a matrix whose places are written down: 12 bytes for each, while a program is planned."""
 
 
 class Left:
@@ -162,6 +164,7 @@ _known_row_tables = lru_cache(maxsize=64)(_row_tables)
 def rows_of_matrix(b: Binding, x: Arg, source: Place | Array, size: int, *, quantised: bool) -> Left:
     """The rows of ``size`` elements of 32 bits, or of bytes, that lie one behind the other."""
     count, element = math.prod(x.dims) // size, 1 if quantised else 4
+    require_at_most(_MOST_ROWS, count, "rows")
     if quantised and not b.instructions.quads:
         wide = b.scratch(2 * count * size)
         add_border(b, x, (1, count, size, 1), source, (0, 0, 0, 0), wide, widen=True)
@@ -234,14 +237,12 @@ def multiply_words(
         # Packing moves words, whatever they stand for.
         weights, bias = weights.view(np.float32), bias.view(np.float32)
     strips = pack_strips(b.instructions, weights.astype(np.float32, copy=False), bias, None)
-    arguments = product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
+    arguments = product_arguments(left, strips.block(4), strips.count, left.length, target, out_row)
     arguments.update(low=bounds[0], high=bounds[1])
     multiply(b, left, arguments, weights.size, 0, form=form, row_sums="")
 
 
-def product_arguments(
-    b: Binding, left: Left, block: Constant, strips: int, steps: int, target: Place, out_row: int
-) -> dict[str, Argument]:
+def product_arguments(left: Left, block: Constant, strips: int, steps: int, target: Place, out_row: int) -> dict[str, Argument]:
     return {
         "left": left.source,
         "rows": left.rows,
@@ -282,7 +283,7 @@ def _multiply_quantised(b: Binding, left: Left, weights: _Weights, rescaling: Re
     else:
         strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
         block, count = strips.block(1), strips.count
-    arguments = product_arguments(b, left, block, count, steps, target, out_row)
+    arguments = product_arguments(left, block, count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
     multiply(b, left, arguments, stored.size, tall, form=rescaling.form, row_sums=row_sums)
 
@@ -383,20 +384,23 @@ def transpose_conv_2d(b: Binding) -> None:
     weights, bias = constant_data(call["filter"]), constant_data(call["bias"])
     (out_h, out_w), (top, _), (left_, _) = transpose_padding(call)
     units, size_h, size_w, depth = weights.shape
+    # Weights meet the zeros between the pixels, where NNAPI multiplies nothing.
+    require(not real or np.isfinite(weights).all(), "finite weights")
     batch, height, width, _ = x.dims
     # Where each pixel lies among what the windows see; the rest is filled with zero points.
     full = (batch, out_h + size_h - 1, out_w + size_w - 1, depth)
-    index = np.full(full, -1, np.int64)
+    require_at_most(MOST_ELEMENTS, math.prod(full[:3]), "pixels")
+    index = np.full(full[:3], -1, np.int64)
     at_y = np.arange(height) * int(call.scalar("stride_h")) + size_h - 1 - top
     at_x = np.arange(width) * int(call.scalar("stride_w")) + size_w - 1 - left_
     inside_y, inside_x = (at_y >= 0) & (at_y < full[1]), (at_x >= 0) & (at_x < full[2])
-    pixels = np.arange(math.prod(x.dims)).reshape(x.dims)[:, inside_y][:, :, inside_x]
+    pixels = np.arange(batch * height * width).reshape(batch, height, width)[:, inside_y][:, :, inside_x]
     index[:, at_y[inside_y][:, None], at_x[inside_x]] = pixels
     element = 4 if real else 1
-    source = b.scratch(index.size * element)
-    move_pieces(b, b.source(x), source, index, element, 0 if real else zero_of(x))
+    source = b.scratch(math.prod(full) * element)
+    move_pieces(b, b.source(x), source, index, depth * element, 0 if real else zero_of(x))
     if not real and not b.instructions.quads:
-        wide = b.scratch(2 * index.size)
+        wide = b.scratch(2 * math.prod(full))
         add_border(b, x, full, source, (0, 0, 0, 0), wide, widen=True)
         source, element = wide, 2
     rows, columns = Window(size_h, 1, 1, 0, 0), Window(size_w, 1, 1, 0, 0)

@@ -74,6 +74,8 @@ class KnownSteps:
 def key_of(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet) -> Key | None:
     """All that the steps of an operation depend on; None for one with weights, and for what its neighbours have a part in."""
     call, names = candidate.call, dict[int, int]()
+    if len(call.args) > 1 and call.args[1].channel_quant is not None:
+        return None  # As most with weights.
     parts: list[Key] = []
     for operand, arg in zip((*candidate.inputs, *candidate.outputs), (*call.args, *call.outs), strict=True):
         value = arg.value if arg.constant else None

@@ -9,9 +9,9 @@ import numpy as np
 from nnbridge.cpu.compiled.bindings.binding import Binding, limits_of, require, zero_of
 from nnbridge.cpu.compiled.requantise import Rescaling
 from nnbridge.errors import NnapiError
-from nnbridge.operations.arithmetic import fused_activation, is_quant8, product_scale, quantize_multipliers
+from nnbridge.operations.arithmetic import fused_activation, is_quant8, quantize_multipliers
 from nnbridge.operations.call import Arg, Call, NeedsValue
-from nnbridge.operations.correlation import multipliers, real_multipliers
+from nnbridge.operations.correlation import bias_scale, multipliers, real_multipliers
 from nnbridge.types import OperationCode
 
 _CONVOLUTIONS = (
@@ -25,16 +25,16 @@ _RESCALINGS = "rescalings"
 
 def require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
     """Where it is another, the reference kernel refuses the operation. Per-channel filters do not look at it."""
-    product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(bias.scale))
-    same = abs(product - declared) <= 1e-6 * min(product, declared)
-    require(w.channel_quant is not None or same, f"a bias scale of {product:g}")
+    if w.channel_quant is None:
+        same, rule, _ = bias_scale(x, w, bias)
+        require(same, rule)
 
 
 def filter_rescaling(b: Binding) -> Rescaling:
     """The requantisation of convolutions."""
     require_bias_scale(b.call["input"], b.call["filter"], b.call["bias"])
     if _RESCALINGS not in b.shared.tables:
-        b.shared.tables[_RESCALINGS] = _rescalings([candidate.call for candidate in b.producers.values()])
+        b.shared.tables[_RESCALINGS] = _rescalings(b.shared.calls)
     found: Rescaling | None = b.shared.tables[_RESCALINGS].get(id(b.call))
     return found or Rescaling.twice(*multipliers(b.call), zero_of(b.out), negative_clamped=_negative_clamped(b.call))
 

@@ -22,6 +22,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.moves import MOST_ELEMENTS, move_pieces
+from nnbridge.cpu.compiled.kernels.pooling import LARGEST
 from nnbridge.cpu.compiled.kernels.resizing import POSITION_FIELDS
 from nnbridge.cpu.compiled.program import (
     Argument,
@@ -50,6 +51,9 @@ _POOLS = {
     OperationCode.L2_POOL_2D: "l2",
 }
 
+_LARGEST_HALF = 65504.0
+"""The largest finite float16 number."""
+
 
 def _is_boolean(x: Arg) -> bool:
     return x.type == OperandCode.TENSOR_BOOL8
@@ -65,8 +69,9 @@ def _pool(
     columns: Window,
     activation: int,
     rescaling: Rescaling | None = None,
+    start: float = 0.0,
 ) -> None:
-    """Windows over images [batch, height, width, depth]."""
+    """Windows over images [batch, height, width, depth]; real numbers' totals begin with ``start``."""
     real = not _is_boolean(x) and require_types(x, b.out)
     batch, height, width, depth = images
     element = 4 if real else 1
@@ -82,6 +87,7 @@ def _pool(
         "size_x": columns.size,
         "stride_y": rows.stride,
         "stride_x": columns.stride,
+        "start": start if real else 0,
         "low": low,
         "high": high,
         "zero_point": 0,
@@ -103,7 +109,9 @@ def pool(b: Binding) -> None:
     batch, height, width, depth = x.dims
     rows, columns = windows(call, height, width, int(call.scalar("filter_h")), int(call.scalar("filter_w")))
     images = (batch, height, width, depth)
-    _pool(b, x, b.source(x), _POOLS[OperationCode(call.definition.code)], images, rows, columns, fused_activation(call))
+    kind = _POOLS[OperationCode(call.definition.code)]
+    start = -LARGEST if kind == "maximum" else 0.0
+    _pool(b, x, b.source(x), kind, images, rows, columns, fused_activation(call), start=start)
 
 
 @binds(OperationCode.MEAN)
@@ -155,11 +163,19 @@ def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Resca
         arguments: dict[str, Argument] = {"source": source, "target": b.target(), "rows": before, "length": inside}
         if not real:
             arguments["high"] = 1 if _is_boolean(x) else 255
+        if real:
+            arguments["start"] = _start(x, kind)
         b.step("reduce_rows" if real else "extreme_bytes", before * (inside / 5_000 + 0.01), arguments, kind=kind)
         return
     images = (before, inside, 1, behind)
     one = Window(1, 1, 1, 0, 0)
-    _pool(b, x, source, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling)
+    _pool(b, x, source, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling, _start(x, kind))
+
+
+def _start(x: Arg, kind: str) -> float:
+    """What a reduction of real numbers starts from: extremes from the end of the operand's own range (fact N36)."""
+    largest = _LARGEST_HALF if is_half(x) else LARGEST
+    return {"maximum": -largest, "minimum": largest, "product": 1.0}.get(kind, 0.0)
 
 
 def _fold_half(b: Binding, x: Arg, kind: str, order: Sequence[int]) -> None:

@@ -7,34 +7,42 @@ stay in registers. Rows and columns outside the image are read from a row of zer
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, Group, Strips
+from nnbridge.cpu.compiled.kernels.products import Group, Strips, by_shape, strip_entry
 from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
-from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I16, I32, Value, vector
 from nnbridge.model import Array
 
 LARGEST = 49
 """Taps of a filter beyond which code would grow too long."""
 
 
-Shape = tuple[int, int]
-"""A strip's vectors and their lanes."""
+class Shape(NamedTuple):
+    """A strip's vectors and their lanes."""
+
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        """Channels."""
+        return self.vectors * self.lanes
 
 
 def strip_shapes(instructions: InstructionSet, form: str) -> list[Shape]:
     """Shapes of strips, widest first. 8-bit strips have four vectors, whose lanes become one vector of bytes."""
     longest = instructions.lanes
     if form == "real":
-        return [(2, longest), (1, longest), *([(1, longest // 2)] if longest > 4 else [])]
-    return [(4, lanes) for lanes in (16, 8, 4) if lanes <= longest]
+        return [Shape(2, longest), Shape(1, longest), *([Shape(1, longest // 2)] if longest > 4 else [])]
+    return [Shape(4, lanes) for lanes in (16, 8, 4) if lanes <= longest]
 
 
 @kernel(
@@ -67,8 +75,7 @@ def depthwise(
         base = f.input + image * f.image
 
         def strip(number: Value) -> None:
-            entry = f.strips + number * (8 * STRIP_FIELDS)
-            width, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
+            width, weights, parameters, column, columns = strip_entry(e, f, number)
             weights, parameters = f.strips + weights, f.strips + parameters
             sources = [e.select(at.below(f.height), base + at * f.row + column, f.outside) for at in rows]
             target = f.out + index * f.out_width * f.out_pixel + column
@@ -77,13 +84,7 @@ def depthwise(
                 strip_ = _Strip(e, f, shape, form, size, stride, dilation, sets)
                 strip_.emit(sources, weights, parameters, target, columns)
 
-            def widest(choice: Sequence[Shape]) -> None:
-                if len(choice) == 1:
-                    emit(choice[0])
-                else:
-                    e.when(width.is_(math.prod(choice[0])), lambda: emit(choice[0]), lambda: widest(choice[1:]))
-
-            widest(shapes)
+            by_shape(e, shapes, width, emit)
 
         e.loop(0, f.strip_count, strip)
 
@@ -119,7 +120,7 @@ class _Strip:
         bias = [e.load(parameters, self.kind, v * block) for v in range(self.vectors)]
         loaded = [] if self.real else [load_parameters(e, parameters + v * block, lanes, self.form) for v in range(4)]
         if self.real:
-            low, high = (e.splat(bound.truncated(I32).bits(F32), lanes) for bound in (f.low, f.high))
+            low, high = (e.splat_real(bound, lanes) for bound in (f.low, f.high))
         else:
             narrowing = Narrowing(e, self.form, lanes, f.zero_point, f.low, f.high)
         taps = [self._taps(weights, j) for j in range(self.size[1])]
@@ -135,7 +136,7 @@ class _Strip:
                 values = [e.clamp_real(total, low, high) for total in totals]
             else:
                 values = [narrowing.bytes_of([rescale(e, t, p, self.form) for t, p in zip(totals, loaded, strict=True)])]
-            self._store(values, place, columns)
+            e.store_rows([values], [place], columns)
             passed = seen[self.stride[1] :] if self.shared else []
             return [place + f.out_pixel, *(value for column in passed for value in column)]
 
@@ -202,20 +203,6 @@ class _Strip:
                 made += [e.interleave(pair, nothing, high).bits(self.kind) for pair in pairs for high in (False, True)]
         return made
 
-    def _store(self, values: list[Value], place: Value, columns: Value) -> None:
-        e = self.e
-        count, size = values[0].count, 4 if self.real else 1
-
-        def whole() -> None:
-            for v, value in enumerate(values):
-                e.store(value, place, v * count * size)
-
-        def some() -> None:
-            for v, value in enumerate(values):
-                e.store_first(value, place + v * count * size, columns - v * count)
-
-        e.when(columns.is_(count * len(values)), whole, some)
-
 
 def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, rescaling: Rescaling | None) -> tuple[Strips, int]:
     """Weights [h, w, channels] less their zero point in strips, and into how many sets of bytes they were split."""
@@ -236,7 +223,7 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
     row_groups = -(-height // together)
     # One array of all taps: [sets, groups, rows together, width, channels and what a strip may have beyond].
     shapes = strip_shapes(instructions, form)
-    taps = np.zeros((len(sets), row_groups * together, width, channels + math.prod(shapes[0])), sets[0].dtype)
+    taps = np.zeros((len(sets), row_groups * together, width, channels + shapes[0].width), sets[0].dtype)
     for part, target in zip(sets, taps, strict=True):
         target[:height, :, :channels] = part
     taps = taps.reshape(len(sets), row_groups, together, width, -1)
@@ -263,8 +250,8 @@ def _orders(instructions: InstructionSet, form: str, channels: int) -> Sequence[
     while first < channels:
         # Strips of one shape at a time: the widest as long as they are full, then the narrowest that takes what is left.
         left = channels - first
-        shape = next((s for s in reversed(shapes) if math.prod(s) >= left), shapes[0])
-        size, lanes = math.prod(shape), shape[1]
+        shape = next((s for s in reversed(shapes) if s.width >= left), shapes[0])
+        size, lanes = shape.width, shape.lanes
         strips = max(left // size, 1)
         single = np.arange(size) if form == "real" else column_order(4, lanes)
         order = (single + (np.arange(strips) * size)[:, None]).reshape(-1) + first

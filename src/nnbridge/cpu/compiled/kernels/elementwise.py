@@ -6,12 +6,12 @@ output or repeats one element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale, rows_of
-from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Type, Value, vector
 
 Body = Callable[[Value, Sequence[Value], Value], None]
 """Computes a vector: its first element's offset in the row, the operands' addresses, how many elements are left."""
@@ -32,6 +32,15 @@ def each_row(
         e.loop(0, f.length, lambda i: body(i * element, [*sources, target], f.length - i), step=width)
 
     e.loop(first, last, row)
+
+
+def operands(e: Emitter, addresses: Sequence[Value], at: Value, kind: Type, repeats: Sequence[bool]) -> Iterator[Value]:
+    """Vectors of 32-bit elements of both operands, one element in all lanes of what repeats."""
+    lanes = e.instructions.lanes
+    return (
+        e.splat(e.load(addresses[k], kind), lanes) if repeats[k] else e.load(addresses[k] + at, vector(kind, lanes))
+        for k in (0, 1)
+    )
 
 
 @kernel("first second target rows length first_table second_table parameters first_zero second_zero zero_point low high")
@@ -76,7 +85,7 @@ def combine_bytes(
         made = [rescale(e, x, loaded[-1], forms[-1]) for x in combined]
         result = narrowing.in_order([*made, *made[-1:] * (4 - vectors)])
         target = addresses[2] + at
-        e.when(remaining < size, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
+        e.store_rest(result, target, remaining)
 
     each_row(e, f, part, parts, size, 1, body)
 
@@ -215,9 +224,8 @@ OPERATORS: dict[str, Callable[[Emitter, Value, Value], Value]] = {
 def map_real(e: Emitter, f: Fields, part: Value, parts: Value, *, function: str) -> None:
     """A function of each float32 value, within bounds."""
     lanes = e.instructions.lanes
-    blocks = (f.count + (lanes - 1)) // lanes
-    first, last = e.share(blocks, part, parts)
-    low, high = (e.splat(bound.truncated(I32).bits(F32), lanes) for bound in (f.low, f.high))
+    first, last = e.share_vectors(f.count, part, parts)
+    low, high = (e.splat_real(bound, lanes) for bound in (f.low, f.high))
 
     def several(block: Value) -> None:
         at = block * (4 * lanes)
@@ -231,14 +239,13 @@ def map_real(e: Emitter, f: Fields, part: Value, parts: Value, *, function: str)
 def combine_real(e: Emitter, f: Fields, part: Value, parts: Value, *, operator: str, repeats: tuple[bool, bool]) -> None:
     """A function of two float32 operands, within bounds."""
     lanes = e.instructions.lanes
-    kind = vector(F32, lanes)
-    low, high = (e.splat(bound.truncated(I32).bits(F32), lanes) for bound in (f.low, f.high))
+    low, high = (e.splat_real(bound, lanes) for bound in (f.low, f.high))
 
     def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
-        a, b = (e.splat(e.load(addresses[k], F32), lanes) if repeats[k] else e.load(addresses[k] + at, kind) for k in (0, 1))
+        a, b = operands(e, addresses, at, F32, repeats)
         result = e.clamp_real(OPERATORS[operator](e, a, b), low, high)
         target = addresses[2] + at
-        e.when(remaining < lanes, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
+        e.store_rest(result, target, remaining)
 
     each_row(e, f, part, parts, lanes, 4, body)
 
@@ -264,10 +271,9 @@ def combine_integers(e: Emitter, f: Fields, part: Value, parts: Value, *, operat
             a, b = (e.load(addresses[k] if repeats[k] else addresses[k] + at, I32) for k in (0, 1))
             e.store(_floor_quotient(e, a, b), target)
             return
-        kind = vector(I32, lanes)
-        a, b = (e.splat(e.load(addresses[k], I32), lanes) if repeats[k] else e.load(addresses[k] + at, kind) for k in (0, 1))
+        a, b = operands(e, addresses, at, I32, repeats)
         result = OPERATORS[operator](e, a, b)
-        e.when(remaining < lanes, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
+        e.store_rest(result, target, remaining)
 
     each_row(e, f, part, parts, lanes, 4, body)
 
@@ -276,7 +282,7 @@ def combine_integers(e: Emitter, f: Fields, part: Value, parts: Value, *, operat
 def cast(e: Emitter, f: Fields, part: Value, parts: Value, *, bytes_: bool, real: bool) -> None:
     """INT32 or unsigned bytes (``bytes_``) as float32 (``real``) or INT32."""
     lanes = e.instructions.lanes
-    first, last = e.share((f.count + (lanes - 1)) // lanes, part, parts)
+    first, last = e.share_vectors(f.count, part, parts)
 
     def several(block: Value) -> None:
         if bytes_:
@@ -298,8 +304,8 @@ def quantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     A quotient with bits of ``sticky`` set in its last places is never a tie; ``lifting`` leaves the sum with a last place of 1.
     """
     lanes = e.instructions.lanes
-    first, last = e.share((f.count + (lanes - 1)) // lanes, part, parts)
-    scale, low, high, lifting = (e.splat(x.truncated(I32).bits(F32), lanes) for x in (f.scale, f.low, f.high, f.lifting))
+    first, last = e.share_vectors(f.count, part, parts)
+    scale, low, high, lifting = (e.splat_real(x, lanes) for x in (f.scale, f.low, f.high, f.lifting))
     sticky, flip = (e.splat(x.truncated(I32), lanes) for x in (f.sticky, f.flip))
 
     def several(block: Value) -> None:
@@ -315,8 +321,8 @@ def quantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 def dequantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     """``(byte - zero point) * scale``."""
     lanes = e.instructions.lanes
-    first, last = e.share((f.count + (lanes - 1)) // lanes, part, parts)
-    scale = e.splat(f.scale.truncated(I32).bits(F32), lanes)
+    first, last = e.share_vectors(f.count, part, parts)
+    scale = e.splat_real(f.scale, lanes)
     zero_point = e.splat(f.zero_point.truncated(I16), lanes)
 
     def several(block: Value) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.values import I64, VOID, Value
+from nnbridge.cpu.compiled.values import I32, I64, VOID, Value
 
 ENTRY_FIELDS = 3
 """Of a step in a program's table: kernel, argument block, chunks."""
@@ -32,8 +32,12 @@ def run_steps(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 # mostly what it reads in the next. The counter of taken chunks holds those of the front in its low half, of the back in the high
 # one.
 #
-# A helper's control block is its state and the address of its job. The caller changes 0 (asleep) or 1 (spinning) to 3, sets the
-# job, then 2 (working); the helper changes 2 to 1 after the job and 1 to 0 before it sleeps.
+# A helper's control block is its state, the address of its job and a semaphore. The caller changes 0 (asleep) or 1 (spinning) to
+# 3, sets the job, then 2 (working); the helper changes 2 to 1 after the job and 1 to 0 before it sleeps. It sleeps here, on the
+# semaphore, where the system has such: a thread that wakes in Python takes three times as long, for the interpreter lock.
+#
+# Who waits does not offer its processor: schedulers then give it to any other thread for a whole tick (4 ms), however short
+# the wait would have been. A helper without work sleeps instead, from which it is woken at once.
 
 JOB_FIELDS = ("table", "count", "counters", "inside")
 COUNTER_BYTES = 128
@@ -41,8 +45,12 @@ COUNTER_BYTES = 128
 FRONT, BACK = 1, 1 << 32
 """What one chunk more adds to the counter."""
 ASLEEP, SPINNING, WORKING, PREPARED = range(4)
-_PATIENCE = 1000
-"""Rounds of waiting before a thread offers its processor to others."""
+SEMAPHORE = 64
+"""Where it lies in the control block, which is of twice as many bytes."""
+_PATIENCE = 10_000
+"""Rounds of waiting, longer than a step takes, before a thread offers its processor after all: both may be on the same one."""
+_FAREWELL = 1000
+"""Rounds that the caller waits for helpers to leave."""
 
 
 def _pause(e: Emitter) -> None:
@@ -94,13 +102,21 @@ def run_shared(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
         _pause(e)
         return [round_ + 1]
 
-    e.while_(lambda round_: (round_ < _PATIENCE) & (e.load_atomic(f.inside) > 0), idle, [e.number(0)])
+    e.while_(lambda round_: (round_ < _FAREWELL) & (e.load_atomic(f.inside) > 0), idle, [e.number(0)])
 
 
 @kernel("control spins side")
 def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
-    """A helper's work: the job that is set, and others that come before it has spun for long enough."""
+    """A helper's work: the job that is set, and others that come before it has spun for long enough.
+
+    Without semaphores it returns then, to sleep elsewhere; with them it sleeps here until there is a job, and never returns.
+    """
     state = f.control
+
+    def sleep() -> None:
+        if e.has_semaphores:
+            # Signals and jobs that were found before end a wait, too.
+            e.until(lambda: e.load_atomic(state).is_(WORKING), lambda _: e.call("sem_wait", I32, f.control + SEMAPHORE))
 
     def job(_: Value) -> list[Value]:
         block = e.load_atomic(f.control + 8)
@@ -111,8 +127,6 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
         def idle(round_: Value) -> None:
             _pause(e)
-            # The caller may be waiting for this very processor.
-            e.when((round_ & 63).is_(63), e.offer_processor)
             e.when(round_ > f.spins, lambda: e.exchange(state, SPINNING, ASLEEP))
 
         def awake() -> Value:
@@ -120,14 +134,16 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
             return now.is_(WORKING) | now.is_(ASLEEP)
 
         e.until(awake, idle)
+        sleep()
         return [e.load_atomic(state).is_(WORKING).unsigned(I64)]
 
+    sleep()
     e.while_(lambda again: again > 0, job, [e.number(1)])
 
 
 @kernel("control job inside result")
 def recruit(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
-    """Set a helper's job unless it has one. Result: 0 it is busy, 1 it spins and starts at once, 2 it sleeps: wake it.
+    """Set a helper's job unless it has one. Result: 0 it is busy, 1 it starts at once, 2 it sleeps where it has to be woken.
 
     Behind the result it stores the core that it runs on, -1 where the system does not say.
     """
@@ -141,8 +157,13 @@ def recruit(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
         e.store_atomic(e.number(WORKING), state)
         e.store(e.number(result), f.result)
 
+    def wake() -> None:
+        start(1 if e.has_semaphores else 2)
+        if e.has_semaphores:
+            e.call("sem_post", I32, f.control + SEMAPHORE)
+
     e.when(
         e.exchange(state, SPINNING, PREPARED),
         lambda: start(1),
-        lambda: e.when(e.exchange(state, ASLEEP, PREPARED), lambda: start(2)),
+        lambda: e.when(e.exchange(state, ASLEEP, PREPARED), wake),
     )

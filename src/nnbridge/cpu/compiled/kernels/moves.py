@@ -46,7 +46,7 @@ def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, inw
 def round_half(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     """Each float32 value becomes the nearest one that float16 has."""
     lanes = e.instructions.lanes
-    first, last = e.share((f.count + (lanes - 1)) // lanes, part, parts)
+    first, last = e.share_vectors(f.count, part, parts)
 
     def several(block: Value) -> None:
         at = f.values + block * (4 * lanes)

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.kernels.products import (
-    STRIP_FIELDS,
-    WORDS,
-    TileShape,
-    by_shape,
-    tile_shapes,
-)
+from nnbridge.cpu.compiled.kernels.products import WORDS, TileShape, by_shape, strip_entry, tile_shapes
 from nnbridge.cpu.compiled.requantise import rows_of
-from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import I8, I16, I32, Value, vector
 
 
 @kernel("source target strips strip_count count steps columns row zero factor constant element")
@@ -25,8 +19,7 @@ def pack_computed(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str
     first, last = e.share(f.strip_count, part, parts)
 
     def strip(index: Value) -> None:
-        entry = f.strips + index * (8 * STRIP_FIELDS)
-        width, weights, column = (e.load(entry, I64, 8 * i) for i in (0, 1, 3))
+        width, weights, column = strip_entry(e, f, index, (0, 1, 3))
 
         def emit(shape: TileShape) -> None:
             _Strip(e, f, shape, form, transposed, column // f.element).emit(f.target + weights)
@@ -131,8 +124,7 @@ def pack_constant(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str
     first, last = e.share(f.strip_count, part, parts)
 
     def strip(index: Value) -> None:
-        entry = f.strips + index * (8 * STRIP_FIELDS)
-        width, weights, parameters, column = (e.load(entry, I64, 8 * i) for i in range(4))
+        width, weights, parameters, column = strip_entry(e, f, index, range(4))
 
         def emit(shape: TileShape) -> None:
             for v in range(shape.vectors):

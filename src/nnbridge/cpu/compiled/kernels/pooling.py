@@ -10,10 +10,9 @@ from nnbridge.cpu.compiled.kernels.elementwise import exponential
 from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale
 from nnbridge.cpu.compiled.values import F32, F64, I1, I8, I32, I64, Value, vector
 
-_LARGEST = 3.4028234663852886e38
+LARGEST = 3.4028234663852886e38
+"""The largest finite float32 number."""
 _EXTREMES = ("maximum", "minimum")
-IDENTITIES = {"maximum": -_LARGEST, "minimum": _LARGEST, "product": 1.0}
-"""What products and extremes of real numbers start from, as NNAPI's do; all else starts from 0."""
 
 
 def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
@@ -37,12 +36,12 @@ def fold(e: Emitter, kind: str, total: Value) -> Value:
     return total
 
 
-@kernel("source target rows length")
+@kernel("source target rows length start")
 def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
-    """Each row's ``sum``, ``product``, ``mean``, ``maximum`` or ``minimum`` of real numbers."""
+    """Each row's ``sum``, ``product``, ``mean``, ``maximum`` or ``minimum`` of real numbers, from ``start`` on."""
     lanes = e.instructions.lanes
     first, last = e.share(f.rows, part, parts)
-    identity = e.constant(vector(F32, lanes), IDENTITIES.get(kind, 0.0))
+    identity = e.splat_real(f.start, lanes)
     numbers = e.constant(vector(I32, lanes), list(range(lanes)))
 
     def row(index: Value) -> None:
@@ -66,7 +65,7 @@ def fold_half(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) ->
     """The ``sum`` or ``product`` of each row of [length, rows] numbers that float16 has, rounded to such after each step."""
     lanes = e.instructions.lanes
     numbers = vector(F32, lanes)
-    first, last = e.share((f.rows + (lanes - 1)) // lanes, part, parts)
+    first, last = e.share_vectors(f.rows, part, parts)
 
     def several(block: Value) -> None:
         at = f.source + block * (4 * lanes)
@@ -112,14 +111,14 @@ def extreme_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str
 
 @kernel(
     "input height width pixel row image out out_height out_width out_pixel images channels"
-    " size_y size_x stride_y stride_x top left low high zero_point parameters"
+    " size_y size_x stride_y stride_x top left start low high zero_point parameters"
 )
 def pool(
     e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: bool, signed: bool = False, form: str = "relu"
 ) -> None:
     """Each window's ``average``, ``mean`` (truncated instead of rounded), ``maximum`` or ``l2``, over the cells inside the image.
 
-    Of windows without borders also the ``minimum``, and the ``sum`` and ``product`` of real numbers.
+    Of windows without borders also the ``minimum``, and the ``sum`` and ``product`` of real numbers, which begin with ``start``.
     ``rescaled`` is the sum with the bias in ``parameters``, requantised in a ``form``. ``signed``: bytes stand for signed values,
     which matters to how means round.
     """
@@ -152,7 +151,7 @@ class _Window:
         self.lanes = e.instructions.lanes
         self.offset = 128 if signed else 0
         if real:
-            self.low, self.high = (e.splat(x.truncated(I32).bits(F32), self.lanes) for x in (f.low, f.high))
+            self.start, self.low, self.high = (e.splat_real(x, self.lanes) for x in (f.start, f.low, f.high))
         else:
             self.narrowing = Narrowing(e, form, self.lanes, f.zero_point, f.low, f.high)
             self.bounds = [e.splat(x.truncated(I8), 4 * self.lanes) for x in (f.low, f.high)]
@@ -164,7 +163,7 @@ class _Window:
         whole = self.kind in _EXTREMES and not self.real
         step = lanes if self.real else 4 * lanes
         if self.real:
-            initial = [e.constant(vector(F32, lanes), IDENTITIES.get(self.kind, 0.0))]
+            initial = [self.start]
         elif whole:
             initial = [e.constant(vector(I8, step), 0 if self.kind == "maximum" else -1)]
         else:
@@ -183,7 +182,7 @@ class _Window:
             result = self._finish(totals, count)
             remaining = f.channels - at
             place = target + at * size
-            e.when(remaining < step, lambda: e.store_first(result, place, remaining), lambda: e.store(result, place))
+            e.store_rest(result, place, remaining)
 
         e.loop(0, f.channels, channels, step=step)
 
@@ -286,7 +285,7 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
         _softmax_groups(e, f, part, parts, together)
         return
     number = e.constant(vector(I32, lanes), list(range(lanes)))
-    beta = e.splat(f.beta.truncated(I32).bits(F32), lanes)
+    beta = e.splat_real(f.beta, lanes)
     first, last = e.share(f.rows, part, parts)
 
     def row(index: Value) -> None:
@@ -299,9 +298,9 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
         largest = e.loop(
             0,
             f.length,
-            lambda i, m: [e.select(m > values(i, -_LARGEST), m, values(i, -_LARGEST))],
+            lambda i, m: [e.select(m > values(i, -LARGEST), m, values(i, -LARGEST))],
             step=lanes,
-            carried=[e.constant(kind, -_LARGEST)],
+            carried=[e.constant(kind, -LARGEST)],
         )[0]
         top = e.splat(e.call(f"llvm.vector.reduce.fmax.v{lanes}f32", F32, largest), lanes)
 
@@ -328,9 +327,9 @@ def _softmax_groups(e: Emitter, f: Fields, part: Value, parts: Value, length: in
     """Rows of a power of 2, several in a vector: every lane gets its row's maximum and sum by exchanges between lanes."""
     lanes = e.instructions.lanes
     kind = vector(F32, lanes)
-    beta = e.splat(f.beta.truncated(I32).bits(F32), lanes)
+    beta = e.splat_real(f.beta, lanes)
     count = f.rows * length
-    first, last = e.share((count + (lanes - 1)) // lanes, part, parts)
+    first, last = e.share_vectors(count, part, parts)
 
     def over_rows(x: Value, combine: Callable[[Value, Value], Value]) -> Value:
         distance = 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -54,7 +54,21 @@ def tile_shapes(instructions: InstructionSet, form: str) -> list[TileShape]:
     return [*shapes, TileShape(1, lanes // 2, shapes[-1].rows)] if form in WORDS and lanes > 4 else shapes
 
 
-def by_shape(e: Emitter, shapes: Sequence[TileShape], width: Value, emit: Callable[[TileShape], None]) -> None:
+def strip_entry(e: Emitter, f: Fields, index: Value, fields: Sequence[int] = range(STRIP_FIELDS)) -> Iterator[Value]:
+    """A strip's fields in the table."""
+    entry = f.strips + index * (8 * STRIP_FIELDS)
+    return (e.load(entry, I64, 8 * i) for i in fields)
+
+
+class _Shape(Protocol):
+    @property
+    def width(self) -> int: ...
+
+
+_S = TypeVar("_S", bound=_Shape)
+
+
+def by_shape(e: Emitter, shapes: Sequence[_S], width: Value, emit: Callable[[_S], None]) -> None:
     """Code for each shape, of which that of a strip's width runs."""
     if len(shapes) == 1:
         emit(shapes[0])
@@ -101,8 +115,7 @@ def product(
     row0, row1, strip0, strip1 = shares(e, f, part, parts, _LEAST_ROWS)
 
     def strip(index: Value) -> None:
-        entry = f.strips + index * (8 * STRIP_FIELDS)
-        width, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
+        width, weights, parameters, column, columns = strip_entry(e, f, index)
         weights, parameters = f.weights + weights, f.strips + parameters
 
         def tiles(shape: TileShape) -> None:
@@ -206,29 +219,15 @@ class Tile:
 
     def _bounded(self, grouped: list[list[Value]]) -> list[list[Value]]:
         e = self.e
-        low, high = (e.splat(bound.truncated(I32).bits(F32), self.lanes) for bound in (self.f.low, self.f.high))
+        low, high = (e.splat_real(bound, self.lanes) for bound in (self.f.low, self.f.high))
         return [[e.clamp_real(x, low, high) for x in row] for row in grouped]
 
     def _store(self, rows: list[list[Value]], target: Value, columns: Value) -> None:
         """Whole vectors where the strip is full, otherwise as many columns as it has."""
-        e = self.e
-        count = rows[0][0].count
-        size = 4 if self.form in WORDS else 1
         addresses = [target]
         for _ in rows[1:]:
             addresses.append(addresses[-1] + self.f.out_stride)
-
-        def whole() -> None:
-            for row, address in zip(rows, addresses, strict=True):
-                for v, value in enumerate(row):
-                    e.store(value, address, v * count * size)
-
-        def some() -> None:
-            for row, address in zip(rows, addresses, strict=True):
-                for v, value in enumerate(row):
-                    e.store_first(value, address + v * count * size, columns - v * count)
-
-        e.when(columns.is_(self.vectors * self.lanes), whole, some)
+        self.e.store_rows(rows, addresses, columns)
 
 
 @kernel("left rows count length segments segment_table factor sums")

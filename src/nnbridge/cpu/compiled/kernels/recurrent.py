@@ -19,7 +19,6 @@ GATES = {"rnn": 1, "cifg": 3, "lstm": 4}
 
 Compute: TypeAlias = "Callable[..., Sequence[Value]]"
 """From addresses of a step's input, the hidden state, the output and the cell state to the next cell state, if any."""
-Begin: TypeAlias = "Callable[[Value], tuple[list[Value], Compute]]"
 
 _SEQUENCE = (
     "input input_step input_batch inputs hidden output output_step output_batch steps batch units blocks weights bias last_hidden"
@@ -113,7 +112,7 @@ def recurrent_real(
                 entering = e.constant(kind, 1) - forget if cell == "cifg" else logistic(e, sums[0])
                 state = forget * state + entering * candidate
                 if clipped:
-                    limit = e.splat(f.clip.truncated(I32).bits(F32), lanes)
+                    limit = e.splat_real(f.clip, lanes)
                     state = e.clamp_real(state, -limit, limit)
                 opening = logistic(e, sums[-1] if looking is None else e.fma(looking[-1], state, sums[-1]))
                 e.store_first(state, after + at, left)

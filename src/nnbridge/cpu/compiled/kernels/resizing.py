@@ -34,8 +34,7 @@ def resize_bilinear(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: s
         return values.real() if kind == "unsigned" else values - 128
 
     def mix(a: Value, b: Value, share: Value) -> Value:
-        """A share of 0 leaves the upper neighbour out, whatever it is."""
-        return e.select(share.compare("==", 0.0), a, a * (whole - share) + b * share)
+        return a * (whole - share) + b * share
 
     def output_row(index: Value) -> None:
         image = f.source + index // f.out_height * f.image
@@ -65,7 +64,7 @@ def resize_bilinear(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: s
                     result = (((total + half + (total >> 31)) >> (2 * FIXED_BITS)) + 128).truncated(I8)
                 remaining = f.channels - at
                 place = target + at * element
-                e.when(remaining < lanes, lambda: e.store_first(result, place, remaining), lambda: e.store(result, place))
+                e.store_rest(result, place, remaining)
 
             e.loop(0, f.channels, channels, step=lanes)
 

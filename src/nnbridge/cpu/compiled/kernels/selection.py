@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.kernels.elementwise import each_row
+from nnbridge.cpu.compiled.kernels.elementwise import each_row, operands
 from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
 
 
@@ -96,13 +96,9 @@ def compare_values(
 ) -> None:
     """Where a comparison of float32 or INT32 holds, or does not (``negated``), as bytes of 1 and 0."""
     lanes = e.instructions.lanes
-    kind = F32 if real else I32
 
     def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
-        a, b = (
-            e.splat(e.load(addresses[k], kind), lanes) if repeats[k] else e.load(addresses[k] + at, vector(kind, lanes))
-            for k in (0, 1)
-        )
+        a, b = operands(e, addresses, at, F32 if real else I32, repeats)
         holds = a.compare(sign, b).unsigned(I8)
         e.store_first(holds ^ 1 if negated else holds, addresses[2] + (at >> 2), remaining)
 
@@ -114,7 +110,7 @@ def select_values(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int
     """Elements of ``size`` bytes of the first operand where the condition is not 0, of the second elsewhere."""
     lanes = e.instructions.lanes
     kind = vector({1: I8, 4: I32}[size], lanes)
-    first, last = e.share((f.count + (lanes - 1)) // lanes, part, parts)
+    first, last = e.share_vectors(f.count, part, parts)
 
     def several(block: Value) -> None:
         at = block * (lanes * size)

@@ -9,8 +9,8 @@ import numpy as np
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, Tile, TileShape, by_shape, shares, tile_shapes
-from nnbridge.cpu.compiled.values import I32, I64, Value, vector
+from nnbridge.cpu.compiled.kernels.products import Tile, TileShape, by_shape, shares, strip_entry, tile_shapes
+from nnbridge.cpu.compiled.values import I32, Value, vector
 
 SIDE = 16
 """Rows of a tile."""
@@ -44,8 +44,7 @@ def product_tiles(
     e.tile("ldtilecfg", f.configuration)
 
     def strip(index: Value) -> None:
-        entry = f.strips + index * (8 * STRIP_FIELDS)
-        width, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
+        width, weights, parameters, column, columns = strip_entry(e, f, index)
         weights, parameters = f.weights + weights, f.strips + parameters
 
         def emit(shape: TileShape) -> None:

@@ -1,0 +1,59 @@
+"""NaN and infinity on compiled kernels: what the reference kernels, which NNAPI's own rules decide, make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnbridge.cpu.compiled.instructions import InstructionSet
+from nnbridge.cpu.executor import Executor
+from nnbridge.operations.kernels import Tier
+from nnbridge.types import OperationCode
+from tests.compiled.hybrid import Hybrid
+from tests.compiled.models import F16, F32, I32, Tensor, assert_same, model_of
+
+NAN, INF = np.nan, np.inf
+SPREAD = np.float32([NAN, INF, -INF, 0, 1, -2])
+
+
+def tiers(model: Any, isa: InstructionSet, *inputs: Any) -> tuple[Any, Any]:
+    """What the compiled and what the reference kernels answer."""
+    hybrid = Hybrid(model, isa)
+    return hybrid.run(list(inputs))[0], hybrid.reference(list(inputs))[0]
+
+
+@pytest.mark.parametrize("size", [(2, 6), (1, 3), (5, 4)])
+def test_resized_images_have_them_where_android_multiplies_them(isa: InstructionSet, size: tuple[int, int]) -> None:
+    image = np.random.default_rng(0).choice(SPREAD, (3, 2, 3, 5)).astype(np.float32)
+    model = model_of(OperationCode.RESIZE_BILINEAR, [Tensor(F32, image.shape), size[1], size[0]], [Tensor(F32, (3, *size, 5))])
+    found, expected = tiers(model, isa, image)
+    assert_same(found, expected)
+    assert np.isnan(expected).any()
+
+
+@pytest.mark.parametrize("name", ["REDUCE_MAX", "REDUCE_MIN"])
+@pytest.mark.parametrize("value", [NAN, -INF, INF])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_extremes_of_float16_start_from_the_end_of_its_range(isa: InstructionSet, name: str, value: float, axis: int) -> None:
+    # Fact N36: 65504 for float16, which no NaN and no infinity of the other sign replaces.
+    axes = Tensor(I32, (1,), value=np.int32([axis]))
+    model = model_of(OperationCode[name], [Tensor(F16, (3, 3)), axes, False], [Tensor(F16, (3,))])
+    found, expected = tiers(model, isa, np.full((3, 3), value, np.float16))
+    limit = -65504 if name == "REDUCE_MAX" else 65504
+    assert found.tolist() == expected.tolist() == [value if value == np.copysign(INF, -limit) else limit] * 3
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_a_weight_of_a_transposed_convolution_meets_pixels_alone(value: float) -> None:
+    # Pixels 2 apart, a filter of 1: nothing is multiplied between them.
+    weights = Tensor(F32, (1, 1, 1, 1), value=np.full((1, 1, 1, 1), value, np.float32))
+    bias, shape = Tensor(F32, (1,), value=np.float32([3])), Tensor(I32, (4,), value=np.int32([1, 1, 3, 1]))
+    model = model_of(
+        OperationCode.TRANSPOSE_CONV_2D,
+        [Tensor(F32, (1, 1, 2, 1)), weights, bias, shape, 2, 2, 1, 0, False],
+        [Tensor(F32, (1, 1, 3, 1))],
+    )
+    [found] = Executor(model, kernels=Tier.COMPILED).run([np.ones((1, 1, 2, 1), np.float32)])
+    np.testing.assert_array_equal(found.value.reshape(-1), [value, 3, value])
