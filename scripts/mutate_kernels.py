@@ -107,7 +107,7 @@ def evaluate(options: argparse.Namespace, session: Session) -> None:
     rows = {mutant_of(row): row for row in done}
     drawn = drawn_of(options)
     started = time.perf_counter()
-    cases = conformance_cases()
+    cases = {} if options.again else conformance_cases()
     known = mapped(session, cases, options.jobs, options.results.with_suffix(".map"))
     say(f"{len(cases)} cases and {len(session.items)} tests, mapped in {time.perf_counter() - started:.0f} s")
     functions_by_code()
@@ -136,7 +136,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="one module, such as reductions.py")
-    parser.add_argument("--again", type=Path, metavar="FILE", help="those that survived or were not reached in these results")
+    parser.add_argument(
+        "--again",
+        type=Path,
+        metavar="FILE",
+        help="what survived or was not reached in these results; by tests alone, for cases stay",
+    )
     parser.add_argument("--tests", nargs="+", default=["tests/operations"], help="folders and files of tests that must notice")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at once")
     parser.add_argument(
