@@ -82,12 +82,14 @@ Answer = Callable[[bytes, Sequence[Any], str], list[Any]]
 LAST_DIGIT = 2.0**-21
 """Eight units in the last place of float32 numbers near 1."""
 LSTMS = ("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM")
+CELLS = (*LSTMS, "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
 
 
 def float_floor(case: Case, feeds: Sequence[Any]) -> float:
     """How far floats may be apart that come of numbers near 1, whose last digits activations by other approximations change.
 
-    GELU's approximation multiplies half its input by 1 + tanh; without input gates, cells multiply by 1 - the forget gate.
+    GELU's approximation multiplies half its input by 1 + tanh; without input gates, cells multiply by 1 - the forget gate; sums
+    of an RNN's products cancel each other, and RELU may leave one such sum alone.
     Sums and means near 0 are of numbers that are not: a last digit of the sum of their magnitudes, and eight of their mean.
     """
     if case.operator in ("MEAN", "SUM") and feeds[0].size:
@@ -95,7 +97,7 @@ def float_floor(case: Case, feeds: Sequence[Any]) -> float:
         return float(LAST_DIGIT / 8 * count * np.abs(feeds[0]).mean())
     if case.operator == "GELU":
         return float(LAST_DIGIT / 2 * np.abs(feeds[0]).max(initial=0))
-    return LAST_DIGIT if case.operator in LSTMS else 0.0
+    return LAST_DIGIT if case.operator in CELLS else 0.0
 
 
 def _ill_conditioned(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any], answer: Answer) -> bool:
