@@ -6,9 +6,10 @@ Inference is the ``onnx`` package's. Weights have no part in it: it sees their t
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,36 @@ MAX_PROPAGATED = 1 << 16
 MAX_FOLLOWED = 1 << 20
 """How many elements inference follows in all, at some 100 bytes each."""
 MAX_RANK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What of a ``NodeProto`` is looked at more than once: reading a message's fields costs more than what is done with them."""
+
+    proto: Any
+    type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    bodies: tuple[_Body, ...]
+    """The graphs among the attributes' values."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A ``GraphProto`` with its nodes as data."""
+
+    proto: Any
+    steps: Sequence[_Step]
+
+
+def _body(graph: Any) -> _Body:
+    return _Body(graph, [_step(node) for node in graph.node])
+
+
+def _step(node: Any) -> _Step:
+    bodies = [_body(attribute.g) for attribute in node.attribute if attribute.HasField("g")]
+    return _Step(node, node.op_type, node.domain, tuple(node.input), tuple(node.output), tuple(bodies))
 
 
 def infer_shapes(
@@ -62,9 +93,14 @@ def _without_weights(onnx: Any, model: Any) -> Any:
     bare.graph.name = graph.name
     constants = {tensor.name for tensor in graph.initializer}
     bare.graph.input.extend(value for value in graph.input if value.name not in constants)
-    for part in ("node", "output", "sparse_initializer"):
-        getattr(bare.graph, part).extend(getattr(graph, part))
+    _extend(bare.graph, graph, ("node", "output", "sparse_initializer"))
     return bare
+
+
+def _extend(graph: Any, other: Any, parts: Iterable[str]) -> None:
+    """Copy some of another graph's lists into a graph."""
+    for part in parts:
+        getattr(graph, part).extend(getattr(other, part))
 
 
 def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array], declared: Mapping[str, Any]) -> None:
@@ -79,7 +115,7 @@ def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[s
             value.type.tensor_type.ClearField("shape")
     _infer(onnx, bare, weights, known)
     found = {value.name: value for value in (*graph.value_info, *graph.output)}
-    open_names = _decided_by_values(graph, found, {*weights, *known})
+    open_names = _decided_by_values(map(_step, graph.node), found, {*weights, *known})
     completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
     added = [value for value in completed if value is not None]
     outputs = {value.name: value for value in graph.output}
@@ -96,20 +132,26 @@ def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[s
         _infer(onnx, bare, weights, known)
 
 
-def _decided_by_values(graph: Any, found: Mapping[str, Any], constants: set[str]) -> set[str]:
+def _decided_by_values(steps: Iterable[_Step], found: Mapping[str, Any], constants: Collection[str]) -> set[str]:
     """Values with open dimensions that computed numbers decide, such as the shape of a Reshape, and what follows from them."""
     decided: set[str] = set()
-    for node in graph.node:
-        if _reads_shapes(node, constants) or not decided.isdisjoint(node.input):
-            decided.update(name for name in node.output if name not in found or not _is_known(found[name]))
+    for step in steps:
+        if _reads_shapes(step, constants) or not decided.isdisjoint(step.inputs):
+            decided.update(name for name in step.outputs if name not in found or not _is_known(found[name]))
     return decided
 
 
-def _reads_shapes(node: Any, constants: Collection[str]) -> bool:
+@functools.cache
+def _deciding() -> Mapping[str, Sequence[int]]:
+    """Which inputs of operators decide dimensions by their numbers."""
+    return {one.name: [i for i, declared in enumerate(one.inputs) if declared.decides_shape] for one in REGISTRY}
+
+
+def _reads_shapes(step: _Step, constants: Collection[str]) -> bool:
     """True if computed numbers that the node reads decide dimensions."""
-    definition = REGISTRY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    deciding = () if definition is None else zip(definition.inputs, node.input, strict=False)
-    return any(declared.decides_shape and name and name not in constants for declared, name in deciding)
+    deciding = _deciding().get(step.type, ()) if step.domain in ("", "ai.onnx") else ()
+    read = [step.inputs[i] for i in deciding if i < len(step.inputs)]
+    return any(name and name not in constants for name in read)
 
 
 def _is_known(value: Any) -> bool:
@@ -144,8 +186,9 @@ def _completed(found: Any, declared: Any, open: bool) -> Any:
 def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
     """Describe all values of a model as far as its small constants and those that are known decide."""
     helper, graph = onnx.helper, bare.graph
-    seen = onnx.ModelProto()
-    seen.CopyFrom(bare)
+    seen = onnx.ModelProto(ir_version=bare.ir_version, opset_import=bare.opset_import)
+    seen.graph.name = graph.name
+    _extend(seen.graph, graph, ("input", "output", "value_info", "sparse_initializer"))
     outputs = {value.name for value in graph.output}
     for tensor in weights.values():
         if math.prod(tensor.dims) <= SMALL and not tensor.external_data:
@@ -154,10 +197,8 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
             seen.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     replaced = {name: array for name, array in known.items() if name not in outputs}
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
-    left = [node for node in seen.graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
-    del seen.graph.node[:]
-    for node in left:
-        seen.graph.node.extend(_without_values(onnx, node, seen.graph))
+    left = [node for node in graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
+    seen.graph.node.extend(itertools.chain.from_iterable(_without_values(onnx, node, seen.graph) for node in left))
     for node in seen.graph.node:
         if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
             # The operator's default, which inference takes for 0.
@@ -179,18 +220,19 @@ def _inferred(onnx: Any, seen: Any) -> Any:
     It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
     """
     infer = functools.partial(onnx.shape_inference.infer_shapes, strict_mode=False)
-    if not (_computes_shapes(seen.graph, set()) and _propagates(seen.graph, {})):
+    body = _body(seen.graph)
+    if not (_computes_shapes(body, set()) and _propagates(body, {})):
         return infer(seen, data_prop=False).graph
-    if not _may_lengthen(onnx, seen.graph) and _followed(seen.graph, {}) <= MAX_FOLLOWED:
+    if not _may_lengthen(onnx, body) and _followed(body, {}) <= MAX_FOLLOWED:
         return infer(seen, data_prop=True).graph
     plain = inferred = infer(seen, data_prop=False).graph
     cut: list[int] | None = None
     for _ in range(ROUNDS):
         found = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
-        if _has_long_vectors(inferred) or _followed(seen.graph, found) > MAX_FOLLOWED:
+        if _has_long_vectors(inferred, nested=any(step.bodies for step in body.steps)) or _followed(body, found) > MAX_FOLLOWED:
             return plain
         # What computed numbers make long is known before it is followed: its readers join when it is known, or open for good.
-        before, cut = cut, _open_readers(seen.graph, found)
+        before, cut = cut, _open_readers(body, found)
         part = onnx.ModelProto()
         part.CopyFrom(seen)
         for i in [] if cut == before else reversed(cut):
@@ -205,65 +247,68 @@ _FOLLOWING = {"Add", "Sub", "Mul", "Cast", "Concat", "Gather", "Slice", "Squeeze
 """Operators whose inputs' and outputs' elements inference follows."""
 
 
-def _open_readers(graph: Any, found: Mapping[str, Any]) -> list[int]:
+def _open_readers(body: _Body, found: Mapping[str, Any]) -> list[int]:
     """Nodes that may follow the elements of a vector whose length computed numbers decide and is not known."""
-    decided = _decided_by_values(graph, dict(found), {tensor.name for tensor in graph.initializer})
-    for node in graph.node:
-        if node.op_type in (*_FOLLOWING, "Shape", "Size"):
-            decided.difference_update(node.output)
+    decided = _decided_by_values(body.steps, found, {tensor.name for tensor in body.proto.initializer})
+    for step in body.steps:
+        if step.type in _FOLLOWING or step.type in ("Shape", "Size"):
+            decided.difference_update(step.outputs)
     vectors = {name for name in decided if name not in found or len(_dims(found[name])) < 2}
-    readers = [(i, node) for i, node in enumerate(graph.node) if node.op_type in _FOLLOWING or _has_body(node)]
-    return [i for i, node in readers if _has_body(node) or not vectors.isdisjoint(node.input)]
-
-
-def _has_body(node: Any) -> bool:
-    return any(attribute.HasField("g") for attribute in node.attribute)
+    return [
+        i for i, step in enumerate(body.steps) if step.bodies or (step.type in _FOLLOWING and not vectors.isdisjoint(step.inputs))
+    ]
 
 
 def _dims(value: Any) -> Any:
     return value.type.tensor_type.shape.dim
 
 
-def _bound(node: Any, sizes: Mapping[str, int]) -> int:
+def _bound(step: _Step, sizes: Mapping[str, int]) -> int:
     """At most how many elements a node's results have, by those of its inputs."""
-    ranks = [sizes.get(name, MAX_RANK) for name in node.input]
-    return sum(ranks) if node.op_type == "Concat" else max(ranks, default=MAX_RANK)
+    ranks = [sizes.get(name, MAX_RANK) for name in step.inputs]
+    return sum(ranks) if step.type == "Concat" else max(ranks, default=MAX_RANK)
 
 
-def _followed(graph: Any, found: Mapping[str, Any]) -> int:
+def _followed(body: _Body, found: Mapping[str, Any]) -> int:
     """At most how many elements inference follows in all; ``found`` describes what is known of values."""
-    sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
-    sizes.update((value.name, _elements(value.type)) for value in graph.input if len(_dims(value)) == 1)
+    sizes = {tensor.name: math.prod(tensor.dims) for tensor in body.proto.initializer}
+    sizes.update((value.name, _elements(value.type)) for value in body.proto.input if len(_dims(value)) == 1)
     total = 0
-    for node in graph.node:
-        total += sum(_followed(a.g, found) for a in node.attribute if a.HasField("g"))
-        size = _bound(node, sizes)
-        follows = node.op_type in _FOLLOWING
-        for name in node.output:
+    for step in body.steps:
+        total += sum(_followed(inner, found) for inner in step.bodies)
+        size, follows = _bound(step, sizes), step.type in _FOLLOWING
+        for name in step.outputs:
             value = found.get(name)
-            if value is None or not _is_known(value):
-                sizes[name] = size
-            elif len(_dims(value)) < 2:
-                sizes[name] = math.prod(d.dim_value for d in _dims(value))
-            else:  # No vector: its elements are known by those of the inputs, if they are integers.
-                sizes[name] = size if follows and value.type.tensor_type.elem_type in (INT32, INT64) else 0
+            sizes[name] = size if value is None else _followed_of(value, size, follows)
             total += sizes[name] if follows else 0
     return total
 
 
-def _computes_shapes(graph: Any, constants: set[str]) -> bool:
+def _followed_of(value: Any, size: int, follows: bool) -> int:
+    """At most how many elements of a described value are followed, which has at most ``size`` by the node's inputs."""
+    if not _is_known(value):
+        return size
+    dims = _dims(value)
+    if len(dims) < 2:
+        return math.prod(d.dim_value for d in dims)
+    # No vector: its elements are known by those of the inputs, if they are integers.
+    return size if follows and value.type.tensor_type.elem_type in (INT32, INT64) else 0
+
+
+def _computes_shapes(body: _Body, constants: set[str]) -> bool:
     """True if an operator of a graph or of its bodies reads computed numbers that decide dimensions."""
-    constants = constants | {tensor.name for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            constants.update(node.output)
-        if _reads_shapes(node, constants) or any(_computes_shapes(a.g, constants) for a in node.attribute if a.HasField("g")):
+    constants = constants | {tensor.name for tensor in body.proto.initializer}
+    for step in body.steps:
+        if step.type == "Constant":
+            constants.update(step.outputs)
+        if _reads_shapes(step, constants) or any(_computes_shapes(inner, constants) for inner in step.bodies):
             return True
     return False
 
 
-def _may_lengthen(onnx: Any, graph: Any) -> bool:
+def _may_lengthen(onnx: Any, body: _Body) -> bool:
     """True if values of a graph may be long vectors: its dimensions or numbers are large, or nodes make one axis of several."""
+    graph, steps = body.proto, body.steps
     values = (*graph.input, *graph.value_info, *graph.output)
     dims = [d.dim_value for value in values for d in value.type.tensor_type.shape.dim]
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in (INT64, INT32)}
@@ -272,18 +317,19 @@ def _may_lengthen(onnx: Any, graph: Any) -> bool:
         return True
     if any(not value.type.HasField("tensor_type") for value in graph.input):
         return True
-    joined = {node.output[0] for node in graph.node if node.op_type == "Concat" and len(node.input) > 1}
+    joined = {step.outputs[0] for step in steps if step.type == "Concat" and len(step.inputs) > 1}
     several = joined | {name for name, tensor in small.items() if math.prod(tensor.dims) > 1}
-    shapes = {node.output[0] for node in graph.node if node.op_type == "Shape"}
-    merges = any(node.op_type in ("Reshape", "Flatten") for node in graph.node)
+    shapes = {step.outputs[0] for step in steps if step.type == "Shape"}
+    merges = any(step.type in ("Reshape", "Flatten") for step in steps)
     return any(
-        node.op_type in _LENGTHENING
-        or node.domain not in ("", "ai.onnx")
-        or (merges and node.op_type.startswith(_REDUCING) and node.input[0] not in shapes)
-        or (node.op_type in _SHAPED and several.isdisjoint(node.input[_SHAPED[node.op_type] :][:1]))
-        or (node.op_type in _SIZED and small.keys().isdisjoint(node.input[_SIZED[node.op_type] :][:1]))
-        or any(_may_lengthen(onnx, a.g) if a.HasField("g") else max(a.ints, default=0) > MAX_PROPAGATED for a in node.attribute)
-        for node in graph.node
+        step.type in _LENGTHENING
+        or step.domain not in ("", "ai.onnx")
+        or (merges and step.type.startswith(_REDUCING) and step.inputs[0] not in shapes)
+        or (step.type in _SHAPED and several.isdisjoint(step.inputs[_SHAPED[step.type] :][:1]))
+        or (step.type in _SIZED and small.keys().isdisjoint(step.inputs[_SIZED[step.type] :][:1]))
+        or any(_may_lengthen(onnx, inner) for inner in step.bodies)
+        or any(max(a.ints, default=0) > MAX_PROPAGATED for a in step.proto.attribute if not a.HasField("g"))
+        for step in steps
     )
 
 
@@ -297,11 +343,11 @@ _REDUCING = ("Squeeze", "Gather", "Reduce", "Arg", "Einsum", "MatMul")
 """Operators, by the beginning of their names, whose outputs may have fewer axes than their inputs."""
 
 
-def _has_long_vectors(graph: Any) -> bool:
-    """True if a value of a graph or of its bodies is a vector of many elements, or a sequence of such."""
+def _has_long_vectors(graph: Any, *, nested: bool) -> bool:
+    """True if a value of a graph or, if it has such, of its bodies is a vector of many elements, or a sequence of such."""
     if any(_elements(value.type) > MAX_PROPAGATED for value in (*graph.input, *graph.value_info, *graph.output)):
         return True
-    return any(_has_long_vectors(a.g) for node in graph.node for a in node.attribute if a.HasField("g"))
+    return nested and any(_has_long_vectors(a.g, nested=True) for node in graph.node for a in node.attribute if a.HasField("g"))
 
 
 def _elements(type: Any) -> int:
@@ -376,26 +422,22 @@ def _range_size(onnx: Any, node: Any, graph: Any) -> float:
     return (limit - start) / delta if delta else np.inf
 
 
-def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bool:
+def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> bool:
     """False if inference would follow values that inputs, Concats or a body's Ranges make too large; it has no limit itself.
 
     ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
     """
-    sizes = sizes | {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
-    for value in graph.input:
+    sizes = sizes | {tensor.name: math.prod(tensor.dims) for tensor in body.proto.initializer}
+    for value in body.proto.input:
         dims = value.type.tensor_type.shape.dim
         if len(dims) == 1:  # Of any element type: inference follows the elements of floats in sums and products as well.
             sizes[value.name] = int(dims[0].dim_value)
-    for node in graph.node:
-        size = _bound(node, sizes)
-        ranges = node.op_type == "Range" and inner
-        if (
-            ranges
-            or size > MAX_PROPAGATED
-            or not all(_propagates(a.g, sizes, inner=True) for a in node.attribute if a.HasField("g"))
-        ):
+    for step in body.steps:
+        size = _bound(step, sizes)
+        ranges = step.type == "Range" and inner
+        if ranges or size > MAX_PROPAGATED or not all(_propagates(part, sizes, inner=True) for part in step.bodies):
             return False
-        sizes.update(dict.fromkeys(node.output, size))
+        sizes.update(dict.fromkeys(step.outputs, size))
     return True
 
 
