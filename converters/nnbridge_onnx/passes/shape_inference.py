@@ -6,7 +6,6 @@ Inference is the ``onnx`` package's. Weights have no part in it: it sees their t
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import quick
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
@@ -29,22 +29,22 @@ MAX_FOLLOWED = 1 << 20
 MAX_RANK = 64
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Step:
     """What of a ``NodeProto`` is looked at more than once: reading a message's fields costs more than what is done with them."""
 
-    proto: Any
     type: str
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    bodies: tuple[_Body, ...]
+    bodies: Sequence[_Body]
     """The graphs among the attributes' values."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A ``GraphProto`` with its nodes as data."""
+    """A ``GraphProto`` and its nodes as data."""
 
     proto: Any
     steps: Sequence[_Step]
@@ -56,7 +56,7 @@ def _body(graph: Any) -> _Body:
 
 def _step(node: Any) -> _Step:
     bodies = [_body(attribute.g) for attribute in node.attribute if attribute.HasField("g")]
-    return _Step(node, node.op_type, node.domain, tuple(node.input), tuple(node.output), tuple(bodies))
+    return _Step(node.op_type, node.domain, tuple(node.input), tuple(node.output), bodies)
 
 
 def infer_shapes(
@@ -74,8 +74,9 @@ def infer_shapes(
     known: dict[str, Array] = {}
     folds: dict[tuple[str, ...], Fold] = {}
     before: Graph | None = None
+    steps = _body(bare.graph).steps
     for _ in range(ROUNDS):
-        _describe(onnx, bare, weights, known, declared)
+        _describe(onnx, bare, steps, weights, known, declared)
         graph = replace(read(bare, weights, before), folds=folds)
         folded = _folded(graph)
         found = {name: array for name, array in folded.constants.items() if name not in weights and array.size <= SMALL}
@@ -83,6 +84,7 @@ def infer_shapes(
         if not inlined and (found.keys() == known.keys() or _complete(graph)):
             break
         known, before = found, None if inlined else graph
+        steps = _body(bare.graph).steps if inlined else steps
     return graph
 
 
@@ -103,7 +105,14 @@ def _extend(graph: Any, other: Any, parts: Iterable[str]) -> None:
         getattr(graph, part).extend(getattr(other, part))
 
 
-def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array], declared: Mapping[str, Any]) -> None:
+def _describe(
+    onnx: Any,
+    bare: Any,
+    steps: Sequence[_Step],
+    weights: Mapping[str, Any],
+    known: Mapping[str, Array],
+    declared: Mapping[str, Any],
+) -> None:
     """Describe all values of a model: as inference finds, and what it leaves open as the file declares.
 
     Declarations never overrule what is computed, nor do they count where computed values decide the dimensions.
@@ -113,9 +122,9 @@ def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[s
     for value in graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    _infer(onnx, bare, weights, known)
+    _infer(onnx, bare, steps, weights, known)
     found = {value.name: value for value in (*graph.value_info, *graph.output)}
-    open_names = _decided_by_values(map(_step, graph.node), found, {*weights, *known})
+    open_names = _decided_by_values(steps, found, {*weights, *known})
     completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
     added = [value for value in completed if value is not None]
     outputs = {value.name: value for value in graph.output}
@@ -129,7 +138,7 @@ def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[s
         retained = [value for value in graph.value_info if value.name not in names]
         del graph.value_info[:]
         graph.value_info.extend([*retained, *others])
-        _infer(onnx, bare, weights, known)
+        _infer(onnx, bare, steps, weights, known)
 
 
 def _decided_by_values(steps: Iterable[_Step], found: Mapping[str, Any], constants: Collection[str]) -> set[str]:
@@ -137,7 +146,7 @@ def _decided_by_values(steps: Iterable[_Step], found: Mapping[str, Any], constan
     decided: set[str] = set()
     for step in steps:
         if _reads_shapes(step, constants) or not decided.isdisjoint(step.inputs):
-            decided.update(name for name in step.outputs if name not in found or not _is_known(found[name]))
+            decided.update(name for name in step.outputs if name not in found or _sizes(found[name]) is None)
     return decided
 
 
@@ -154,9 +163,14 @@ def _reads_shapes(step: _Step, constants: Collection[str]) -> bool:
     return any(name and name not in constants for name in read)
 
 
-def _is_known(value: Any) -> bool:
+def _sizes(value: Any) -> list[int] | None:
+    """A tensor's dimensions; None if one of them is open, or their number."""
     tensor = value.type.tensor_type
-    return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+    if not tensor.HasField("shape"):
+        return None
+    dims = tensor.shape.dim
+    known = [d.dim_value for d in dims if d.HasField("dim_value")]
+    return known if len(known) == len(dims) else None
 
 
 def _completed(found: Any, declared: Any, open: bool) -> Any:
@@ -183,7 +197,7 @@ def _completed(found: Any, declared: Any, open: bool) -> Any:
     return None if kind is not None and value.type == found.type else value
 
 
-def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
+def _infer(onnx: Any, bare: Any, steps: Sequence[_Step], weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
     """Describe all values of a model as far as its small constants and those that are known decide."""
     helper, graph = onnx.helper, bare.graph
     seen = onnx.ModelProto(ir_version=bare.ir_version, opset_import=bare.opset_import)
@@ -197,15 +211,14 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
             seen.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     replaced = {name: array for name, array in known.items() if name not in outputs}
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
-    left = [node for node in graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
-    seen.graph.node.extend(itertools.chain.from_iterable(_without_values(onnx, node, seen.graph) for node in left))
+    body = _Body(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
     for node in seen.graph.node:
         if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
             # The operator's default, which inference takes for 0.
             node.attribute.append(helper.make_attribute("onesided", 1))
-    inferred = _inferred(onnx, seen)
+    inferred = _inferred(onnx, seen, body)
     while _corrected_pool(onnx, seen, inferred):
-        inferred = _inferred(onnx, seen)
+        inferred = _inferred(onnx, seen, body)
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
         described[name] = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
@@ -214,13 +227,26 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
         getattr(graph, part).extend(values)
 
 
-def _inferred(onnx: Any, seen: Any) -> Any:
+def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: Any) -> list[_Step]:
+    """Add the nodes of a graph whose results are not all known to one that inference sees; what it sees of them, as data."""
+    nodes: list[Any] = []
+    left: list[_Step] = []
+    for node, step in zip(graph.node, steps, strict=True):
+        if step.outputs and known.issuperset(step.outputs):
+            continue
+        written = _without_values(onnx, node, seen) if step.type == "Range" else None
+        nodes += [node] if written is None else written
+        left += [step] if written is None else map(_step, written)
+    seen.node.extend(nodes)
+    return left
+
+
+def _inferred(onnx: Any, seen: Any, body: _Body) -> Any:
     """The graph as inference describes it, with the numbers that it follows where they decide dimensions and are few.
 
     It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
     """
     infer = functools.partial(onnx.shape_inference.infer_shapes, strict_mode=False)
-    body = _body(seen.graph)
     if not (_computes_shapes(body, set()) and _propagates(body, {})):
         return infer(seen, data_prop=False).graph
     if not _may_lengthen(onnx, body) and _followed(body, {}) <= MAX_FOLLOWED:
@@ -286,11 +312,11 @@ def _followed(body: _Body, found: Mapping[str, Any]) -> int:
 
 def _followed_of(value: Any, size: int, follows: bool) -> int:
     """At most how many elements of a described value are followed, which has at most ``size`` by the node's inputs."""
-    if not _is_known(value):
+    sizes = _sizes(value)
+    if sizes is None:
         return size
-    dims = _dims(value)
-    if len(dims) < 2:
-        return math.prod(d.dim_value for d in dims)
+    if len(sizes) < 2:
+        return math.prod(sizes)
     # No vector: its elements are known by those of the inputs, if they are integers.
     return size if follows and value.type.tensor_type.elem_type in (INT32, INT64) else 0
 
@@ -328,8 +354,8 @@ def _may_lengthen(onnx: Any, body: _Body) -> bool:
         or (step.type in _SHAPED and several.isdisjoint(step.inputs[_SHAPED[step.type] :][:1]))
         or (step.type in _SIZED and small.keys().isdisjoint(step.inputs[_SIZED[step.type] :][:1]))
         or any(_may_lengthen(onnx, inner) for inner in step.bodies)
-        or any(max(a.ints, default=0) > MAX_PROPAGATED for a in step.proto.attribute if not a.HasField("g"))
-        for step in steps
+        or any(max(a.ints, default=0) > MAX_PROPAGATED for a in node.attribute if not a.HasField("g"))
+        for node, step in zip(graph.node, steps, strict=True)
     )
 
 
@@ -359,13 +385,13 @@ def _elements(type: Any) -> int:
     return int(dims[0].dim_value) if len(dims) == 1 else 0
 
 
-def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any]:
-    """A node as inference sees it: it would follow the numbers of a Range, or of what reads one, however many they are.
+def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
+    """A Range as inference sees it: it would follow its numbers, or those of what reads it, however many they are.
 
-    A Range of computed or of many numbers becomes a vector of the same type and of any size.
+    One of computed or of many numbers becomes a vector of the same type and of any size; None for one that may stay.
     """
-    if node.op_type != "Range" or node.domain not in ("", "ai.onnx") or _range_size(onnx, node, graph) <= MAX_PROPAGATED:
-        return [node]
+    if node.domain not in ("", "ai.onnx") or _range_size(onnx, node, graph) <= MAX_PROPAGATED:
+        return None
     one, count = f"{node.output[0]} start", f"{node.output[0]} size"
     graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.int64), f"{one} shape"))
     graph.input.append(onnx.helper.make_tensor_value_info(count, INT64, [1]))
@@ -387,9 +413,9 @@ def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
     for node in pools:
         options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         value = values.get(node.input[0])
-        if not options.get("ceil_mode") or value is None or not _is_known(value):
+        if not options.get("ceil_mode") or value is None or (known := _sizes(value)) is None:
             continue
-        sizes = [int(d.dim_value) for d in value.type.tensor_type.shape.dim][2:]
+        sizes = known[2:]
         ones = [1] * len(sizes)
         auto = options.get("auto_pad", b"NOTSET")
         stated = options.get("pads", []) if auto == b"NOTSET" else []
@@ -444,8 +470,9 @@ def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> b
 def _folded(graph: Graph) -> Known:
     """What is known with the results of folding small constants."""
     known = Known(graph)
+    constants = known.constants
     for node in graph.nodes:
-        if all(known.constants[name].size <= SMALL for name in node.inputs if name in known.constants):
+        if not [name for name in node.inputs if name in constants and constants[name].size > SMALL]:
             fold(node, known)
     return known
 
