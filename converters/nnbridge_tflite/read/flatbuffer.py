@@ -176,7 +176,7 @@ class Decoder:
     def _reader(self, field: Field) -> Callable[[int, Table], Any]:
         """What reads a field at the place that an offset leads to; the other fields of its table name a union's class."""
         if field.kind is Kind.SCALARS:
-            return self._span if field.format == "B" else self._scalars(field)
+            return self._spans() if field.format == "B" else self._scalars(field)
         if field.kind is Kind.TABLE:
             return lambda target, _: self.table(field.target, target)
         if field.kind is Kind.STRING:
@@ -195,9 +195,15 @@ class Decoder:
         self._spend(length)
         return str(self._data[target + 4 : target + 4 + length], "utf-8", "replace")
 
-    def _span(self, target: int, _: Table) -> Span:
+    def _spans(self) -> Callable[[int, Table], Span]:
         """Bytes."""
-        return Span(target + 4, self._length(target, 1))
+        data, last, length_of = self._data, self._size - 4, self._length
+
+        def span(target: int, _: Table) -> Span:
+            length = _U32.unpack_from(data, target)[0] if target <= last else -1
+            return Span(target + 4, length if 0 <= length <= last - target else length_of(target, 1))
+
+        return span
 
     def _scalars(self, field: Field) -> Callable[[int, Table], npt.NDArray[Any]]:
         """Other scalars as a read-only view of the file."""

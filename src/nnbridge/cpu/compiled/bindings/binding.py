@@ -238,7 +238,7 @@ class Binding:
         """A call of a kernel that takes about ``us`` microseconds; by default it writes all outputs and scratch buffers."""
         chunks = min(max(round(us / _CHUNK_US), 1), _MOST_CHUNKS)
         variant = Variant(kernel, tuple(sorted(parameters.items())))
-        places = {value.buffer for value in arguments.values() if isinstance(value, Place)}
+        places = {value.buffer for value in arguments.values() if type(value) is Place}
         reads = tuple(places.difference(self.candidate.outputs))
         if writes is None:
             writes = (*self.candidate.outputs, *(buffer for buffer in places if isinstance(buffer, Scratch)))
