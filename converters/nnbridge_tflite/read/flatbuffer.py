@@ -117,9 +117,9 @@ class Decoder:
         self._members = members
         self._size = len(data)
         self._budget = Budget()
-        self._tables: dict[tuple[str, int], Table] = {}
+        self._classes: dict[str, tuple[dict[int, Table], dict[int, _Reading]]] = {}
+        """Of each class the tables by their positions, and how they are read by the positions of their vtables."""
         self._vectors: dict[tuple[str, Kind, int], Any] = {}
-        self._readings: dict[tuple[str, int], _Reading] = {}
         self._dtypes = {letter: np.dtype("<" + letter) for letter in "?bBhHiIqQfd"}
 
     def root(self, table: str) -> Table:
@@ -128,35 +128,39 @@ class Decoder:
             return self.table(table, self._length(0, 0))
         finally:
             # What refers to the decoder itself would keep all tables until Python looks for cycles.
-            self._readings.clear()
+            for _, readings in self._classes.values():
+                readings.clear()
 
     def table(self, name: str, at: int) -> Table:
         """The table of class ``name`` at a position: field name → value; unknown fields are passed over."""
-        known = self._tables.get((name, at))
+        found = self._classes.get(name)
+        tables, readings = self._classes.setdefault(name, ({}, {})) if found is None else found
+        known = tables.get(at)
         if known is not None:
             return known
         self._budget.tables -= 1
         if self._budget.tables < 0:
             raise Malformed(f"at most {MAX_TABLES} tables", "more")
+        data = self._data
         if at + 4 > self._size:
             raise Malformed(f"a table inside {self._size} bytes", f"byte {at}")
-        vtable = at - _I32.unpack_from(self._data, at)[0]
-        reading = self._readings.get((name, vtable))
+        vtable = at - _I32.unpack_from(data, at)[0]
+        reading = readings.get(vtable)
         if reading is None:
-            reading = self._readings[name, vtable] = self._reading(name, vtable)
+            reading = readings[vtable] = self._reading(name, vtable)
         # Some writers understate the size of a table, so the end of the file is what counts.
         if at + reading.size > self._size:
             raise Malformed(f"a table of {reading.size} bytes inside {self._size} bytes", f"byte {at}")
         values = reading.defaults.copy()
         for unpack, names in reading.parts:
-            values.update(zip(names, unpack(self._data, at)))  # noqa: B905 - as many as there are; checking takes its time
+            values.update(zip(names, unpack(data, at)))  # noqa: B905 - as many as there are; checking takes its time
         for field, offset, elsewhere in reading.offsets:
             try:
                 values[field] = elsewhere(at + offset + values[field], values)
             except Malformed as error:
                 error.path.insert(0, field)
                 raise
-        self._tables[name, at] = values
+        tables[at] = values
         return values
 
     def _reading(self, name: str, vtable: int) -> _Reading:

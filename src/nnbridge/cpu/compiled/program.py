@@ -390,13 +390,17 @@ class Program:
 
     @staticmethod
     def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[Lease[Buffer]]:
-        spans: dict[Buffer, list[int]] = {}
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
         for number, step in enumerate(steps):
-            for _, value in step.places:
-                spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
+            for value in step.arguments.values():
+                if type(value) is Place:
+                    root, _ = buffers.root(value.buffer)
+                    first.setdefault(root, number)
+                    last[root] = number
         return [
-            Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
-            for root, at in spans.items()
+            Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), start, last[root])
+            for root, start in first.items()
         ]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1) -> None:
