@@ -117,9 +117,9 @@ class Decoder:
         self._members = members
         self._size = len(data)
         self._budget = Budget()
-        self._classes: dict[str, tuple[dict[int, Table], dict[int, _Reading]]] = {}
-        """Of each class the tables by their positions, and how they are read by the positions of their vtables."""
+        self._tables: dict[tuple[str, int], Table] = {}
         self._vectors: dict[tuple[str, Kind, int], Any] = {}
+        self._readings: dict[tuple[str, int], _Reading] = {}
         self._dtypes = {letter: np.dtype("<" + letter) for letter in "?bBhHiIqQfd"}
 
     def root(self, table: str) -> Table:
@@ -128,39 +128,35 @@ class Decoder:
             return self.table(table, self._length(0, 0))
         finally:
             # What refers to the decoder itself would keep all tables until Python looks for cycles.
-            for _, readings in self._classes.values():
-                readings.clear()
+            self._readings.clear()
 
     def table(self, name: str, at: int) -> Table:
         """The table of class ``name`` at a position: field name → value; unknown fields are passed over."""
-        found = self._classes.get(name)
-        tables, readings = self._classes.setdefault(name, ({}, {})) if found is None else found
-        known = tables.get(at)
+        known = self._tables.get((name, at))
         if known is not None:
             return known
         self._budget.tables -= 1
         if self._budget.tables < 0:
             raise Malformed(f"at most {MAX_TABLES} tables", "more")
-        data = self._data
         if at + 4 > self._size:
             raise Malformed(f"a table inside {self._size} bytes", f"byte {at}")
-        vtable = at - _I32.unpack_from(data, at)[0]
-        reading = readings.get(vtable)
+        vtable = at - _I32.unpack_from(self._data, at)[0]
+        reading = self._readings.get((name, vtable))
         if reading is None:
-            reading = readings[vtable] = self._reading(name, vtable)
+            reading = self._readings[name, vtable] = self._reading(name, vtable)
         # Some writers understate the size of a table, so the end of the file is what counts.
         if at + reading.size > self._size:
             raise Malformed(f"a table of {reading.size} bytes inside {self._size} bytes", f"byte {at}")
         values = reading.defaults.copy()
         for unpack, names in reading.parts:
-            values.update(zip(names, unpack(data, at)))  # noqa: B905 - as many as there are; checking takes its time
+            values.update(zip(names, unpack(self._data, at)))  # noqa: B905 - as many as there are; checking takes its time
         for field, offset, elsewhere in reading.offsets:
             try:
                 values[field] = elsewhere(at + offset + values[field], values)
             except Malformed as error:
                 error.path.insert(0, field)
                 raise
-        tables[at] = values
+        self._tables[name, at] = values
         return values
 
     def _reading(self, name: str, vtable: int) -> _Reading:
@@ -180,7 +176,7 @@ class Decoder:
     def _reader(self, field: Field) -> Callable[[int, Table], Any]:
         """What reads a field at the place that an offset leads to; the other fields of its table name a union's class."""
         if field.kind is Kind.SCALARS:
-            return self._spans() if field.format == "B" else self._scalars(field)
+            return self._span if field.format == "B" else self._scalars(field)
         if field.kind is Kind.TABLE:
             return lambda target, _: self.table(field.target, target)
         if field.kind is Kind.STRING:
@@ -199,15 +195,9 @@ class Decoder:
         self._spend(length)
         return str(self._data[target + 4 : target + 4 + length], "utf-8", "replace")
 
-    def _spans(self) -> Callable[[int, Table], Span]:
+    def _span(self, target: int, _: Table) -> Span:
         """Bytes."""
-        data, last, length_of = self._data, self._size - 4, self._length
-
-        def span(target: int, _: Table) -> Span:
-            length = _U32.unpack_from(data, target)[0] if target <= last else -1
-            return Span(target + 4, length if 0 <= length <= last - target else length_of(target, 1))
-
-        return span
+        return Span(target + 4, self._length(target, 1))
 
     def _scalars(self, field: Field) -> Callable[[int, Table], npt.NDArray[Any]]:
         """Other scalars as a read-only view of the file."""
