@@ -271,3 +271,14 @@ def test_equal_constants_of_a_program_lie_once_and_large_ones_alone() -> None:
     assert held.data.tobytes() == large.tobytes()
     assert address_of(held.data) % 64 == 0
     assert pool.held(held) is held
+
+
+def test_addresses_are_not_read_from_memory_that_was_freed() -> None:
+    """Python's checked allocator overwrites what is freed."""
+    code = """if True:
+        import numpy as np
+        from nnbridge.cpu.arena import address_of
+        array = np.zeros(10)
+        assert address_of(array[3:]) == array.ctypes.data + 24
+    """
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONMALLOC": "debug"}, check=True)

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnbridge.cpu.compiled import threads
+from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.instructions import chosen
+from nnbridge.cpu.compiled.objects import Library
 from nnbridge.cpu.compiled.threads import Helper, HelperPool
 
 TWO_CORES = pytest.mark.skipif(
@@ -40,6 +43,10 @@ class Jobs:
     def run(self) -> None:
         """One job, until the helper has left it."""
         self.begin()
+        self.wait()
+
+    def wait(self) -> None:
+        """Until the helper has left its job."""
         end = time.monotonic() + 10
         while self.under_way:
             assert time.monotonic() < end, "the helper has not come"
@@ -95,3 +102,17 @@ def test_a_helper_wakes_without_the_interpreter_lock() -> None:
             assert time.monotonic() < end, "the helper waits for the interpreter lock"
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_helper_sleeps_in_python_where_there_are_no_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = Library(chosen(), None)
+    monkeypatch.setattr(Emitter, "has_semaphores", False)
+    monkeypatch.setattr(threads, "_has_semaphore", lambda address: False)
+    monkeypatch.setattr(threads, "library", lambda instructions: kernels)
+    jobs = Jobs()
+    for _ in range(5):
+        jobs.run()
+        time.sleep(0.05)
+        jobs.begin()
+        assert jobs.request[4] == 2, "the helper did not sleep"
+        jobs.wait()

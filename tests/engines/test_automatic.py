@@ -123,6 +123,23 @@ def test_without_the_package_nnbridge_computes_and_says_so(
     assert f"expected {what}" in " ".join(call("run", *arguments).stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [("compare", ()), ("report", ("-o", "{folder}/page.html")), ("export-overlay", ("-o", "{folder}/overlay.json"))],
+)
+def test_commands_that_are_asked_for_a_phones_host_say_who_computed(
+    command: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers = tmp_path / "answers.npz"
+    assert not call("run", INT8, *ALONE, "--host", "nnbridge", "--samples", answers).exit_code
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
+    more = tuple(argument.format(folder=tmp_path) for argument in more)
+    result = call(command, INT8, "--reference", answers, *more, *ALONE[:3], "--host", "auto")
+    assert result.exit_code == 0, result.output
+    assert "host: nnbridge computed 11 operators" in " ".join(result.stderr.split())
+    assert "host:" not in call(command, INT8, "--reference", answers, *more, *ALONE[:3]).stderr
+
+
 def test_other_mappings_and_saved_models_have_nnbridges_own_host(tmp_path: Path) -> None:
     def why(path: Path, mapping: str) -> str:
         (found,) = host_for("auto", path, ConversionOptions(mapping=mapping))

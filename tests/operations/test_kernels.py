@@ -441,9 +441,9 @@ def test_no_groups_are_refused() -> None:
         )
 
 
-def test_logistic_of_steps_above_15_knows_only_its_limits() -> None:
+def test_logistic_of_steps_from_8_on_knows_only_its_limits() -> None:
     # The radius of inputs that are computed is 15 / 16, rounded down to 0 (N44): the zero point has the lower limit already.
-    [y] = run(Op.LOGISTIC, [tensor([-1, 0, 1], I8, scale=16.0)], output(I8, scale=1 / 256, zero_point=-128))
+    [y] = run(Op.LOGISTIC, [tensor([-1, 0, 1], I8, scale=8.0)], output(I8, scale=1 / 256, zero_point=-128))
     assert y.tolist() == [-128, -128, 127]
 
 

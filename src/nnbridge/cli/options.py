@@ -296,6 +296,14 @@ def compilation_of(
     return compilation, mapped
 
 
+def tell_host(compilation: Compilation, host: str) -> None:
+    """Say on standard error who computed what no device got, where ``--host auto`` left that open."""
+    from nnbridge.report.hosts import host_as_dict, host_lines
+
+    for line in host_lines(host_as_dict(compilation)) if host == AUTO and compilation.is_ready else ():
+        echo(line, err=True)
+
+
 def partition_limit(path: Path, asked: ConversionOptions, *stated: int | None) -> int:
     """The first limit on partitions that is stated, else the one of the file's mapping."""
     from nnbridge.loading import mapping_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,10 @@ class LiteRTEngine:
 
     def __init__(self, path: Path, kernels: str) -> None:
         try:
-            from ai_edge_litert import interpreter
+            from ai_edge_litert import __version__, interpreter
         except ImportError as error:
             raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="--host")) from error
-        self.version = f"LiteRT {version('ai-edge-litert')}"
+        self.version = f"LiteRT {__version__}"
         self._module: Any = interpreter
         self._path, self._kernels = path, kernels
 

@@ -21,6 +21,7 @@ from nnbridge.cli.options import (
     input_options,
     model_options,
     option,
+    tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
 
@@ -133,6 +134,7 @@ def compare(
     sides = compilation, mapped, options["signature"], runtime, drawn.draw(), drawn.total
     subject = _Subject(model, name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)
     passed, interrupted = (_layers if layers else _envelope if envelope else _outputs)(subject)
+    tell_host(compilation, options["host"])
     sys.exit(INTERRUPTED if interrupted else 0 if passed else 1)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, device_files, parse_seeds, refuse_options
-from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options, option
+from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options, option, tell_host
 from nnbridge.cli.output import echo, json_option, print_json, progress, working
 from nnbridge.report.terminal import counted
 
@@ -71,6 +71,8 @@ def export_overlay(
             at = compilation.model.main.operations[index].source
             key = (0, index) if not own or at is None else at.key
             times[key] = times.get(key, 0.0) + milliseconds
+    if layers is not None or with_time:
+        tell_host(compilation, options["host"])
     offered = [device.name for device in compilation.plan.devices if device.kind == "device"]
     written = {}
     for kind, data in overlays(graphs, facts, offered, layers, times).items():

@@ -25,6 +25,7 @@ from nnbridge.cli.options import (
     model_options,
     option,
     summary_of,
+    tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_json, progress, working
 
@@ -108,6 +109,8 @@ def report(
         stated = interface_of(model, options).inputs
         items = Dataset.of(facts.compilation.model, inputs, seed=numbers[0], how=how, stated=stated)
         facts = replace(facts, runs=_measured(facts.compilation, next(iter(items)).inputs, repeat, as_json), machine=_machine())
+    if reference is not None or repeat is not None:
+        tell_host(facts.compilation, options["host"])
     with working("Writing the page"):
         data = page_data(facts)
         content = page(data)

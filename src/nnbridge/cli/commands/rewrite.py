@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options, option
+from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options, option, tell_host
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -75,6 +75,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
             return run(path, seed)
 
         different = different_outputs(counted, model, edited, range(inputs))
+        run.tell_host()
         if different:
             rule = "answers that stay bit-equal" + (", or --inexact" if edit.answers is Answers.ROUND else "")
             raise InputError(Reason(rule, f"a difference in {different}", operand="--advice"))
@@ -105,3 +106,8 @@ class _Runs:
             self._compiled[path] = compiled(path, **self._options)[0]
         compilation = self._compiled[path]
         return Execution(compilation).run(seeded_inputs(compilation.model, seed))
+
+    def tell_host(self) -> None:
+        """Say who computed what stays on the host in each file, where that is open."""
+        for compilation in self._compiled.values():
+            tell_host(compilation, self._options["host"])

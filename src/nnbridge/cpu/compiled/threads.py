@@ -88,7 +88,7 @@ def _has_semaphore(address: int) -> bool:
 
 
 class HelperPool:
-    """The helpers of one instruction-set form."""
+    """The helpers of one instruction set."""
 
     def __init__(self, instructions: InstructionSet) -> None:
         self._instructions = instructions
@@ -125,8 +125,9 @@ _pools: dict[str, HelperPool] = {}
 
 
 def pool(instructions: InstructionSet) -> HelperPool:
-    """The process's pool. There is one for each form in use, of which there is one but in tests."""
-    return _pools.setdefault(instructions.name, HelperPool(instructions))
+    """The process's pool. There is one for each instruction set in use, of which there is one but in tests."""
+    found = _pools.get(instructions.name)
+    return found if found is not None else _pools.setdefault(instructions.name, HelperPool(instructions))
 
 
 if hasattr(os, "register_at_fork"):

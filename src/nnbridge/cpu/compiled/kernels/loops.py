@@ -125,17 +125,18 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
         e.add_atomic(inside, e.number(-1))
         e.exchange(state, WORKING, SPINNING)
 
-        def idle(round_: Value) -> None:
+        def idle(round_: Value, _: Value) -> list[Value]:
             _pause(e)
             e.when(round_ > f.spins, lambda: e.exchange(state, SPINNING, ASLEEP))
+            return [round_ + 1, e.load_atomic(state)]
 
-        def awake() -> Value:
-            now = e.load_atomic(state)
-            return now.is_(WORKING) | now.is_(ASLEEP)
+        def wait(_: Value, now: Value) -> Value:
+            return now.is_(SPINNING) | now.is_(PREPARED)
 
-        e.until(awake, idle)
+        now = e.while_(wait, idle, [e.number(0), e.load_atomic(state)])[1]
         sleep()
-        return [e.load_atomic(state).is_(WORKING).unsigned(I64)]
+        # What it was seen to be: who finds it asleep wakes it, so that it must not go on here without that.
+        return [e.number(1) if e.has_semaphores else now.is_(WORKING).unsigned(I64)]
 
     sleep()
     e.while_(lambda again: again > 0, job, [e.number(1)])
