@@ -106,9 +106,9 @@ class Conversion:
         graph = self._facts.graph
         inputs = [self._operands.value(name) for name in graph.inputs]
         outcomes = []
-        for node in graph.nodes:
-            self._operands.begin(node)
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
+            for node in graph.nodes:
+                self._operands.begin(node)
                 outcomes.append(self._place(node))
         outputs = self._outputs(inputs)
         steps = live_steps(self._draft.steps, outputs)

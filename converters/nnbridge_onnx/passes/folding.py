@@ -87,7 +87,7 @@ def fold(node: Node, known: Known) -> bool:
     if definition.fold is not None and definition.fold(node, known):
         return True
     names = [name for name in (*node.inputs, *node.captured) if name]
-    if definition.folding is None or any(name not in known.constants for name in names):
+    if definition.folding is None or not known.constants.keys() >= set(names):
         return False
     if any(dtype_of(known.tensor(name).type) is None for name in node.results):
         return False

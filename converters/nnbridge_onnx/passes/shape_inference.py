@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import quick
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
@@ -26,6 +27,36 @@ MAX_PROPAGATED = 1 << 16
 MAX_FOLLOWED = 1 << 20
 """How many elements inference follows in all, at some 100 bytes each."""
 MAX_RANK = 64
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What of a ``NodeProto`` is looked at more than once: reading a message's fields costs more than what is done with them."""
+
+    type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    bodies: Sequence[_Body]
+    """The graphs among the attributes' values."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A ``GraphProto`` and its nodes as data."""
+
+    proto: Any
+    steps: Sequence[_Step]
+
+
+def _body(graph: Any) -> _Body:
+    return _Body(graph, [_step(node) for node in graph.node])
+
+
+def _step(node: Any) -> _Step:
+    bodies = [_body(attribute.g) for attribute in node.attribute if attribute.HasField("g")]
+    return _Step(node.op_type, node.domain, tuple(node.input), tuple(node.output), bodies)
 
 
 def infer_shapes(
@@ -43,8 +74,9 @@ def infer_shapes(
     known: dict[str, Array] = {}
     folds: dict[tuple[str, ...], Fold] = {}
     before: Graph | None = None
+    steps = _body(bare.graph).steps
     for _ in range(ROUNDS):
-        _describe(onnx, bare, weights, known, declared)
+        _describe(onnx, bare, steps, weights, known, declared)
         graph = replace(read(bare, weights, before), folds=folds)
         folded = _folded(graph)
         found = {name: array for name, array in folded.constants.items() if name not in weights and array.size <= SMALL}
@@ -52,6 +84,7 @@ def infer_shapes(
         if not inlined and (found.keys() == known.keys() or _complete(graph)):
             break
         known, before = found, None if inlined else graph
+        steps = _body(bare.graph).steps if inlined else steps
     return graph
 
 
@@ -62,12 +95,24 @@ def _without_weights(onnx: Any, model: Any) -> Any:
     bare.graph.name = graph.name
     constants = {tensor.name for tensor in graph.initializer}
     bare.graph.input.extend(value for value in graph.input if value.name not in constants)
-    for part in ("node", "output", "sparse_initializer"):
-        getattr(bare.graph, part).extend(getattr(graph, part))
+    _extend(bare.graph, graph, ("node", "output", "sparse_initializer"))
     return bare
 
 
-def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array], declared: Mapping[str, Any]) -> None:
+def _extend(graph: Any, other: Any, parts: Iterable[str]) -> None:
+    """Copy some of another graph's lists into a graph."""
+    for part in parts:
+        getattr(graph, part).extend(getattr(other, part))
+
+
+def _describe(
+    onnx: Any,
+    bare: Any,
+    steps: Sequence[_Step],
+    weights: Mapping[str, Any],
+    known: Mapping[str, Array],
+    declared: Mapping[str, Any],
+) -> None:
     """Describe all values of a model: as inference finds, and what it leaves open as the file declares.
 
     Declarations never overrule what is computed, nor do they count where computed values decide the dimensions.
@@ -77,9 +122,9 @@ def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[s
     for value in graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    _infer(onnx, bare, weights, known)
+    _infer(onnx, bare, steps, weights, known)
     found = {value.name: value for value in (*graph.value_info, *graph.output)}
-    open_names = _decided_by_values(graph, found, {*weights, *known})
+    open_names = _decided_by_values(steps, found, {*weights, *known})
     completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
     added = [value for value in completed if value is not None]
     outputs = {value.name: value for value in graph.output}
@@ -93,28 +138,39 @@ def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[s
         retained = [value for value in graph.value_info if value.name not in names]
         del graph.value_info[:]
         graph.value_info.extend([*retained, *others])
-        _infer(onnx, bare, weights, known)
+        _infer(onnx, bare, steps, weights, known)
 
 
-def _decided_by_values(graph: Any, found: Mapping[str, Any], constants: set[str]) -> set[str]:
+def _decided_by_values(steps: Iterable[_Step], found: Mapping[str, Any], constants: Collection[str]) -> set[str]:
     """Values with open dimensions that computed numbers decide, such as the shape of a Reshape, and what follows from them."""
     decided: set[str] = set()
-    for node in graph.node:
-        if _reads_shapes(node, constants) or not decided.isdisjoint(node.input):
-            decided.update(name for name in node.output if name not in found or not _is_known(found[name]))
+    for step in steps:
+        if _reads_shapes(step, constants) or not decided.isdisjoint(step.inputs):
+            decided.update(name for name in step.outputs if name not in found or _sizes(found[name]) is None)
     return decided
 
 
-def _reads_shapes(node: Any, constants: Collection[str]) -> bool:
+@functools.cache
+def _deciding() -> Mapping[str, Sequence[int]]:
+    """Which inputs of operators decide dimensions by their numbers."""
+    return {one.name: [i for i, declared in enumerate(one.inputs) if declared.decides_shape] for one in REGISTRY}
+
+
+def _reads_shapes(step: _Step, constants: Collection[str]) -> bool:
     """True if computed numbers that the node reads decide dimensions."""
-    definition = REGISTRY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    deciding = () if definition is None else zip(definition.inputs, node.input, strict=False)
-    return any(declared.decides_shape and name and name not in constants for declared, name in deciding)
+    deciding = _deciding().get(step.type, ()) if step.domain in ("", "ai.onnx") else ()
+    read = [step.inputs[i] for i in deciding if i < len(step.inputs)]
+    return any(name and name not in constants for name in read)
 
 
-def _is_known(value: Any) -> bool:
+def _sizes(value: Any) -> list[int] | None:
+    """A tensor's dimensions; None if one of them is open, or their number."""
     tensor = value.type.tensor_type
-    return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+    if not tensor.HasField("shape"):
+        return None
+    dims = tensor.shape.dim
+    known = [d.dim_value for d in dims if d.HasField("dim_value")]
+    return known if len(known) == len(dims) else None
 
 
 def _completed(found: Any, declared: Any, open: bool) -> Any:
@@ -141,11 +197,12 @@ def _completed(found: Any, declared: Any, open: bool) -> Any:
     return None if kind is not None and value.type == found.type else value
 
 
-def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
+def _infer(onnx: Any, bare: Any, steps: Sequence[_Step], weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
     """Describe all values of a model as far as its small constants and those that are known decide."""
     helper, graph = onnx.helper, bare.graph
-    seen = onnx.ModelProto()
-    seen.CopyFrom(bare)
+    seen = onnx.ModelProto(ir_version=bare.ir_version, opset_import=bare.opset_import)
+    seen.graph.name = graph.name
+    _extend(seen.graph, graph, ("input", "output", "value_info", "sparse_initializer"))
     outputs = {value.name for value in graph.output}
     for tensor in weights.values():
         if math.prod(tensor.dims) <= SMALL and not tensor.external_data:
@@ -154,17 +211,14 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
             seen.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     replaced = {name: array for name, array in known.items() if name not in outputs}
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
-    left = [node for node in seen.graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
-    del seen.graph.node[:]
-    for node in left:
-        seen.graph.node.extend(_without_values(onnx, node, seen.graph))
+    body = _Body(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
     for node in seen.graph.node:
         if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
             # The operator's default, which inference takes for 0.
             node.attribute.append(helper.make_attribute("onesided", 1))
-    inferred = _inferred(onnx, seen)
+    inferred = _inferred(onnx, seen, body)
     while _corrected_pool(onnx, seen, inferred):
-        inferred = _inferred(onnx, seen)
+        inferred = _inferred(onnx, seen, body)
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
         described[name] = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
@@ -173,24 +227,38 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
         getattr(graph, part).extend(values)
 
 
-def _inferred(onnx: Any, seen: Any) -> Any:
+def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: Any) -> list[_Step]:
+    """Add the nodes of a graph whose results are not all known to one that inference sees; what it sees of them, as data."""
+    nodes: list[Any] = []
+    left: list[_Step] = []
+    for node, step in zip(graph.node, steps, strict=True):
+        if step.outputs and known.issuperset(step.outputs):
+            continue
+        written = _without_values(onnx, node, seen) if step.type == "Range" else None
+        nodes += [node] if written is None else written
+        left += [step] if written is None else map(_step, written)
+    seen.node.extend(nodes)
+    return left
+
+
+def _inferred(onnx: Any, seen: Any, body: _Body) -> Any:
     """The graph as inference describes it, with the numbers that it follows where they decide dimensions and are few.
 
     It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
     """
     infer = functools.partial(onnx.shape_inference.infer_shapes, strict_mode=False)
-    if not (_computes_shapes(seen.graph, set()) and _propagates(seen.graph, {})):
+    if not (_computes_shapes(body, set()) and _propagates(body, {})):
         return infer(seen, data_prop=False).graph
-    if not _may_lengthen(onnx, seen.graph) and _followed(seen.graph, {}) <= MAX_FOLLOWED:
+    if not _may_lengthen(onnx, body) and _followed(body, {}) <= MAX_FOLLOWED:
         return infer(seen, data_prop=True).graph
     plain = inferred = infer(seen, data_prop=False).graph
     cut: list[int] | None = None
     for _ in range(ROUNDS):
         found = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
-        if _has_long_vectors(inferred) or _followed(seen.graph, found) > MAX_FOLLOWED:
+        if _has_long_vectors(inferred, nested=any(step.bodies for step in body.steps)) or _followed(body, found) > MAX_FOLLOWED:
             return plain
         # What computed numbers make long is known before it is followed: its readers join when it is known, or open for good.
-        before, cut = cut, _open_readers(seen.graph, found)
+        before, cut = cut, _open_readers(body, found)
         part = onnx.ModelProto()
         part.CopyFrom(seen)
         for i in [] if cut == before else reversed(cut):
@@ -205,65 +273,68 @@ _FOLLOWING = {"Add", "Sub", "Mul", "Cast", "Concat", "Gather", "Slice", "Squeeze
 """Operators whose inputs' and outputs' elements inference follows."""
 
 
-def _open_readers(graph: Any, found: Mapping[str, Any]) -> list[int]:
+def _open_readers(body: _Body, found: Mapping[str, Any]) -> list[int]:
     """Nodes that may follow the elements of a vector whose length computed numbers decide and is not known."""
-    decided = _decided_by_values(graph, dict(found), {tensor.name for tensor in graph.initializer})
-    for node in graph.node:
-        if node.op_type in (*_FOLLOWING, "Shape", "Size"):
-            decided.difference_update(node.output)
+    decided = _decided_by_values(body.steps, found, {tensor.name for tensor in body.proto.initializer})
+    for step in body.steps:
+        if step.type in _FOLLOWING or step.type in ("Shape", "Size"):
+            decided.difference_update(step.outputs)
     vectors = {name for name in decided if name not in found or len(_dims(found[name])) < 2}
-    readers = [(i, node) for i, node in enumerate(graph.node) if node.op_type in _FOLLOWING or _has_body(node)]
-    return [i for i, node in readers if _has_body(node) or not vectors.isdisjoint(node.input)]
-
-
-def _has_body(node: Any) -> bool:
-    return any(attribute.HasField("g") for attribute in node.attribute)
+    return [
+        i for i, step in enumerate(body.steps) if step.bodies or (step.type in _FOLLOWING and not vectors.isdisjoint(step.inputs))
+    ]
 
 
 def _dims(value: Any) -> Any:
     return value.type.tensor_type.shape.dim
 
 
-def _bound(node: Any, sizes: Mapping[str, int]) -> int:
+def _bound(step: _Step, sizes: Mapping[str, int]) -> int:
     """At most how many elements a node's results have, by those of its inputs."""
-    ranks = [sizes.get(name, MAX_RANK) for name in node.input]
-    return sum(ranks) if node.op_type == "Concat" else max(ranks, default=MAX_RANK)
+    ranks = [sizes.get(name, MAX_RANK) for name in step.inputs]
+    return sum(ranks) if step.type == "Concat" else max(ranks, default=MAX_RANK)
 
 
-def _followed(graph: Any, found: Mapping[str, Any]) -> int:
+def _followed(body: _Body, found: Mapping[str, Any]) -> int:
     """At most how many elements inference follows in all; ``found`` describes what is known of values."""
-    sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
-    sizes.update((value.name, _elements(value.type)) for value in graph.input if len(_dims(value)) == 1)
+    sizes = {tensor.name: math.prod(tensor.dims) for tensor in body.proto.initializer}
+    sizes.update((value.name, _elements(value.type)) for value in body.proto.input if len(_dims(value)) == 1)
     total = 0
-    for node in graph.node:
-        total += sum(_followed(a.g, found) for a in node.attribute if a.HasField("g"))
-        size = _bound(node, sizes)
-        follows = node.op_type in _FOLLOWING
-        for name in node.output:
+    for step in body.steps:
+        total += sum(_followed(inner, found) for inner in step.bodies)
+        size, follows = _bound(step, sizes), step.type in _FOLLOWING
+        for name in step.outputs:
             value = found.get(name)
-            if value is None or not _is_known(value):
-                sizes[name] = size
-            elif len(_dims(value)) < 2:
-                sizes[name] = math.prod(d.dim_value for d in _dims(value))
-            else:  # No vector: its elements are known by those of the inputs, if they are integers.
-                sizes[name] = size if follows and value.type.tensor_type.elem_type in (INT32, INT64) else 0
+            sizes[name] = size if value is None else _followed_of(value, size, follows)
             total += sizes[name] if follows else 0
     return total
 
 
-def _computes_shapes(graph: Any, constants: set[str]) -> bool:
+def _followed_of(value: Any, size: int, follows: bool) -> int:
+    """At most how many elements of a described value are followed, which has at most ``size`` by the node's inputs."""
+    sizes = _sizes(value)
+    if sizes is None:
+        return size
+    if len(sizes) < 2:
+        return math.prod(sizes)
+    # No vector: its elements are known by those of the inputs, if they are integers.
+    return size if follows and value.type.tensor_type.elem_type in (INT32, INT64) else 0
+
+
+def _computes_shapes(body: _Body, constants: set[str]) -> bool:
     """True if an operator of a graph or of its bodies reads computed numbers that decide dimensions."""
-    constants = constants | {tensor.name for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            constants.update(node.output)
-        if _reads_shapes(node, constants) or any(_computes_shapes(a.g, constants) for a in node.attribute if a.HasField("g")):
+    constants = constants | {tensor.name for tensor in body.proto.initializer}
+    for step in body.steps:
+        if step.type == "Constant":
+            constants.update(step.outputs)
+        if _reads_shapes(step, constants) or any(_computes_shapes(inner, constants) for inner in step.bodies):
             return True
     return False
 
 
-def _may_lengthen(onnx: Any, graph: Any) -> bool:
+def _may_lengthen(onnx: Any, body: _Body) -> bool:
     """True if values of a graph may be long vectors: its dimensions or numbers are large, or nodes make one axis of several."""
+    graph, steps = body.proto, body.steps
     values = (*graph.input, *graph.value_info, *graph.output)
     dims = [d.dim_value for value in values for d in value.type.tensor_type.shape.dim]
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in (INT64, INT32)}
@@ -272,18 +343,19 @@ def _may_lengthen(onnx: Any, graph: Any) -> bool:
         return True
     if any(not value.type.HasField("tensor_type") for value in graph.input):
         return True
-    joined = {node.output[0] for node in graph.node if node.op_type == "Concat" and len(node.input) > 1}
+    joined = {step.outputs[0] for step in steps if step.type == "Concat" and len(step.inputs) > 1}
     several = joined | {name for name, tensor in small.items() if math.prod(tensor.dims) > 1}
-    shapes = {node.output[0] for node in graph.node if node.op_type == "Shape"}
-    merges = any(node.op_type in ("Reshape", "Flatten") for node in graph.node)
+    shapes = {step.outputs[0] for step in steps if step.type == "Shape"}
+    merges = any(step.type in ("Reshape", "Flatten") for step in steps)
     return any(
-        node.op_type in _LENGTHENING
-        or node.domain not in ("", "ai.onnx")
-        or (merges and node.op_type.startswith(_REDUCING) and node.input[0] not in shapes)
-        or (node.op_type in _SHAPED and several.isdisjoint(node.input[_SHAPED[node.op_type] :][:1]))
-        or (node.op_type in _SIZED and small.keys().isdisjoint(node.input[_SIZED[node.op_type] :][:1]))
-        or any(_may_lengthen(onnx, a.g) if a.HasField("g") else max(a.ints, default=0) > MAX_PROPAGATED for a in node.attribute)
-        for node in graph.node
+        step.type in _LENGTHENING
+        or step.domain not in ("", "ai.onnx")
+        or (merges and step.type.startswith(_REDUCING) and step.inputs[0] not in shapes)
+        or (step.type in _SHAPED and several.isdisjoint(step.inputs[_SHAPED[step.type] :][:1]))
+        or (step.type in _SIZED and small.keys().isdisjoint(step.inputs[_SIZED[step.type] :][:1]))
+        or any(_may_lengthen(onnx, inner) for inner in step.bodies)
+        or any(max(a.ints, default=0) > MAX_PROPAGATED for a in node.attribute if not a.HasField("g"))
+        for node, step in zip(graph.node, steps, strict=True)
     )
 
 
@@ -297,11 +369,11 @@ _REDUCING = ("Squeeze", "Gather", "Reduce", "Arg", "Einsum", "MatMul")
 """Operators, by the beginning of their names, whose outputs may have fewer axes than their inputs."""
 
 
-def _has_long_vectors(graph: Any) -> bool:
-    """True if a value of a graph or of its bodies is a vector of many elements, or a sequence of such."""
+def _has_long_vectors(graph: Any, *, nested: bool) -> bool:
+    """True if a value of a graph or, if it has such, of its bodies is a vector of many elements, or a sequence of such."""
     if any(_elements(value.type) > MAX_PROPAGATED for value in (*graph.input, *graph.value_info, *graph.output)):
         return True
-    return any(_has_long_vectors(a.g) for node in graph.node for a in node.attribute if a.HasField("g"))
+    return nested and any(_has_long_vectors(a.g, nested=True) for node in graph.node for a in node.attribute if a.HasField("g"))
 
 
 def _elements(type: Any) -> int:
@@ -313,13 +385,13 @@ def _elements(type: Any) -> int:
     return int(dims[0].dim_value) if len(dims) == 1 else 0
 
 
-def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any]:
-    """A node as inference sees it: it would follow the numbers of a Range, or of what reads one, however many they are.
+def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
+    """A Range as inference sees it: it would follow its numbers, or those of what reads it, however many they are.
 
-    A Range of computed or of many numbers becomes a vector of the same type and of any size.
+    One of computed or of many numbers becomes a vector of the same type and of any size; None for one that may stay.
     """
-    if node.op_type != "Range" or node.domain not in ("", "ai.onnx") or _range_size(onnx, node, graph) <= MAX_PROPAGATED:
-        return [node]
+    if node.domain not in ("", "ai.onnx") or _range_size(onnx, node, graph) <= MAX_PROPAGATED:
+        return None
     one, count = f"{node.output[0]} start", f"{node.output[0]} size"
     graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.int64), f"{one} shape"))
     graph.input.append(onnx.helper.make_tensor_value_info(count, INT64, [1]))
@@ -341,9 +413,9 @@ def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
     for node in pools:
         options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         value = values.get(node.input[0])
-        if not options.get("ceil_mode") or value is None or not _is_known(value):
+        if not options.get("ceil_mode") or value is None or (known := _sizes(value)) is None:
             continue
-        sizes = [int(d.dim_value) for d in value.type.tensor_type.shape.dim][2:]
+        sizes = known[2:]
         ones = [1] * len(sizes)
         auto = options.get("auto_pad", b"NOTSET")
         stated = options.get("pads", []) if auto == b"NOTSET" else []
@@ -378,34 +450,31 @@ def _range_size(onnx: Any, node: Any, graph: Any) -> float:
     return (limit - start) / delta if delta else np.inf
 
 
-def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bool:
+def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> bool:
     """False if inference would follow values that inputs, Concats or a body's Ranges make too large; it has no limit itself.
 
     ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
     """
-    sizes = sizes | {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
-    for value in graph.input:
+    sizes = sizes | {tensor.name: math.prod(tensor.dims) for tensor in body.proto.initializer}
+    for value in body.proto.input:
         dims = value.type.tensor_type.shape.dim
         if len(dims) == 1:  # Of any element type: inference follows the elements of floats in sums and products as well.
             sizes[value.name] = int(dims[0].dim_value)
-    for node in graph.node:
-        size = _bound(node, sizes)
-        ranges = node.op_type == "Range" and inner
-        if (
-            ranges
-            or size > MAX_PROPAGATED
-            or not all(_propagates(a.g, sizes, inner=True) for a in node.attribute if a.HasField("g"))
-        ):
+    for step in body.steps:
+        size = _bound(step, sizes)
+        ranges = step.type == "Range" and inner
+        if ranges or size > MAX_PROPAGATED or not all(_propagates(part, sizes, inner=True) for part in step.bodies):
             return False
-        sizes.update(dict.fromkeys(node.output, size))
+        sizes.update(dict.fromkeys(step.outputs, size))
     return True
 
 
 def _folded(graph: Graph) -> Known:
     """What is known with the results of folding small constants."""
     known = Known(graph)
+    constants = known.constants
     for node in graph.nodes:
-        if all(known.constants[name].size <= SMALL for name in node.inputs if name in known.constants):
+        if not [name for name in node.inputs if name in constants and constants[name].size > SMALL]:
             fold(node, known)
     return known
 

@@ -5,10 +5,11 @@ Nothing of the model is run. External data is mapped, and may only lie in the mo
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -242,17 +243,20 @@ class _Reader:
         inputs = tuple(value.name for value in graph.input if value.name not in constants)
         nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node)) if before is None else before.nodes
         outputs = tuple(value.name for value in graph.output)
-        self._check_names((*tensors, *inputs, *outputs, *(name for node in nodes for name in _names_of(node))))
+        # Those of nodes that were read before are checked.
+        new = nodes if before is None else ()
+        self._check_names([*tensors, *inputs, *outputs, *itertools.chain.from_iterable(map(_names_of, new))])
         name = graph.name if self._folder is None else Path(self._source).stem
         elsewhere = self._onnx.TensorProto.EXTERNAL
         external = frozenset(name for name, tensor in weights.items() if tensor.data_location == elsewhere)
         return Graph(name, self._opsets, inputs, outputs, nodes, constants, tensors, external)
 
-    def _check_names(self, names: Iterable[object]) -> None:
+    def _check_names(self, names: Sequence[object]) -> None:
         """The onnx package returns bytes for what is no UTF-8."""
-        wrong = next((name for name in names if not isinstance(name, str)), None)
-        if wrong is not None:
-            self._fail("names in UTF-8", repr(wrong)[:80])
+        if set(map(type, names)) <= {str}:
+            return
+        wrong = next(name for name in names if not isinstance(name, str))
+        self._fail("names in UTF-8", repr(wrong)[:80])
 
     def _fail(self, rule: str, found: object, place: str = "") -> NoReturn:
         raise ConversionError(Reason(rule, str(found), self._source, place))
@@ -266,7 +270,7 @@ class _Reader:
             instead, element = type_name(element), 0
         if not kind.HasField("shape"):
             return Tensor(element, None, instead)
-        dims = tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim)
+        dims = tuple([int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim])
         if min(dims, default=0) < -1:
             self._fail("dimensions of at least 0, or -1 for open ones", list(dims))
         return Tensor(element, dims, instead)

@@ -283,24 +283,24 @@ def _dims(vector: Any, place: str, lowest: int) -> tuple[int, ...]:
 
 def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_litert: bool) -> Quantisation:
     """Scales and zero points, as many of them and along such a dimension as LiteRT demands."""
-    if table is None or table["scale"] is None or len(table["scale"]) == 0:
+    if table is None or table["scale"] is None or not (channels := len(table["scale"])):
         return Quantisation(stated=table is not None)
     scales, zero_points, axis = table["scale"], table["zero_point"], table["quantized_dimension"]
-    if zero_points is None or len(zero_points) not in (1, len(scales)):
-        found = "none" if zero_points is None else len(zero_points)
-        _refuse(place, f"as many zero points as scales ({len(scales)})", found)
+    count = 0 if zero_points is None else len(zero_points)
+    if count not in (1, channels):
+        found = "none" if zero_points is None else count
+        _refuse(place, f"as many zero points as scales ({channels})", found)
     if not as_litert and shape and axis >= len(shape):
         axis = len(shape) - 1
     if axis < 0 or (shape and axis >= len(shape)):
         _refuse(place, f"a quantized_dimension from 0 to {max(len(shape) - 1, 0)}", axis)
-    if len(scales) > 1 and (not shape or len(scales) != shape[axis]):
+    if channels > 1 and (not shape or channels != shape[axis]):
         expected = shape[axis] if shape else 1
-        _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
+        _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{channels} scales")
     held = tuple(scales.tolist())
     # One scale is the rule; NumPy takes longer for it than Python.
-    if not (0 <= held[0] < math.inf if len(held) == 1 else _all_fit(scales)):
+    if not (0 <= held[0] < math.inf if channels == 1 else _all_fit(scales)):
         _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
-    count = len(zero_points)
     # Those of channels are 0.
     points = (0,) * count if count > 1 and not np.count_nonzero(zero_points) else tuple(zero_points.tolist())
     return Quantisation(held, points, axis, True)

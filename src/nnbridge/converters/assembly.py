@@ -134,8 +134,9 @@ class Assembly:
 
     def _add(self, value: Value) -> int:
         builder = self._builder
-        if value.scalar is not None and not value.name and not self._checked:
-            return builder.add_drafted_scalar(value.type, value.scalar)
+        content = value.scalar
+        if content is not None and not value.name and not self._checked:
+            return builder.add_drafted_scalar(value.type, content)
         name = self._unique(value.name)
         place = None if self._checked else self._place(value)
         if place is not None:

@@ -221,13 +221,13 @@ class _Buffers:
     """Where operands lie: their root's buffer and an offset in it."""
 
     def __init__(self) -> None:
-        self.of: dict[int, tuple[int, int]] = {}
+        self.of: dict[Buffer, tuple[int, int]] = {}
 
     def root(self, buffer: Buffer) -> tuple[Buffer, int]:
         """The buffer that another is part of, and the offset in bytes."""
-        offset = 0
-        while isinstance(buffer, int) and buffer in self.of:
-            buffer, more = self.of[buffer]
+        offset, of = 0, self.of
+        while buffer in of:
+            buffer, more = of[buffer]
             offset += more
         return buffer, offset
 
@@ -317,39 +317,16 @@ class Program:
         self.arena_size = size
         self.memory_size = first_byte + size
         self.slots = slots
-        pool, blocks = ConstantPool(), list[int]()
-        relocated: list[int] = []
-        pooled: dict[int, int] = {}
-        entries = []
         code = library(form)
+        values: list[Argument] = []
+        entries = []
         for step in every:
-            block, arguments = len(blocks), step.arguments
-            for name in KERNELS[step.variant.kernel].fields:
-                value = arguments[name]
-                if type(value) is int:  # as most are
-                    blocks.append(value)
-                elif isinstance(value, Place):
-                    relocated.append(len(blocks))
-                    root, more = buffers.root(value.buffer)
-                    blocks.append(first_byte + offsets[root] + more + value.offset)
-                elif isinstance(value, Fault):
-                    relocated.append(len(blocks))
-                    blocks.append(8 * (slots + FAULT_WORDS * self.faults.index(value)))
-                elif isinstance(value, Slot):
-                    relocated.append(len(blocks))
-                    blocks.append(8 * value.number)
-                elif isinstance(value, np.ndarray) and value.nbytes <= POOLED:
-                    pool.positions.append(len(blocks))
-                    # Operations share tables.
-                    offset = pooled.get(id(value))
-                    if offset is None:
-                        offset = pooled[id(value)] = pool.place(value)
-                    blocks.append(offset)
-                elif isinstance(value, (Constant, np.ndarray)):
-                    blocks.append(address_of(pool.held(value).data))
-                else:
-                    blocks.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
-            entries.append((code.address(step.variant), 8 * block, step.chunks))
+            entries.append((code.address(step.variant), 8 * len(values), step.chunks))
+            arguments = step.arguments
+            values += [arguments[name] for name in KERNELS[step.variant.kernel].fields]
+        pool, relocated = ConstantPool(), list[int]()
+        begins = {buffer: first_byte + offset for buffer, offset in offsets.items()}
+        blocks = self._written(values, begins, buffers, pool, relocated)
         self.blocks = np.array(blocks, np.int64)
         self.blocks[pool.positions] += address_of(pool.constant().data)
         self._constants = tuple(pool.large.values())
@@ -362,6 +339,41 @@ class Program:
         self.run_alone = function(code.address(Variant("run_steps")))
         self.run_shared = function(code.address(Variant("run_shared")))
         self._idle: list[Instance] = []
+
+    def _written(
+        self,
+        values: Sequence[Argument],
+        offsets: Mapping[Buffer, int],
+        buffers: _Buffers,
+        pool: ConstantPool,
+        relocated: list[int],
+    ) -> list[int]:
+        """Argument blocks as numbers. ``offsets`` of buffers count from an instance's memory, as those at ``relocated`` do."""
+        blocks: list[Any] = list(values)
+        pooled: dict[int, int] = {}
+        # Most are numbers as they are.
+        for position in [k for k, value in enumerate(values) if type(value) is not int]:
+            value = values[position]
+            if isinstance(value, Place):
+                relocated.append(position)
+                root, more = buffers.root(value.buffer)
+                blocks[position] = offsets[root] + more + value.offset
+            elif isinstance(value, np.ndarray) and value.nbytes <= POOLED:
+                pool.positions.append(position)
+                # Operations share tables.
+                offset = pooled.get(id(value))
+                if offset is None:
+                    offset = pooled[id(value)] = pool.place(value)
+                blocks[position] = offset
+            elif isinstance(value, (Constant, np.ndarray)):
+                blocks[position] = address_of(pool.held(value).data)
+            elif isinstance(value, (Fault, Slot)):
+                relocated.append(position)
+                number = value.number if isinstance(value, Slot) else self.slots + FAULT_WORDS * self.faults.index(value)
+                blocks[position] = 8 * number
+            else:
+                blocks[position] = int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value)
+        return blocks
 
     @staticmethod
     def _transfer(arg: Arg, operand: int, slot: int, *, inwards: bool) -> Step:
@@ -378,13 +390,17 @@ class Program:
 
     @staticmethod
     def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[Lease[Buffer]]:
-        spans: dict[Buffer, list[int]] = {}
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
         for number, step in enumerate(steps):
-            for _, value in step.places:
-                spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
+            for value in step.arguments.values():
+                if type(value) is Place:
+                    root, _ = buffers.root(value.buffer)
+                    first.setdefault(root, number)
+                    last[root] = number
         return [
-            Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
-            for root, at in spans.items()
+            Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), start, last[root])
+            for root, start in first.items()
         ]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1) -> None:

@@ -86,15 +86,16 @@ def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions:
 
 def _bound(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet, shared: Shared) -> list[Bound]:
     """The steps of an operation by its binding."""
-    binder = BINDERS.get(candidate.call.definition.code)
+    stated = candidate.call
+    binder = BINDERS.get(stated.definition.code)
     if binder is None:
         raise Unsupported("requires a compiled kernel, found none")
     # Constants as float32 numbers, where the reference kernel computes with these.
-    call = widened(candidate.call)
-    if call is not candidate.call:
+    call = widened(stated)
+    if call is not stated:
         candidate = replace(candidate, resolved=call)
     binding = Binding(candidate, producers, instructions, shared)
-    for arg in (*candidate.call.args, *candidate.call.outs):
+    for arg in (*call.args, *call.outs):
         if not arg.present:
             require(binder in _OMITTING, "operands that are present")
         elif not arg.constant:
@@ -102,11 +103,11 @@ def _bound(candidate: Candidate, producers: Mapping[int, Candidate], instruction
         if arg.dims:
             # Tables of offsets have 32 bits.
             require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
-    if is_nchw(candidate.call) and binder not in _ANY_LAYOUT:
+    if is_nchw(call) and binder not in _ANY_LAYOUT:
         _bind_as_nhwc(binding, binder, shared.channels_last)
     else:
         binder(binding)
-    if candidate.call.definition.half == "widen":
+    if call.definition.half == "widen":
         round_results(binding)
     return binding.bound
 
@@ -238,7 +239,7 @@ class Binding:
         """A call of a kernel that takes about ``us`` microseconds; by default it writes all outputs and scratch buffers."""
         chunks = min(max(round(us / _CHUNK_US), 1), _MOST_CHUNKS)
         variant = Variant(kernel, tuple(sorted(parameters.items())))
-        places = {value.buffer for value in arguments.values() if isinstance(value, Place)}
+        places = {value.buffer for value in arguments.values() if type(value) is Place}
         reads = tuple(places.difference(self.candidate.outputs))
         if writes is None:
             writes = (*self.candidate.outputs, *(buffer for buffer in places if isinstance(buffer, Scratch)))

@@ -105,7 +105,7 @@ def _renamed(bound: Sequence[Bound], names: Mapping[int, int], index: int) -> li
     for item in bound:
         if isinstance(item, Step):
             arguments = {
-                name: Place(buffer(value.buffer), value.offset) if isinstance(value, Place) else value
+                name: Place(buffer(value.buffer), value.offset) if type(value) is Place else value
                 for name, value in item.arguments.items()
             }
             reads, writes = tuple([buffer(of) for of in item.reads]), tuple([buffer(of) for of in item.writes])

@@ -51,6 +51,10 @@ _POOLS = {
     OperationCode.L2_POOL_2D: "l2",
 }
 
+_SUMS = ("average", "mean", "l2", "sum")
+"""Kinds of pools that add."""
+_LONG_SUM = 256
+"""Terms from which on real numbers are added row by row. Fewer are added in order, as NNAPI's own kernels do."""
 _LARGEST_HALF = 65504.0
 """The largest finite float16 number."""
 
@@ -99,7 +103,8 @@ def _pool(
         bias = np.array([-rows.size * columns.size * zero_of(x)])
         arguments.update(zero_point=rescaling.zero_point, parameters=rescaling.packed(bias, np.zeros(lanes, np.int64), lanes))
     us = batch * math.prod(outs) * depth * rows.size * columns.size / (4_000 if real else 8_000)
-    b.step("pool", us, arguments, kind=kind, real=real, signed=is_signed(x), form=form)
+    long = real and kind in _SUMS and min(rows.size, height) * min(columns.size, width) > _LONG_SUM
+    b.step("pool", us, arguments, kind=kind, real=real, signed=is_signed(x), form=form, by_rows=long)
 
 
 @binds(*_POOLS)

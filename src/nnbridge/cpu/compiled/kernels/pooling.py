@@ -114,15 +114,25 @@ def extreme_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str
     " size_y size_x stride_y stride_x top left start low high zero_point parameters"
 )
 def pool(
-    e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: bool, signed: bool = False, form: str = "relu"
+    e: Emitter,
+    f: Fields,
+    part: Value,
+    parts: Value,
+    *,
+    kind: str,
+    real: bool,
+    signed: bool = False,
+    form: str = "relu",
+    by_rows: bool = False,
 ) -> None:
     """Each window's ``average``, ``mean`` (truncated instead of rounded), ``maximum`` or ``l2``, over the cells inside the image.
 
     Of windows without borders also the ``minimum``, and the ``sum`` and ``product`` of real numbers, which begin with ``start``.
     ``rescaled`` is the sum with the bias in ``parameters``, requantised in a ``form``. ``signed``: bytes stand for signed values,
-    which matters to how means round.
+    which matters to how means round. ``by_rows``: a window's rows are summed each by itself, then their sums: adding thousands of
+    numbers one by one loses more than float32's last digits.
     """
-    work = _Window(e, f, kind, real, signed, form)
+    work = _Window(e, f, kind, real, signed, form, by_rows)
     first, last = e.share(f.images * f.out_height, part, parts)
 
     def span(position: Value, stride: Value, before: Value, size: Value, length: Value) -> tuple[Value, Value]:
@@ -146,8 +156,8 @@ def pool(
 class _Window:
     """All channels of one window."""
 
-    def __init__(self, e: Emitter, f: Fields, kind: str, real: bool, signed: bool, form: str) -> None:
-        self.e, self.f, self.kind, self.real, self.form = e, f, kind, real, form
+    def __init__(self, e: Emitter, f: Fields, kind: str, real: bool, signed: bool, form: str, by_rows: bool) -> None:
+        self.e, self.f, self.kind, self.real, self.form, self.by_rows = e, f, kind, real, form, by_rows
         self.lanes = e.instructions.lanes
         self.offset = 128 if signed else 0
         if real:
@@ -176,7 +186,10 @@ class _Window:
                 def cell(x: Value, *inner: Value) -> list[Value]:
                     return self._add(base + y * f.row + x * f.pixel, list(inner))
 
-                return e.loop(columns[0], columns[1], cell, carried=totals)
+                if not self.by_rows:
+                    return e.loop(columns[0], columns[1], cell, carried=totals)
+                none = [e.constant(vector(F32, lanes), 0.0)]
+                return [totals[0] + e.loop(columns[0], columns[1], cell, carried=none)[0]]
 
             totals = e.loop(rows[0], rows[1], row, carried=initial)
             result = self._finish(totals, count)
