@@ -51,8 +51,8 @@ _POOLS = {
     OperationCode.L2_POOL_2D: "l2",
 }
 
-_SUMS = ("average", "mean", "l2", "sum")
-"""Kinds of pools that add."""
+_SUMS = ("average", "l2")
+"""Kinds of pools that add; the windows of reductions have one cell in each row."""
 _LONG_SUM = 256
 """Terms from which on real numbers are added row by row. Fewer are added in order, as NNAPI's own kernels do."""
 _LARGEST_HALF = 65504.0
