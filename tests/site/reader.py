@@ -43,6 +43,8 @@ SHORTER = {
     r"--inputs 0$": "--inputs 0 --android 12 --devices arm-nn-18.05 arm-nn-21.11",
     r"benchmark_conversion.py": "benchmark_conversion.py --megabytes 30",
     r"--seeds 0 1 2 3 4": "--seeds 0",
+    r"--count 1000": "--count 2 --only reductions.py --tests tests/operations/test_reductions.py",
+    r"--tests tests/operations tests/compiled": "--tests tests/operations/test_reductions.py",
     r"\[|\]": "",
     r"FOLDER": "models",
 }
