@@ -48,6 +48,23 @@ def test_wrong_dimensions_fail() -> None:
     assert "dimensions [1], found [1, 1]" in failure.message
 
 
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([[0, 1, 0, 1]], None),
+        ([[0, 1, 1, 1]], "class frequencies off by 0.25"),
+        ([[0, -1, 0, 1]], "classes from 0 to 1, found from -1 to 1"),
+        ([[0, 2, 0, 1]], "classes from 0 to 1, found from 0 to 2"),
+        ([], "1 rows of classes, found dimensions [0]"),
+    ],
+)
+def test_drawn_classes_are_checked_by_their_frequencies(samples: list[list[int]], message: str | None) -> None:
+    model = {"operands": [{"type": "TENSOR_FLOAT32", "dims": [1, 2], "lifetime": "SUBGRAPH_INPUT"}], "inputs": [0]}
+    case = Case("suite", "spec", {"model": model, "inputs": [[0.5, 0.5]], "multinomial_tolerance": 0.1})
+    failure = check_outputs(case, [np.array(samples, np.int32)])
+    assert failure is None if message is None else failure is not None and message in failure.message
+
+
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("variant", [None, *VARIANTS])
 def test_every_case_passes(cases: Path, suite: str, variant: str | None) -> None:

@@ -224,8 +224,10 @@ def _check_multinomial(case: Case, outputs: Sequence[Array]) -> Failure | None:
     samples, classes = outputs[0], logits.shape[-1]
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     reference = weights / weights.sum(axis=-1, keepdims=True)
-    got = np.stack([np.bincount(row, minlength=classes)[:classes] / len(row) for row in samples])
+    if samples.ndim != 2 or len(samples) != len(logits) or samples.size == 0:
+        return Failure(f"output 0: {len(logits)} rows of classes, found dimensions {list(samples.shape)}", 0)
+    if samples.min() < 0 or samples.max() >= classes:
+        return Failure(f"output 0: classes from 0 to {classes - 1}, found from {samples.min()} to {samples.max()}", 0)
+    got = np.stack([np.bincount(row, minlength=classes) / len(row) for row in samples])
     worst = float(np.abs(got - reference).max())
-    if worst <= allowed and samples.min() >= 0 and samples.max() < classes:
-        return None
-    return Failure(f"class frequencies off by {worst:g}", 0, -1, None, worst, allowed)
+    return None if worst <= allowed else Failure(f"class frequencies off by {worst:g}", 0, -1, None, worst, allowed)
