@@ -59,7 +59,7 @@ def growth(rounds: int) -> None:
         runs = {}
         for size in sizes:
             model = made(size)
-            runs[str(size)] = bound(model, seeded_inputs(model, 0), "auto", 1)[0]
+            runs[str(size)] = bound(model, seeded_inputs(model, 0), "auto", 1)
         for name, milliseconds in medians(alternating(runs, rounds, 60.0)).items():
             print(f"{name:>4} {unit}s: {1e3 * milliseconds:9.2f} µs, {1e3 * milliseconds / int(name):7.2f} µs each")
 

@@ -59,3 +59,13 @@ def test_a_script_without_its_file_names_it(script: str) -> None:
     done = ended(script, "missing.tflite")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(f"{script}: missing.tflite: expected a model file, found none at this path\n")
+
+
+def test_growth_is_timed_by_image_and_by_operation() -> None:
+    done = ended("benchmark_runtime.py", "--growth", "--rounds", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[:2] for line in done.stdout.splitlines()][4:7] == [
+        ["16", "images:"],
+        ["32", "images:"],
+        ["1", "operations:"],
+    ]
