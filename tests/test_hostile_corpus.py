@@ -1,4 +1,7 @@
-"""Files and conversations that coverage-guided fuzzing kept, because each reached code that no other did: read again."""
+"""Files and conversations that coverage-guided fuzzing kept, because each reached code that no other did: read again.
+
+The last of ONNX was found by damaged bytes: a quantised value whose type nothing states.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tests.hostile import check_conversion
 CORPUS = Path(__file__).with_suffix(".zip")
 
 
-@pytest.mark.parametrize(("format", "count"), [("tflite", 200), ("nnapi", 40), ("onnx", 200)])
+@pytest.mark.parametrize(("format", "count"), [("tflite", 200), ("nnapi", 40), ("onnx", 201)])
 def test_each_file_of_the_corpus_is_a_model_or_refused(format: str, count: int, tmp_path: Path) -> None:
     if format == "onnx":
         pytest.importorskip("onnx", reason="onnx is not installed")

@@ -94,6 +94,25 @@ HOSTILE: dict[str, tuple[Any, list[Any], Constants]] = {
         [2, 3],
         {"i": _i64(1).reshape(1, 1)},
     ),
+    **{  # the evaluator would try every number of items to skip
+        f"n-grams of {least} items or more that skip {skipped}": (
+            helper.make_node(
+                "TfIdfVectorizer",
+                ["x"],
+                ["y"],
+                mode="TF",
+                min_gram_length=least,
+                max_gram_length=2,
+                max_skip_count=skipped,
+                ngram_counts=[0, 4],
+                ngram_indexes=[0, 1, 2],
+                pool_int64s=[2, 3, 5, 4, 5],
+            ),
+            [12],
+            {},
+        )
+        for least, skipped in ((2, 2**31 + 1), (2**20 + 1, 5))
+    },
     "windows that never move on": (
         helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[1, 0], ceil_mode=1),
         [1, 1, 5, 5],

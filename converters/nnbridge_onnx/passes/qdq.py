@@ -110,6 +110,8 @@ def _parameters(node: Node, graph: Graph, scale: int, point: int, name: str) -> 
         if points is None or points.size != 1:
             return None
         zero = int(points.reshape(()))
+    if name not in graph.tensors:  # an output whose type nothing states
+        return None
     value, low = float(scales.reshape(())), -128 if graph.tensors[name].type == INT8 else 0
     return Quantisation(value, zero) if value > 0 and low <= zero <= low + 255 else None
 

@@ -28,8 +28,16 @@ from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, N
 
 OLDEST_IR = 3
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
-_NUMBERS = {("LayerNormalization", "axis"): (-(2**31), 2**31 - 1), ("GatherND", "batch_dims"): (0, 2**31 - 1)}
-"""(operator, attribute) -> the numbers that shape inference can do with; it takes others for addresses."""
+_NUMBERS = {
+    ("LayerNormalization", "axis"): (-(2**31), 2**31 - 1),
+    ("GatherND", "batch_dims"): (0, 2**31 - 1),
+    **{("TfIdfVectorizer", name): (1, 2**16) for name in ("min_gram_length", "max_gram_length")},
+    ("TfIdfVectorizer", "max_skip_count"): (0, 2**12),
+}
+"""(operator, attribute) -> the numbers that the onnx package can do with.
+
+Its shape inference takes others for addresses; its evaluator tries every number of items to skip, however short the rows.
+"""
 _EQUATION = re.compile(rb"%(term)s(?:,%(term)s)*(?:->%(term)s)?" % {b"term": _TERM})
 _OVERRIDABLE_IR = 4
 """Constants that are inputs too can be replaced from this IR version on; before it, all constants are inputs."""

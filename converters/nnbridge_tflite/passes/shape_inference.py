@@ -56,7 +56,10 @@ def infer_dims(
     if not (stale or dependent or decided):
         return
     kernel = None if declared is None or dependent else declared.kernel or declared.kernel16
-    too_large = sum(math.prod(v.dims) for v in inputs) > MAX_ELEMENTS
+    # Products with weights have at most the data's places times the weights' longest dimension.
+    weighed = declared is not None and declared.hybrid is not None and len(inputs) > 1
+    made = math.prod(inputs[0].dims[:-1]) * max(inputs[1].dims, default=1) if weighed else 0
+    too_large = max(made, sum(math.prod(v.dims) for v in inputs)) > MAX_ELEMENTS
     if declared is None or kernel is None or too_large or decided or any(0 in v.dims and not v.omitted for v in inputs):
         for value in results:
             value.dims = (0,) * len(value.dims)
