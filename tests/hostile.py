@@ -7,11 +7,12 @@ import math
 import os
 import resource
 import signal
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def _run(compilation: Compilation, elements: int) -> None:
 
 
 def _verdict(act: Callable[[], object]) -> Verdict:
-    before, started = _start(), time.process_time()
+    before = _cost(b"VmRSS")
     outcome, message = "model", ""
     try:
         with _alarm():
@@ -112,7 +113,7 @@ def _verdict(act: Callable[[], object]) -> Verdict:
         outcome = "untried"
     except BaseException as error:  # Any other error is a finding.
         outcome, message = type(error).__name__, str(error)
-    return Verdict(outcome, message, time.process_time() - started, _peak() - before)
+    return Verdict(outcome, message, *_cost(b"VmHWM").since(before))
 
 
 @dataclass(frozen=True)
@@ -175,32 +176,55 @@ def _alarm() -> Iterator[None]:
 
 def limit_process() -> None:
     """Bound what this process may still take of address space and processor time: the kernel ends what no alarm reaches."""
-    now = _status(b"VmSize") if _PROC.exists() else ADDRESS_SPACE
+    now = _status(b"VmSize", os.getpid()) if _PROC.exists() else ADDRESS_SPACE
     resource.setrlimit(resource.RLIMIT_AS, (now + ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
     seconds = math.ceil(time.process_time()) + 3 * HANGS
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def _start() -> int:
-    """Reset the process's peak of memory; return the present size in bytes."""
+@dataclass(frozen=True)
+class _Cost:
+    """What processes have taken: this one, and that which infers the shapes of ONNX files."""
+
+    seconds: float
+    """Processor time of all, those that have ended included."""
+    bytes: dict[int, int]
+
+    def since(self, before: _Cost) -> tuple[float, int]:
+        """Processor time since then, and memory of the processes that lived then and now."""
+        sizes = (now - before.bytes.get(process, now) for process, now in self.bytes.items())
+        return self.seconds - before.seconds, sum(sizes)
+
+
+def _cost(size: bytes) -> _Cost:
+    """The time so far, and the present size or its peak, which is reset if the present one is asked."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.process_time() + ended.ru_utime + ended.ru_stime
     if not _PROC.exists():
-        return 0
-    os.pwrite(_opened(str(_PROC), os.O_WRONLY, os.getpid()), b"5", 0)
-    return _status(b"VmRSS")
+        return _Cost(seconds, {})
+    inference = sys.modules.get("nnbridge_onnx.inference")
+    other = None if inference is None else inference.process()
+    processes = [os.getpid()] if other is None else [os.getpid(), other]
+    if size == b"VmRSS":
+        for process in processes:
+            os.pwrite(_opened(f"/proc/{process}/clear_refs", os.O_WRONLY, os.getpid()), b"5", 0)
+    seconds += 0.0 if other is None else _ticks(other) / os.sysconf("SC_CLK_TCK")
+    return _Cost(seconds, {process: _status(size, process) for process in processes})
 
 
-def _peak() -> int:
-    return _status(b"VmHWM") if _PROC.exists() else 0
+def _ticks(process: int) -> int:
+    fields = os.pread(_opened(f"/proc/{process}/stat", os.O_RDONLY, os.getpid()), 8192, 0).rpartition(b")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
-def _status(key: bytes) -> int:
-    text = os.pread(_opened("/proc/self/status", os.O_RDONLY, os.getpid()), 8192, 0)
+def _status(key: bytes, process: int) -> int:
+    text = os.pread(_opened(f"/proc/{process}/status", os.O_RDONLY, os.getpid()), 8192, 0)
     return int(text[text.index(key + b":") + len(key) + 1 :].split(None, 1)[0]) * 1024
 
 
-@cache
+@lru_cache(maxsize=16)
 def _opened(path: str, flags: int, process: int) -> int:
-    """A descriptor of this process's own file, opened once: thousands of cases look into it."""
+    """A descriptor of a file of /proc, opened once in each process: thousands of cases look into it."""
     return os.open(path, flags)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge.model import Array
+from nnbridge_onnx.inference import infer_shapes
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
 """What stands before a node of a quantised group, and what behind it."""
@@ -36,7 +37,7 @@ def _facts(path: Path, changed: int) -> ModelFacts:
 
     try:
         model = onnx.load(str(path))
-        inferred = onnx.shape_inference.infer_shapes(model).graph
+        inferred = infer_shapes(onnx, model).graph
     except Exception as error:
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error

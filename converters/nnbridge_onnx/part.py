@@ -8,6 +8,7 @@ from typing import Any
 
 from nnbridge.converters.cutting import Excerpt, cut
 from nnbridge.errors import ConversionError, Reason, first_line
+from nnbridge_onnx.inference import infer_shapes
 from nnbridge_onnx.passes.inline import branch_nodes, replace_nodes
 
 _CONSTANTS = 4
@@ -33,7 +34,7 @@ def loaded(path: Path, names: Collection[str] = ()) -> Any:
     try:
         model = onnx.load(str(path))
         inline_branches(model.graph, names)
-        model.graph.CopyFrom(onnx.shape_inference.infer_shapes(model).graph)
+        model.graph.CopyFrom(infer_shapes(onnx, model).graph)
     except Exception as error:
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error

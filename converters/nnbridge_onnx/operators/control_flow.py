@@ -14,6 +14,7 @@ from nnbridge.model import Array, Model
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall
+from nnbridge_onnx.inference import infer_shapes
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of, type_name
 
@@ -90,7 +91,7 @@ class _Body:
         helper, onnx = self._onnx.helper, self._onnx
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
         bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.to.node.version)])
-        made = onnx.shape_inference.infer_shapes(bare)
+        made = infer_shapes(onnx, bare)
         for value in made.graph.output:
             if not value.type.tensor_type.HasField("shape"):
                 self.to.refuse("a body whose results have known ranks", value.name)

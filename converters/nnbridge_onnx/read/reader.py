@@ -9,6 +9,7 @@ import itertools
 import math
 import mmap
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,7 @@ import numpy as np
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, first_line
 from nnbridge.model import Array
+from nnbridge_onnx import inference
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
 from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
@@ -29,14 +31,12 @@ from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, N
 OLDEST_IR = 3
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
 _NUMBERS = {
-    ("LayerNormalization", "axis"): (-(2**31), 2**31 - 1),
-    ("GatherND", "batch_dims"): (0, 2**31 - 1),
     **{("TfIdfVectorizer", name): (1, 2**16) for name in ("min_gram_length", "max_gram_length")},
     ("TfIdfVectorizer", "max_skip_count"): (0, 2**12),
 }
 """(operator, attribute) -> the numbers that the onnx package can do with.
 
-Its shape inference takes others for addresses; its evaluator tries every number of items to skip, however short the rows.
+Its evaluator tries every number of items to skip, however short the rows.
 """
 _EQUATION = re.compile(rb"%(term)s(?:,%(term)s)*(?:->%(term)s)?" % {b"term": _TERM})
 _OVERRIDABLE_IR = 4
@@ -136,6 +136,8 @@ def _broken_rule(node: Any, attribute: Any) -> tuple[str, str] | None:
 
 def _onnx(source: object) -> Any:
     try:
+        if "onnx" not in sys.modules:
+            inference.start()
         import onnx
         import onnx.inliner
         import onnx.version_converter
@@ -173,7 +175,7 @@ def _typed(onnx: Any, model: Any) -> Any:
     """The model with the types that inference finds of outputs that state none."""
     typed = onnx.ModelProto()
     typed.CopyFrom(model)
-    inferred = onnx.shape_inference.infer_shapes(typed).graph
+    inferred = inference.infer_shapes(onnx, typed).graph
     found = {value.name: value.type for value in (*inferred.value_info, *inferred.output, *inferred.input)}
     for value in typed.graph.output:
         if not _has_shape(value) and value.name in found:

@@ -1,0 +1,154 @@
+"""Shape inference in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnbridge.errors import ConversionError
+from nnbridge.loading import load
+
+onnx = pytest.importorskip("onnx")
+from nnbridge_onnx import inference  # noqa: E402
+
+helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+
+
+def _model(node: Any, *inputs: Any) -> Any:
+    graph = helper.make_graph([node], "graph", list(inputs), [helper.make_tensor_value_info("y", FLOAT, None)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+X = helper.make_tensor_value_info("x", FLOAT, [2, 3])
+RELU = _model(helper.make_node("Relu", ["x"], ["y"]), X)
+CRASHES = {
+    "a negative number of indexes": _model(
+        helper.make_node("GatherND", ["x", "i"], ["y"]), X, helper.make_tensor_value_info("i", INT64, [2, -(2**31)])
+    ),
+    "a negative number of batches": _model(
+        helper.make_node("GatherND", ["x", "i"], ["y"], batch_dims=-1000), X, helper.make_tensor_value_info("i", INT64, [1, 1])
+    ),
+    "an axis far away": _model(
+        helper.make_node("LayerNormalization", ["x", "x"], ["y", "mean", "deviation"], axis=2**31), X
+    ),
+}  # fmt: skip
+"""Models that end a process of the onnx package 1.23."""
+
+
+def _dims(model: Any) -> list[int]:
+    return [dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim]
+
+
+@pytest.fixture
+def process() -> Iterator[Any]:
+    """The process that infers."""
+    inference.start()
+    yield inference._INFERENCE._process
+    inference.start()
+
+
+def test_inference_finds_what_the_package_finds() -> None:
+    assert inference.infer_shapes(onnx, RELU) == onnx.shape_inference.infer_shapes(RELU)
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_file_that_crashes_inference_is_refused_and_the_next_one_is_read(name: str, tmp_path: Path) -> None:
+    broken, good = tmp_path / "broken.onnx", tmp_path / "good.onnx"
+    broken.write_bytes(CRASHES[name].SerializeToString())
+    good.write_bytes(RELU.SerializeToString())
+    with pytest.raises(ConversionError, match=r"broken\.onnx"):
+        load(broken)
+    assert len(load(good).main.operations) == 1
+
+
+def test_a_crash_is_told_by_its_signal(process: Any) -> None:
+    os.kill(process.number, signal.SIGSEGV)
+    process._process.wait()
+    with pytest.raises(RuntimeError, match=r"shape inference of the onnx package crashes \(SIGSEGV\)"):
+        inference.infer_shapes(onnx, RELU)
+    assert _dims(inference.infer_shapes(onnx, RELU)) == [2, 3]
+
+
+def test_inference_without_end_is_ended(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "SECONDS", 0.2)
+    os.kill(process.number, signal.SIGSTOP)
+    with pytest.raises(RuntimeError, match=r"takes more than 0.2 s"):
+        inference.infer_shapes(onnx, RELU)
+
+
+def test_an_interruption_leaves_no_answer_for_the_next_request(process: Any) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    os.kill(process.number, signal.SIGSTOP)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            inference.infer_shapes(onnx, RELU)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    exponential = _model(helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0]), X)
+    assert _dims(inference.infer_shapes(onnx, exponential)) == [3, 2]
+
+
+def test_threads_share_the_process() -> None:
+    shapes = [(n, n + 1) for n in range(1, 33)]
+
+    def inferred(dims: tuple[int, int]) -> list[int]:
+        return _dims(inference.infer_shapes(onnx, _model(helper.make_node("Relu", ["x"], ["y"]), _value(dims))))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(inferred, shapes)) == [list(dims) for dims in shapes]
+
+
+def _value(dims: tuple[int, int]) -> Any:
+    return helper.make_tensor_value_info("x", FLOAT, dims)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_its_own(process: Any) -> None:
+    child = multiprocessing.get_context("fork").Process(target=_in_fork, args=(process.number,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert _dims(inference.infer_shapes(onnx, RELU)) == [2, 3]
+    assert inference._INFERENCE._process is process
+
+
+def _in_fork(parents: int) -> None:
+    assert _dims(inference.infer_shapes(onnx, RELU)) == [2, 3]
+    started = inference._INFERENCE._process
+    assert started is not None
+    assert started.number != parents
+
+
+def test_a_model_that_the_package_refuses_has_the_packages_error() -> None:
+    wrong = _model(helper.make_node("Relu", ["x"], ["y"], domain="own"), X)
+    with pytest.raises(onnx.shape_inference.InferenceError, match="No opset import for domain own"):
+        inference.infer_shapes(onnx, wrong)
+
+
+def test_a_package_without_the_native_module_is_named(tmp_path: Path) -> None:
+    process = inference._Process(tmp_path)
+    try:
+        good, answer = process.ask(b"", False)
+    finally:
+        process.end()
+    assert not good
+    assert f"no onnx_cpp2py_export in {tmp_path}" in answer.decode()
+
+
+def test_the_process_ends_with_its_owner() -> None:
+    process = inference._Process(Path(onnx.__file__).parent)
+    assert process.ask(RELU.SerializeToString(), False)[0]
+    process._process.stdin.close()  # As the end of the owner closes it.
+    assert process._process.wait(10) == 0
