@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ SECONDS = 120.0
 class _Process:
     """A process that infers, as long as it lives."""
 
-    def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("inference_process.py")), str(folder)]
+    def __init__(self, folder: Path, seconds: float = SECONDS) -> None:
+        script = Path(__file__).with_name("inference_process.py")
+        command = [sys.executable, "-I", "-S", str(script), str(folder), str(seconds)]
         # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
         self._process = subprocess.Popen(
             command,
@@ -36,28 +38,26 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            pipesize=1 << 20,
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
         self.number = self._process.pid
-        self._late = False
+        self._seconds = seconds
         self.end = weakref.finalize(self, _end, self._process)
 
     def ask(self, model: bytes, propagate: bool) -> tuple[bool, bytes]:
         """Whether inference succeeded, and its bytes. RuntimeError if the process ends, as it does by an interruption too."""
-        timer = threading.Timer(SECONDS, self._stop)
-        timer.daemon = True
-        timer.start()
+        started = time.monotonic()
         try:
             return self._asked(model, propagate)
         except (OSError, EOFError) as error:
-            status = self._process.wait()
+            status, late = self._process.wait(), time.monotonic() - started >= self._seconds
             self.end()
-            raise RuntimeError(f"shape inference of the onnx package {self._how(status)}") from error
+            how = f"takes more than {self._seconds:g} s" if late else f"crashes ({_name(status)})"
+            raise RuntimeError(f"shape inference of the onnx package {how}") from error
         except BaseException:
             self.end()
             raise
-        finally:
-            timer.cancel()
 
     def _asked(self, model: bytes, propagate: bool) -> tuple[bool, bytes]:
         requests, answers = self._process.stdin, self._process.stdout
@@ -73,20 +73,15 @@ class _Process:
             raise EOFError
         return good, answer
 
-    def _stop(self) -> None:
-        self._late = True
-        self._process.kill()
-
-    def _how(self, status: int) -> str:
-        if self._late:
-            return f"takes more than {SECONDS:g} s"
-        return f"crashes ({signal.Signals(-status).name if status < 0 else f'status {status}'})"
-
     def forget(self) -> None:
         """In a forked process: close its ends, and leave the process to the parent."""
         self.end.detach()
         self._process.returncode = 0
         _close(self._process)
+
+
+def _name(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"status {status}"
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

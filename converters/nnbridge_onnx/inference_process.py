@@ -1,13 +1,14 @@
 """The process of :mod:`nnbridge_onnx.inference`: the onnx package's shape inference, and nothing else of Python's packages.
 
-    python -I -S inference_process.py FOLDER_OF_THE_ONNX_PACKAGE
+    python -I -S inference_process.py FOLDER_OF_THE_ONNX_PACKAGE SECONDS
 
 A request is its length, whether inference follows elements, and a ``ModelProto``; an answer is its length, a flag of success,
-and a ``ModelProto`` or an error's text. The process ends with its input.
+and a ``ModelProto`` or an error's text. The process ends with its input, and where an answer takes longer than so many seconds.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.machinery
 import importlib.util
 import os
@@ -65,15 +66,18 @@ def _limit_memory(length: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
 
 
-def serve(infer: Infer, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until the requests end."""
+def serve(infer: Infer, seconds: float, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer until the requests end, or one takes longer than ``seconds``."""
     while len(head := requests.read(HEAD.size)) == HEAD.size:
         length, propagate = HEAD.unpack(head)
+        request = requests.read(length)
         _limit_memory(length)
+        faulthandler.dump_traceback_later(seconds, exit=True)  # Its thread ends native code too.
         try:
-            good, answer = True, infer(requests.read(length), propagate)
+            good, answer = True, infer(request, propagate)
         except Exception as error:  # Native code's own have no common class; the caller has one for all.
             good, answer = False, str(error).encode(errors="backslashreplace")
+        faulthandler.cancel_dump_traceback_later()
         answers.write(HEAD.pack(len(answer), good))
         answers.write(answer)
         answers.flush()
@@ -84,7 +88,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     infer = _inference(sys.argv[1])
-    serve(infer, sys.stdin.buffer, answers)
+    serve(infer, float(sys.argv[2]), sys.stdin.buffer, answers)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.inference import infer_shapes
 from nnbridge_onnx.lowerer import C, Lowerer
+from nnbridge_onnx.passes.shape_inference import with_types_of_weights
 from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of, type_name
 
 _COUNT, _GOING, _MORE, _TRUE, _ONE = (f"nnbridge {what}" for what in ("count", "going", "more", "true", "one"))
@@ -90,11 +91,13 @@ class _Body:
         """The finished model, as an operand; the bodies of a node are numbered from 1."""
         helper, onnx = self._onnx.helper, self._onnx
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
-        bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.to.node.version)])
-        made = infer_shapes(onnx, bare)
-        for value in made.graph.output:
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.to.node.version)])
+        inferred = infer_shapes(onnx, with_types_of_weights(onnx, made)).graph.output
+        for value in inferred:
             if not value.type.tensor_type.HasField("shape"):
                 self.to.refuse("a body whose results have known ranks", value.name)
+        del made.graph.output[:]
+        made.graph.output.extend(inferred)
         try:
             return Value(OperandCode.MODEL, model=self.to.body(made, number))
         except ConversionError as error:

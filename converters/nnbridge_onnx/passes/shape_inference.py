@@ -100,6 +100,13 @@ def _without_weights(onnx: Any, model: Any) -> Any:
     return bare
 
 
+def with_types_of_weights(onnx: Any, model: Any) -> Any:
+    """A ``ModelProto`` as inference needs it: of constants that decide no dimensions, it has the types alone."""
+    bare = _without_weights(onnx, model)
+    _describe_weights(onnx, bare.graph, model.graph.initializer)
+    return bare
+
+
 def _extend(graph: Any, other: Any, parts: Iterable[str]) -> None:
     """Copy some of another graph's lists into a graph."""
     for part in parts:
@@ -205,11 +212,7 @@ def _infer(onnx: Any, bare: Any, steps: Sequence[_Step], weights: Mapping[str, A
     seen.graph.name = graph.name
     _extend(seen.graph, graph, ("input", "output", "value_info", "sparse_initializer"))
     outputs = {value.name for value in graph.output}
-    for tensor in weights.values():
-        if math.prod(tensor.dims) <= SMALL and not tensor.external_data:
-            seen.graph.initializer.append(tensor)
-        else:
-            seen.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    _describe_weights(onnx, seen.graph, weights.values())
     replaced = {name: array for name, array in known.items() if name not in outputs}
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
     body = _Body(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
@@ -226,6 +229,21 @@ def _infer(onnx: Any, bare: Any, steps: Sequence[_Step], weights: Mapping[str, A
     for part, values in (("value_info", described.values()), ("output", inferred.output)):
         del getattr(graph, part)[:]
         getattr(graph, part).extend(values)
+
+
+def _may_decide(tensor: Any) -> bool:
+    """True for constants whose numbers may decide dimensions: whole numbers, and as many real ones as there may be axes."""
+    most = SMALL if tensor.data_type in (INT32, INT64) else MAX_RANK
+    return math.prod(tensor.dims) <= most and not tensor.external_data
+
+
+def _describe_weights(onnx: Any, graph: Any, weights: Iterable[Any]) -> None:
+    """Give a graph the constants that may decide dimensions, and others as inputs of their types."""
+    for tensor in weights:
+        if _may_decide(tensor):
+            graph.initializer.append(tensor)
+        else:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
 
 
 def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: Any) -> list[_Step]:
@@ -256,7 +274,8 @@ def _inferred(onnx: Any, seen: Any, body: _Body) -> Any:
     cut: list[int] | None = None
     for _ in range(ROUNDS):
         found = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
-        if _has_long_vectors(inferred, nested=any(step.bodies for step in body.steps)) or _followed(body, found) > MAX_FOLLOWED:
+        counts = {name: _count(value) for name, value in found.items()}
+        if _has_long_vectors(inferred, nested=any(step.bodies for step in body.steps)) or _followed(body, counts) > MAX_FOLLOWED:
             return plain
         # What computed numbers make long is known before it is followed: its readers join when it is known, or open for good.
         before, cut = cut, _open_readers(body, found)
@@ -296,30 +315,34 @@ def _bound(step: _Step, sizes: Mapping[str, int]) -> int:
     return sum(ranks) if step.type == "Concat" else max(ranks, default=MAX_RANK)
 
 
-def _followed(body: _Body, found: Mapping[str, Any]) -> int:
-    """At most how many elements inference follows in all; ``found`` describes what is known of values."""
+def _followed(body: _Body, counts: Mapping[str, tuple[int | None, bool]]) -> int:
+    """At most how many elements inference follows in all; ``counts`` has what is known of values (:func:`_count`)."""
     sizes = {tensor.name: math.prod(tensor.dims) for tensor in body.proto.initializer}
     sizes.update((value.name, _elements(value.type)) for value in body.proto.input if len(_dims(value)) == 1)
     total = 0
     for step in body.steps:
-        total += sum(_followed(inner, found) for inner in step.bodies)
-        size, follows = _bound(step, sizes), step.type in _FOLLOWING
+        total += sum(_followed(inner, counts) for inner in step.bodies)
+        follows = step.type in _FOLLOWING
         for name in step.outputs:
-            value = found.get(name)
-            sizes[name] = size if value is None else _followed_of(value, size, follows)
-            total += sizes[name] if follows else 0
+            size, by_inputs = counts.get(name, _UNKNOWN)
+            if size is None or (by_inputs and follows):
+                size = _bound(step, sizes)
+            sizes[name] = size
+            total += size if follows else 0
     return total
 
 
-def _followed_of(value: Any, size: int, follows: bool) -> int:
-    """At most how many elements of a described value are followed, which has at most ``size`` by the node's inputs."""
+_UNKNOWN: tuple[int | None, bool] = (None, False)
+
+
+def _count(value: Any) -> tuple[int | None, bool]:
+    """How many elements of a described value are followed, and whether as many as of its node's inputs where that is followed;
+    None if the inputs alone tell."""
     sizes = _sizes(value)
     if sizes is None:
-        return size
-    if len(sizes) < 2:
-        return math.prod(sizes)
+        return _UNKNOWN
     # No vector: its elements are known by those of the inputs, if they are integers.
-    return size if follows and value.type.tensor_type.elem_type in (INT32, INT64) else 0
+    return (math.prod(sizes), False) if len(sizes) < 2 else (0, value.type.tensor_type.elem_type in (INT32, INT64))
 
 
 def _computes_shapes(body: _Body, constants: set[str]) -> bool:
