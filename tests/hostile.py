@@ -184,7 +184,7 @@ def limit_process() -> None:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What processes have taken: this one, and that which infers the shapes of ONNX files."""
+    """What processes have taken: this one, and that which runs native code for ONNX files."""
 
     seconds: float
     """Processor time of all, those that have ended included."""
@@ -202,8 +202,8 @@ def _cost(size: bytes) -> _Cost:
     seconds = time.process_time() + ended.ru_utime + ended.ru_stime
     if not _PROC.exists():
         return _Cost(seconds, {})
-    inference = sys.modules.get("nnbridge_onnx.inference")
-    other = None if inference is None else inference.process()
+    native = sys.modules.get("nnbridge_onnx.native")
+    other = None if native is None else native.NATIVE.number
     processes = [os.getpid()] if other is None else [os.getpid(), other]
     if size == b"VmRSS":
         for process in processes:

@@ -39,7 +39,9 @@ LAYERS = (
     "explorer",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
-CONVERTERS_MAY_IMPORT = {"records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "types"}
+CONVERTERS_MAY_IMPORT = {
+    "records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms", "types",
+}  # fmt: skip
 SAME_NAMES = {"nnbridge": {"Candidate", "Step", "Value"}, "nnbridge_tflite": set(), "nnbridge_onnx": set()}
 """Names that two classes of a package have: here, and in ``cpu/compiled``. No name is added."""
 

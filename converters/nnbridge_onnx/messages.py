@@ -12,7 +12,7 @@ import numpy as np
 
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge.model import Array
-from nnbridge_onnx.inference import infer_shapes
+from nnbridge_onnx.native import infer_shapes
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
 """What stands before a node of a quantised group, and what behind it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnbridge.converters.cutting import Excerpt, cut
 from nnbridge.errors import ConversionError, Reason, first_line
-from nnbridge_onnx.inference import infer_shapes
+from nnbridge_onnx.native import infer_shapes
 from nnbridge_onnx.passes.inline import branch_nodes, replace_nodes
 
 _CONSTANTS = 4

@@ -15,6 +15,8 @@ from nnbridge.loading import load
 from tests.hostile import check_conversion
 
 onnx = pytest.importorskip("onnx")
+from nnbridge_onnx import native  # noqa: E402
+
 helper, FLOAT, INT64, BOOL = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 HUGE = 1 << 40
 
@@ -142,12 +144,12 @@ def test_a_few_functions_are_inlined(tmp_path: Path) -> None:
 
 def test_a_file_with_functions_is_inferred_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs: list[str] = []
-    infer = onnx.shape_inference.infer_shapes
-    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", lambda *a, **k: runs.append("run") or infer(*a, **k))
+    infer = native.infer_shapes
+    monkeypatch.setattr(native, "infer_shapes", lambda *a, **k: runs.append("run") or infer(*a, **k))
     path = tmp_path / "model.onnx"
     path.write_bytes(doubling(3).SerializeToString())
     load(path)
-    assert len(runs) <= 2
+    assert 1 <= len(runs) <= 2
 
 
 def test_a_range_of_constants_is_not_followed_by_inference(tmp_path: Path) -> None:

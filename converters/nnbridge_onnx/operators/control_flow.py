@@ -14,8 +14,8 @@ from nnbridge.model import Array, Model
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall
-from nnbridge_onnx.inference import infer_shapes
 from nnbridge_onnx.lowerer import C, Lowerer
+from nnbridge_onnx.native import infer_shapes
 from nnbridge_onnx.passes.shape_inference import with_types_of_weights
 from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of, type_name
 

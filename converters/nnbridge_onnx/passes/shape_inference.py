@@ -15,7 +15,7 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge.records import quick
-from nnbridge_onnx import inference
+from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
@@ -265,11 +265,11 @@ def _inferred(onnx: Any, seen: Any, body: _Body) -> Any:
 
     It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
     """
-    infer = functools.partial(inference.infer_shapes, onnx)
+    infer = functools.partial(native.infer_shapes, onnx)
     if not (_computes_shapes(body, set()) and _propagates(body, {})):
         return infer(seen).graph
     if not _may_lengthen(onnx, body) and _followed(body, {}) <= MAX_FOLLOWED:
-        return infer(seen, propagate=True).graph
+        return infer(seen, follow=True).graph
     plain = inferred = infer(seen).graph
     cut: list[int] | None = None
     for _ in range(ROUNDS):
@@ -283,7 +283,7 @@ def _inferred(onnx: Any, seen: Any, body: _Body) -> Any:
         part.CopyFrom(seen)
         for i in [] if cut == before else reversed(cut):
             del part.graph.node[i]
-        inferred = infer(part, propagate=True).graph
+        inferred = infer(part, follow=True).graph
         if not cut or cut == before:
             return inferred
     return plain

@@ -9,7 +9,6 @@ import itertools
 import math
 import mmap
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +21,7 @@ import numpy as np
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, first_line
 from nnbridge.model import Array
-from nnbridge_onnx import inference
+from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
 from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
@@ -52,42 +51,55 @@ _OTHERS = {
 
 def read(path: Path, options: ConversionOptions) -> Graph:
     """The file as data; ConversionError for whatever is wrong with it."""
-    onnx = _onnx(path)
-    try:
-        content = path.read_bytes()
-        model = onnx.load_model_from_string(content)
-    except OSError as error:
-        raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except Exception as error:
-        # protobuf's own errors: DecodeError, and RecursionError for messages within messages.
-        raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
-    return graph_of(model, options, str(path), path.parent)
+    onnx, source = _onnx(path), str(path)
+    with native.checking(path) as check:
+        model = _parsed(onnx, path)
+        _check_versions(onnx, model, source)
+        with _refusing(onnx, source):
+            model = _checked(onnx, model, source, check)
+    return _graph(onnx, model, FileContext(onnx, options, source), path.parent, {})
 
 
-def graph_of(
-    model: Any,
-    options: ConversionOptions,
-    source: str,
-    folder: Path | None = None,
-    weights: Mapping[str, Array] | None = None,
-) -> Graph:
-    """A ``ModelProto`` as data. ``folder`` is where external data lies.
+def graph_of(model: Any, options: ConversionOptions, source: str, weights: Mapping[str, Array] | None = None) -> Graph:
+    """A ``ModelProto`` without external data as data.
 
     ``weights``: values of the constants, of which large ones need no data in a model that a runtime has checked already.
     """
     onnx = _onnx(source)
     _check_versions(onnx, model, source)
+    if weights is None:
+        with _refusing(onnx, source):
+            model = _checked(onnx, model, source, None)
+    return _graph(onnx, model, FileContext(onnx, options, source), None, weights or {})
+
+
+def _parsed(onnx: Any, path: Path) -> Any:
     try:
-        if weights is None:
-            model = _checked(onnx, model, source, folder)
-        file = FileContext(onnx, options, source)
+        return onnx.load_model_from_string(path.read_bytes())
+    except OSError as error:
+        raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:
+        # protobuf's own errors: DecodeError, and RecursionError for messages within messages.
+        raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
+
+
+def _graph(onnx: Any, model: Any, file: FileContext, folder: Path | None, weights: Mapping[str, Array]) -> Graph:
+    """A checked model as data. ``folder`` is where external data lies."""
+    with _refusing(onnx, file.source):
         for step in FILE_PASSES:
             model = step.run(model, file)
         constants = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= _OVERRIDABLE_IR else set()
         overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
-        reader = _Reader(onnx, source, folder, weights or {})
-        graph = infer_shapes(onnx, model, reader.graph, loops=options.mapping == "wide")
+        reader = _Reader(onnx, file.source, folder, weights)
+        graph = infer_shapes(onnx, model, reader.graph, loops=file.options.mapping == "wide")
         return replace(graph, origins=file.origins, overridable=overridable)
+
+
+@contextmanager
+def _refusing(onnx: Any, source: str) -> Iterator[None]:
+    """ConversionError for what is wrong with a model."""
+    try:
+        yield
     except NnbridgeError:
         raise
     except (
@@ -97,16 +109,17 @@ def graph_of(
         raise ConversionError(Reason("a valid ONNX model", first_line(error), source)) from error
 
 
-def _checked(onnx: Any, model: Any, source: str, folder: Path | None) -> Any:
-    """The model as the onnx package's checker accepts it."""
+def _checked(onnx: Any, model: Any, source: str, check: native.Check | None) -> Any:
+    """The model as the onnx package's checker accepts it; ``check``: the one of its file, which has what lies beside it."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         _check_attributes(nodes, source)
     mended = _ordered(onnx, model)
     values = (*mended.graph.input, *mended.graph.output)
-    by_path = mended is model and folder is not None and all(map(_has_shape, values))
-    with _described(mended):
-        # By its path where there is one: the checker looks for external data beside the file.
-        onnx.checker.check_model(source if by_path else mended)
+    if check is not None and mended is model and all(map(_has_shape, values)):
+        check.wait(onnx)
+    else:
+        with _described(mended):
+            onnx.checker.check_model(mended)
     # What inference reads is checked before: of values that nothing makes it has no types.
     return mended if all(map(_has_shape, mended.graph.output)) else _typed(onnx, mended)
 
@@ -136,8 +149,7 @@ def _broken_rule(node: Any, attribute: Any) -> tuple[str, str] | None:
 
 def _onnx(source: object) -> Any:
     try:
-        if "onnx" not in sys.modules:
-            inference.start()
+        native.NATIVE.start()
         import onnx
         import onnx.inliner
         import onnx.version_converter
@@ -175,7 +187,7 @@ def _typed(onnx: Any, model: Any) -> Any:
     """The model with the types that inference finds of outputs that state none."""
     typed = onnx.ModelProto()
     typed.CopyFrom(model)
-    inferred = inference.infer_shapes(onnx, typed).graph
+    inferred = native.infer_shapes(onnx, typed).graph
     found = {value.name: value.type for value in (*inferred.value_info, *inferred.output, *inferred.input)}
     for value in typed.graph.output:
         if not _has_shape(value) and value.name in found:

@@ -1,9 +1,10 @@
-"""The process of :mod:`nnbridge_onnx.inference`: the onnx package's shape inference, and nothing else of Python's packages.
+"""The process of :mod:`nnbridge_onnx.native`: the onnx package's native code, and nothing else of Python's packages.
 
-    python -I -S inference_process.py FOLDER_OF_THE_ONNX_PACKAGE SECONDS
+    python -I -S native_process.py FOLDER_OF_THE_ONNX_PACKAGE SECONDS
 
-A request is its length, whether inference follows elements, and a ``ModelProto``; an answer is its length, a flag of success,
-and a ``ModelProto`` or an error's text. The process ends with its input, and where an answer takes longer than so many seconds.
+A request is its length, its kind and a ``ModelProto`` or a file's name; an answer is its length, a flag of success, and a
+``ModelProto``, nothing, or an error's text. The process ends with its input, and where
+an answer takes longer than so many seconds.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import importlib.util
 import os
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-HEAD = struct.Struct("<Q?")
-"""Bytes that follow, and the flag."""
+HEAD = struct.Struct("<QB")
+"""Bytes that follow, and the kind or the flag."""
+INFER, FOLLOW, CHECK = range(3)
+"""Kinds of requests: infer shapes, do so and follow the elements of shapes, check a file."""
 MEMORY, COPIES = 2 << 30, 8
-"""Bytes of address space that inference may take, and how often the model beside: a wild allocation becomes an error."""
+"""Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
 
-Infer = Callable[[bytes, bool], bytes]
+Acts = Mapping[int, Callable[[bytes], bytes]]
 
 
 def _native(folder: str) -> Any:
@@ -37,20 +40,24 @@ def _native(folder: str) -> Any:
     raise ImportError(f"no onnx_cpp2py_export in {folder}")
 
 
-def _inference(folder: str) -> Infer:
-    """What infers; where the package's native module has another form, it says so to every request."""
+def _acts(folder: str) -> Acts:
+    """What is done for each kind; where the package's native module has another form, it says so to every request."""
     try:
         native = _native(folder)
         native.defs.has_schema("Relu")  # The first look registers every operator, while the other process still starts.
-        infer = native.shape_inference.infer_shapes
+        infer, check = native.shape_inference.infer_shapes, native.checker.check_model_path
     except Exception as error:
         missing = f"the onnx package's native module cannot be used: {error}"
 
-        def refuse(model: bytes, propagate: bool) -> bytes:
+        def refuse(_: bytes) -> bytes:
             raise ImportError(missing)
 
-        return refuse
-    return lambda model, propagate: infer(model, False, False, propagate)
+        return dict.fromkeys((INFER, FOLLOW, CHECK), refuse)
+    return {
+        INFER: lambda model: infer(model, False, False, False),
+        FOLLOW: lambda model: infer(model, False, False, True),
+        CHECK: lambda path: check(os.fsdecode(path), False, False, False) or b"",
+    }
 
 
 def _limit_memory(length: int) -> None:
@@ -66,15 +73,15 @@ def _limit_memory(length: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
 
 
-def serve(infer: Infer, seconds: float, requests: BinaryIO, answers: BinaryIO) -> None:
+def serve(acts: Acts, seconds: float, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer until the requests end, or one takes longer than ``seconds``."""
     while len(head := requests.read(HEAD.size)) == HEAD.size:
-        length, propagate = HEAD.unpack(head)
+        length, kind = HEAD.unpack(head)
         request = requests.read(length)
-        _limit_memory(length)
         faulthandler.dump_traceback_later(seconds, exit=True)  # Its thread ends native code too.
         try:
-            good, answer = True, infer(request, propagate)
+            _limit_memory(os.path.getsize(request) if kind == CHECK else length)
+            good, answer = True, acts[kind](request)
         except Exception as error:  # Native code's own have no common class; the caller has one for all.
             good, answer = False, str(error).encode(errors="backslashreplace")
         faulthandler.cancel_dump_traceback_later()
@@ -87,8 +94,7 @@ def main() -> None:
     """Serve standard input; whatever native code prints goes nowhere."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    infer = _inference(sys.argv[1])
-    serve(infer, float(sys.argv[2]), sys.stdin.buffer, answers)
+    serve(_acts(sys.argv[1]), float(sys.argv[2]), sys.stdin.buffer, answers)
 
 
 if __name__ == "__main__":

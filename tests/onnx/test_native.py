@@ -1,4 +1,4 @@
-"""Shape inference in a process of its own."""
+"""The checker and shape inference in a process of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nnbridge.errors import ConversionError
 from nnbridge.loading import load
 
 onnx = pytest.importorskip("onnx")
-from nnbridge_onnx import inference  # noqa: E402
+from nnbridge_onnx import native  # noqa: E402
 
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
@@ -49,13 +49,13 @@ def _dims(model: Any) -> list[int]:
 @pytest.fixture
 def process() -> Iterator[Any]:
     """The process that infers."""
-    inference.start()
-    yield inference._INFERENCE._process
-    inference.start()
+    native.NATIVE.start()
+    yield native.NATIVE._process
+    native.NATIVE.start()
 
 
 def test_inference_finds_what_the_package_finds() -> None:
-    assert inference.infer_shapes(onnx, RELU) == onnx.shape_inference.infer_shapes(RELU)
+    assert native.infer_shapes(onnx, RELU) == onnx.shape_inference.infer_shapes(RELU)
 
 
 @pytest.mark.parametrize("name", CRASHES)
@@ -72,17 +72,17 @@ def test_a_crash_is_told_by_its_signal(process: Any) -> None:
     os.kill(process.number, signal.SIGSEGV)
     process._process.wait()
     with pytest.raises(RuntimeError, match=r"shape inference of the onnx package crashes \(SIGSEGV\)"):
-        inference.infer_shapes(onnx, RELU)
-    assert _dims(inference.infer_shapes(onnx, RELU)) == [2, 3]
+        native.infer_shapes(onnx, RELU)
+    assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
 
 
 def test_inference_that_takes_long_is_ended() -> None:
     many = [helper.make_node("Relu", ["x" if i == 0 else f"t{i}"], [f"t{i + 1}"]) for i in range(20_000)]
     graph = helper.make_graph(many, "graph", [X], [helper.make_tensor_value_info("t20000", FLOAT, None)])
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
-    process = inference._Process(Path(onnx.__file__).parent, 0.01)
+    process = native._Process(Path(onnx.__file__).parent, 0.01)
     with pytest.raises(RuntimeError, match=r"shape inference of the onnx package takes more than 0\.01 s"):
-        process.ask(content, False)
+        process.ask(native.INFER, content).get()
     assert not process.end.alive
 
 
@@ -95,18 +95,47 @@ def test_an_interruption_leaves_no_answer_for_the_next_request(process: Any) -> 
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(KeyboardInterrupt):
-            inference.infer_shapes(onnx, RELU)
+            native.infer_shapes(onnx, RELU)
     finally:
         signal.signal(signal.SIGALRM, before)
     exponential = _model(helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0]), X)
-    assert _dims(inference.infer_shapes(onnx, exponential)) == [3, 2]
+    assert _dims(native.infer_shapes(onnx, exponential)) == [3, 2]
+
+
+def test_a_file_is_checked_while_the_caller_reads_it(tmp_path: Path) -> None:
+    path, broken = tmp_path / "good.onnx", tmp_path / "broken.onnx"
+    for file, inputs in ((path, ["x"]), (broken, ["x", "x"])):
+        made = _model(helper.make_node("Relu", inputs, ["y"]), X)
+        made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, [2, 3]))
+        file.write_bytes(made.SerializeToString())
+    with native.checking(path) as check:
+        check.wait(onnx)
+        assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
+    with native.checking(broken) as check, pytest.raises(onnx.checker.ValidationError, match="has input size 2 not in range"):
+        check.wait(onnx)
+
+
+def test_an_answer_that_nobody_waits_for_is_not_the_next_ones(tmp_path: Path) -> None:
+    with native.checking(tmp_path / "missing.onnx"):
+        pass
+    assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
+
+
+def test_a_crash_of_the_checker_is_told(process: Any, tmp_path: Path) -> None:
+    process.end()
+    with native.checking(tmp_path / "missing.onnx") as check:
+        os.kill(native.NATIVE.number or 0, signal.SIGSTOP)
+        os.kill(native.NATIVE.number or 0, signal.SIGSEGV)
+        os.kill(native.NATIVE.number or 0, signal.SIGCONT)
+        with pytest.raises(RuntimeError, match="the checker of the onnx package crashes"):
+            check.wait(onnx)
 
 
 def test_threads_share_the_process() -> None:
     shapes = [(n, n + 1) for n in range(1, 33)]
 
     def inferred(dims: tuple[int, int]) -> list[int]:
-        return _dims(inference.infer_shapes(onnx, _model(helper.make_node("Relu", ["x"], ["y"]), _value(dims))))
+        return _dims(native.infer_shapes(onnx, _model(helper.make_node("Relu", ["x"], ["y"]), _value(dims))))
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(inferred, shapes)) == [list(dims) for dims in shapes]
@@ -123,13 +152,13 @@ def test_a_forked_process_has_its_own(process: Any) -> None:
     child.start()
     child.join()
     assert child.exitcode == 0
-    assert _dims(inference.infer_shapes(onnx, RELU)) == [2, 3]
-    assert inference._INFERENCE._process is process
+    assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
+    assert native.NATIVE._process is process
 
 
 def _in_fork(parents: int) -> None:
-    assert _dims(inference.infer_shapes(onnx, RELU)) == [2, 3]
-    started = inference._INFERENCE._process
+    assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
+    started = native.NATIVE._process
     assert started is not None
     assert started.number != parents
 
@@ -137,13 +166,13 @@ def _in_fork(parents: int) -> None:
 def test_a_model_that_the_package_refuses_has_the_packages_error() -> None:
     wrong = _model(helper.make_node("Relu", ["x"], ["y"], domain="own"), X)
     with pytest.raises(onnx.shape_inference.InferenceError, match="No opset import for domain own"):
-        inference.infer_shapes(onnx, wrong)
+        native.infer_shapes(onnx, wrong)
 
 
 def test_a_package_without_the_native_module_is_named(tmp_path: Path) -> None:
-    process = inference._Process(tmp_path)
+    process = native._Process(tmp_path)
     try:
-        good, answer = process.ask(b"", False)
+        good, answer = process.ask(native.INFER, b"").get()
     finally:
         process.end()
     assert not good
@@ -151,7 +180,7 @@ def test_a_package_without_the_native_module_is_named(tmp_path: Path) -> None:
 
 
 def test_the_process_ends_with_its_owner() -> None:
-    process = inference._Process(Path(onnx.__file__).parent)
-    assert process.ask(RELU.SerializeToString(), False)[0]
+    process = native._Process(Path(onnx.__file__).parent)
+    assert process.ask(native.INFER, RELU.SerializeToString()).get()[0]
     process._process.stdin.close()  # As the end of the owner closes it.
     assert process._process.wait(10) == 0

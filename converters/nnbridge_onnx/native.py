@@ -1,0 +1,217 @@
+"""The onnx package's native checker and shape inference, in a process of their own: what a file does to them is an answer here.
+
+Inference takes numbers of files for addresses and counts, not all of which it looks at first; a file may end the process that
+infers, and that is not the user's. It starts with the first file, beside the import of the package, and serves all files after
+it; one that a file has ended is replaced. :mod:`nnbridge_onnx.native_process` is what runs in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nnbridge.platforms import after_fork
+from nnbridge_onnx.native_process import CHECK, FOLLOW, HEAD, INFER
+
+SECONDS = 120.0
+"""A model that takes longer is refused."""
+_WHAT = {INFER: "shape inference", FOLLOW: "shape inference", CHECK: "the checker"}
+
+
+class _Answer:
+    """An answer that a process owes; answers come in the order of the requests."""
+
+    def __init__(self, process: _Process, kind: int) -> None:
+        self._process = process
+        self._kind = kind
+        self._started = time.monotonic()
+        self._got: tuple[bool, bytes] | RuntimeError | None = None
+
+    def get(self) -> tuple[bool, bytes]:
+        """Whether the act succeeded, and its bytes. RuntimeError if the process has ended, as it does by an interruption too."""
+        if self._got is None:
+            try:
+                self._got = self._process.receive()
+            except (OSError, EOFError) as error:
+                late = time.monotonic() - self._started >= self._process.seconds
+                how = self._process.ended(late)
+                self._got = RuntimeError(f"{_WHAT[self._kind]} of the onnx package {how}")
+                self._got.__cause__ = error
+            except BaseException:
+                self._process.end()
+                self._got = RuntimeError(f"{_WHAT[self._kind]} of the onnx package was interrupted")
+                raise
+        if isinstance(self._got, RuntimeError):
+            raise self._got
+        return self._got
+
+
+class _Process:
+    """A process that runs native code, as long as it lives."""
+
+    def __init__(self, folder: Path, seconds: float = SECONDS) -> None:
+        script = Path(__file__).with_name("native_process.py")
+        command = [sys.executable, "-I", "-S", str(script), str(folder), str(seconds)]
+        # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pipesize=1 << 20,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+        self.number = self._process.pid
+        self.seconds = seconds
+        self.end = weakref.finalize(self, _end, self._process)
+
+    def ask(self, kind: int, content: bytes) -> _Answer:
+        """The answer that comes."""
+        requests = self._process.stdin
+        assert requests is not None
+        answer = _Answer(self, kind)
+        with contextlib.suppress(OSError):  # A process that has ended gives no answer: that is told there.
+            requests.write(HEAD.pack(len(content), kind))
+            requests.write(content)
+            requests.flush()
+        return answer
+
+    def receive(self) -> tuple[bool, bytes]:
+        """The next answer's flag and bytes; EOFError if the process has ended."""
+        answers = self._process.stdout
+        assert answers is not None
+        head = answers.read(HEAD.size)
+        length, good = HEAD.unpack(head) if len(head) == HEAD.size else (1, False)
+        content = answers.read(length)
+        if len(content) != length:
+            raise EOFError
+        return bool(good), content
+
+    def ended(self, late: bool) -> str:
+        """How a process ended that gives no more answers."""
+        status = self._process.wait()
+        self.end()
+        name = signal.Signals(-status).name if status < 0 else f"status {status}"
+        return f"takes more than {self.seconds:g} s" if late else f"crashes ({name})"
+
+    def forget(self) -> None:
+        """In a forked process: close its ends, and leave the process to the parent."""
+        self.end.detach()
+        self._process.returncode = 0
+        _close(self._process)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # What was not yet written has no reader.
+                pipe.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    _close(process)
+    process.wait()
+
+
+class Native:
+    """The process that runs native code for this one, for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._process: _Process | None = None
+        self._owed: _Answer | None = None
+        after_fork(self._forget)
+
+    @property
+    def number(self) -> int | None:
+        """The process's number, for those who measure what it takes; None where none runs."""
+        process = self._process
+        return process.number if process is not None and process.end.alive else None
+
+    def start(self) -> None:
+        """Let the process start, which takes as long as the import of the package. ImportError without the onnx package."""
+        with self._lock:
+            self._started()
+
+    def ask(self, kind: int, content: bytes) -> tuple[bool, bytes]:
+        """As :meth:`_Answer.get`."""
+        with self._lock:
+            return self._started().ask(kind, content).get()
+
+    @contextlib.contextmanager
+    def asked(self, kind: int, content: bytes) -> Iterator[_Answer]:
+        """The answer that comes while the caller does other things; it is waited for at the end."""
+        with self._lock:
+            self._owed = answer = self._started().ask(kind, content)
+            try:
+                yield answer
+            finally:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Take the answer that is still owed: answers come in the order of the requests."""
+        owed, self._owed = self._owed, None
+        if owed is not None:
+            with contextlib.suppress(RuntimeError):  # Who wants the answer is told.
+                owed.get()
+
+    def _started(self) -> _Process:
+        self._settle()
+        if self._process is None or not self._process.end.alive:
+            found = importlib.util.find_spec("onnx")
+            if found is None or found.origin is None:
+                raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
+            self._process = _Process(Path(found.origin).parent)
+        return self._process
+
+    def _forget(self) -> None:
+        self._lock = threading.RLock()
+        if self._process is not None:
+            self._process.forget()
+            self._process = self._owed = None
+
+
+NATIVE = Native()
+
+
+class Check:
+    """A file that is being checked."""
+
+    def __init__(self, answer: _Answer) -> None:
+        self._answer = answer
+
+    def wait(self, onnx: Any) -> None:
+        """ValidationError of the ``onnx`` package for what it refuses, RuntimeError for what crashes it or takes too long."""
+        good, text = self._answer.get()
+        if not good:
+            raise onnx.checker.ValidationError(text.decode())
+
+
+@contextlib.contextmanager
+def checking(path: Path) -> Iterator[Check]:
+    """A file that is checked while the caller reads it. ImportError without the onnx package."""
+    with NATIVE.asked(CHECK, os.fsencode(path.absolute())) as answer:
+        yield Check(answer)
+
+
+def infer_shapes(onnx: Any, model: Any, *, follow: bool = False) -> Any:
+    """A ``ModelProto`` with what inference finds of its values; with ``follow`` it follows the elements of shapes.
+
+    InferenceError of the ``onnx`` package for what it refuses, RuntimeError for what crashes it or takes too long.
+    """
+    good, answer = NATIVE.ask(FOLLOW if follow else INFER, model.SerializeToString())
+    if not good:
+        raise onnx.shape_inference.InferenceError(answer.decode())
+    return onnx.load_model_from_string(answer)
