@@ -16,10 +16,12 @@ import numpy as np
 from nnbridge.compare.arithmetics import arithmetic_device
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import sign_flipped
+from nnbridge.compare.ties import ORDERED, first_of_equals
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.operations.kernels import Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
@@ -36,6 +38,8 @@ _TWICE_ROUNDED = 0.75
 """Steps by which a number is off that was rounded to half a step first."""
 ROUNDING = ("sum_order", "function_rounding")
 """Kinds that every real operation may have, and that no device could do without."""
+_CONVERSIONS = {OperationCode.DEQUANTIZE, OperationCode.QUANTIZE}
+"""What integers become that change scale or zero point."""
 _HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.TRANSPOSE_CONV_2D)
 
 
@@ -106,7 +110,8 @@ def explain(case: LoneOperation) -> Cause | None:
     for kind, find in _CAUSES.items():
         sentence = find(case)
         if sentence:
-            return Cause(kind, _OF_ONE.get(kind, case.operation), case.operator, f"{case.operator}: {sentence}")
+            operation = next((code.name for code in _OF_ONE.get(kind, ()) if code in case.operations), case.operation)
+            return Cause(kind, operation, case.operator, f"{case.operator}: {sentence}")
     return None
 
 
@@ -188,10 +193,33 @@ def _qdq(case: LoneOperation) -> str:
 def _rescaling(case: LoneOperation) -> str:
     if case.expected.dtype.kind == "f":
         return ""
+    if case.explained_by(_in_fixed_point(case)):
+        return f"{case.reference} rescales integers in fixed point, NNAPI real numbers between DEQUANTIZE and QUANTIZE"
     for numerics in NUMERICS.values():
         if _changes_integers(numerics) and case.explained_by(case.under(arithmetic_device(numerics.name))):
             return f"{case.reference} has {numerics.text} ({numerics.name})"
     return ""
+
+
+def _in_fixed_point(case: LoneOperation) -> Array | None:
+    """Integers that change scale or zero point by two conversions, rescaled by LiteRT's multiplier instead."""
+    main = case.model.main
+    first, last = main.operands[main.inputs[0]], main.operands[main.outputs[0]]
+    if case.operations != _CONVERSIONS or not first.scale or not last.scale:
+        return None
+    steps = case.inputs[0].astype(np.int64) - first.zero_point
+    rescaled = mbqm(steps, *quantize_multiplier(first.scale / last.scale))
+    return saturate(rescaled + last.zero_point, case.expected.dtype).reshape(case.expected.shape)
+
+
+def _tie_order(case: LoneOperation) -> str:
+    try:
+        ordered = first_of_equals(case.model, case.inputs)
+    except NnapiError:
+        return ""
+    if ordered is None or ordered.shape != case.expected.shape or not case.explained_by(ordered.astype(case.expected.dtype)):
+        return ""
+    return f"equal numbers come in another order: in {case.reference} the first one first, in NNAPI as Android lists them"
 
 
 def _changes_integers(numerics: Numerics) -> bool:
@@ -263,10 +291,13 @@ _CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
     "sign_flipped": _sign_flipped,
     "qdq_in_float": _qdq,
     "rescaling": _rescaling,
+    "tie_order": _tie_order,
     "sum_order": _sum_order,
     "function_rounding": _function,
     "dynamic_range": _dynamic_range,
 }
 """Kind → what explains a case, or an empty text. The cheap and narrow ones come first."""
-_OF_ONE: Mapping[str, str] = {"mean_truncates": "MEAN"}
+KINDS = tuple(_CAUSES)
+"""Of causes, in the order in which they are tried."""
+_OF_ONE: Mapping[str, Sequence[OperationCode]] = {"mean_truncates": (OperationCode.MEAN,), "tie_order": ORDERED}
 """Kinds of one operation, which others may follow, such as those that bring a mean to the output's scale."""
