@@ -187,6 +187,26 @@ def test_every_kind_is_documented(document: str) -> None:
     assert [kind for kind in KINDS if f"`{kind}`" not in text and f'"{kind}"' not in text] == []
 
 
+def logarithm(actual: list[float]) -> LoneOperation:
+    builder = ModelBuilder("log")
+    x, y = builder.add_operand(T.TENSOR_FLOAT32, (3,)), builder.add_operand(T.TENSOR_FLOAT32, (3,))
+    builder.add_operation(OperationCode.LOG, [x], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    inputs, expected = [np.float32([-1, 0, 3])], np.float32([np.nan, -np.inf, np.log(3)])
+    return LoneOperation(builder.finish(), inputs, np.float32(actual), expected, "0 LOG", "LOG", "litert", "nnapi-reference")
+
+
+def test_last_digits_beside_values_that_are_not_finite_on_either_side_are_explained() -> None:
+    cause = explain(logarithm([np.nan, -np.inf, np.nextafter(np.float32(np.log(3)), np.float32(2))]))
+    assert cause is not None
+    assert cause.kind == "function_rounding"
+
+
+@pytest.mark.parametrize("actual", [[0, -np.inf, np.log(3)], [np.nan, np.inf, np.log(3)]])
+def test_values_that_are_not_finite_on_one_side_are_not_explained(actual: list[float]) -> None:
+    assert explain(logarithm(actual)) is None
+
+
 def compared(name: str | Path, reference: str, *options: str) -> dict[str, object]:
     path = str(MODELS / name)
     asked = ["--reference", reference, "--mapping", "wide", "--seeds", "2", "--json", *options]
