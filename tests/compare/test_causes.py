@@ -141,6 +141,15 @@ def quantize_file(path: Path) -> Path:
     return builder.write(path, [x], [y])
 
 
+def equal_file(path: Path) -> Path:
+    # One step of either is 1/256, rounded: LiteRT takes them for equal.
+    builder = TfliteBuilder()
+    x, y = (builder.tensor((1000,), "uint8", scale=scale, zero_point=4) for scale in (0.003, 0.004))
+    out = builder.tensor((1000,), "bool")
+    builder.operator("EQUAL", [x, y], [out], {}, 2)
+    return builder.write(path, [x, y], [out])
+
+
 def topk_file(path: Path) -> Path:
     builder = TfliteBuilder()
     x, y = (builder.tensor((size,), "int8", scale=0.1) for size in (1000, 9))
@@ -167,6 +176,7 @@ def detection_file(path: Path, *, regular: bool) -> Path:
     ("write", "mapping", "kind", "operation"),
     [
         (quantize_file, "wide", "rescaling", "QUANTIZE"),
+        (equal_file, "wide", "rescaling", "EQUAL"),
         (topk_file, "delegate", "tie_order", "TOPK_V2"),
         (partial(detection_file, regular=False), "wide", "tie_order", "DETECTION_POSTPROCESSING"),
         (partial(detection_file, regular=True), "wide", "tie_order", "DETECTION_POSTPROCESSING"),

@@ -40,6 +40,16 @@ ROUNDING = ("sum_order", "function_rounding")
 """Kinds that every real operation may have, and that no device could do without."""
 _CONVERSIONS = {OperationCode.DEQUANTIZE, OperationCode.QUANTIZE}
 """What integers become that change scale or zero point."""
+_COMPARISONS: Mapping[int, Callable[[Array, Array], Array]] = {
+    OperationCode.EQUAL: np.equal,
+    OperationCode.NOT_EQUAL: np.not_equal,
+    OperationCode.GREATER: np.greater,
+    OperationCode.GREATER_EQUAL: np.greater_equal,
+    OperationCode.LESS: np.less,
+    OperationCode.LESS_EQUAL: np.less_equal,
+}
+_COMMON_STEPS = 256
+"""Steps of the scale on which LiteRT compares 8-bit numbers, in 1."""
 _WITHOUT_SUMS = {
     *(OperationCode.ABS, OperationCode.ELU, OperationCode.EXP, OperationCode.FLOOR, OperationCode.HARD_SWISH),
     *(OperationCode.LOG, OperationCode.LOGISTIC, OperationCode.NEG, OperationCode.POW, OperationCode.PRELU),
@@ -200,6 +210,8 @@ def _rescaling(case: LoneOperation) -> str:
         return ""
     if case.explained_by(_in_fixed_point(case)):
         return f"{case.reference} rescales integers in fixed point, NNAPI real numbers between DEQUANTIZE and QUANTIZE"
+    if case.explained_by(_compared_in_fixed_point(case)):
+        return f"{case.reference} compares integers on a common scale in fixed point, NNAPI real numbers"
     for numerics in NUMERICS.values():
         if _changes_integers(numerics) and case.explained_by(case.under(arithmetic_device(numerics.name))):
             return f"{case.reference} has {numerics.text} ({numerics.name})"
@@ -215,6 +227,20 @@ def _in_fixed_point(case: LoneOperation) -> Array | None:
     steps = case.inputs[0].astype(np.int64) - first.zero_point
     rescaled = mbqm(steps, *quantize_multiplier(first.scale / last.scale))
     return saturate(rescaled + last.zero_point, case.expected.dtype).reshape(case.expected.shape)
+
+
+def _compared_in_fixed_point(case: LoneOperation) -> Array | None:
+    """A comparison of 8-bit numbers on LiteRT's common scale."""
+    main = case.model.main
+    first, sides = main.operations[0], []
+    if len(main.operations) > 1 or first.type not in _COMPARISONS:
+        return None
+    for i in first.inputs:
+        constant = case.model.value(main.operands[i])
+        value = case.inputs[main.inputs.index(i)] if constant is None else constant
+        steps = (value.astype(np.int64) - main.operands[i].zero_point) * _COMMON_STEPS
+        sides.append(mbqm(steps, *quantize_multiplier(main.operands[i].scale)))
+    return _COMPARISONS[first.type](*sides)
 
 
 def _tie_order(case: LoneOperation) -> str:
