@@ -248,6 +248,12 @@ def test_json_names_the_operators_that_explain_a_difference(
     assert all(cause["operator"][0].isdigit() for cause in found)
 
 
+def test_averages_that_onnx_runtime_rounds_to_even_are_explained() -> None:
+    causes = compared("digits_qdq.onnx", "onnxruntime", "--layers")["causes"]
+    assert isinstance(causes, list)
+    assert [cause["kind"] for cause in causes if cause["operator"] == "25 AveragePool"] == ["qdq_in_float"]
+
+
 def test_equal_outputs_have_no_causes() -> None:
     assert compared("digits_int8.tflite", "litert", "--layers")["causes"] == []
 

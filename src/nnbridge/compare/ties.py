@@ -10,13 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from nnbridge.compare.arithmetics import operand_value
 from nnbridge.compare.arrays import Array
-from nnbridge.devices.cpu import CpuDevice
 from nnbridge.model import Model, Operation
-from nnbridge.operations.kernels import Tier
-from nnbridge.runtime.compilation import Compilation
-from nnbridge.runtime.execution import Execution
-from nnbridge.runtime.partitioner import extract
 from nnbridge.types import OperationCode
 
 _REGULAR, _THRESHOLD = 7, 11
@@ -32,29 +28,8 @@ def first_of_equals(model: Model, inputs: Sequence[Array]) -> Array | None:
     if ordering is None:
         return None
     values = dict(zip(main.inputs, inputs, strict=True))
-    numbers = _computed(model, values, ordering.inputs[0])
+    numbers = operand_value(model, values, ordering.inputs[0])
     return None if numbers is None else _ORDERED[OperationCode(ordering.type)](model, ordering, numbers, values)
-
-
-def _computed(model: Model, values: Mapping[int, Array], target: int) -> Array | None:
-    """An operand's value by values of others; None if an operation on the way writes one of these."""
-    if target in values:
-        return values[target]
-    main, needed, waiting = model.main, set[int](), [target]
-    while waiting:
-        i = waiting.pop()
-        made_by = None if i in values else main.producers.get(i)
-        if made_by is not None and made_by not in needed:
-            needed.add(made_by)
-            waiting += main.operations[made_by].inputs
-    operations = [main.operations[k] for k in sorted(needed)]
-    if any(i in values for operation in operations for i in operation.outputs):
-        return None
-    read = {i for operation in operations for i in operation.inputs}
-    used = {i: value for i, value in values.items() if i in read}
-    compilation = Compilation.create(extract(model, operations, list(used), [target]), [CpuDevice(Tier.REFERENCE)])
-    compilation.finish()
-    return next(iter(Execution(compilation).run(list(used.values())).values()))
 
 
 def _detections(model: Model, operation: Operation, scores: Array, values: Mapping[int, Array]) -> Array | None:
@@ -68,7 +43,7 @@ def _detections(model: Model, operation: Operation, scores: Array, values: Mappi
     ranks[rising] = np.arange(1, scores.size + 1)
     limit = np.array(np.searchsorted(ordered, floor, side="right") + 0.5, np.float32)
     by_rank = model.with_main(main.operands, {operation.inputs[_THRESHOLD]: limit})
-    result = _computed(by_rank, {**values, operation.inputs[0]: ranks.reshape(scores.shape)}, main.outputs[0])
+    result = operand_value(by_rank, {**values, operation.inputs[0]: ranks.reshape(scores.shape)}, main.outputs[0])
     if result is None or main.outputs[0] != operation.outputs[0]:
         return result
     return np.where(result > 0, ordered[np.maximum(result.astype(np.int64) - 1, 0)], np.float32(0))
@@ -89,7 +64,7 @@ def _largest(model: Model, operation: Operation, numbers: Array, values: Mapping
     last = numbers.shape[-1] - 1
     falling = last - np.argsort(numbers[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     indexes = falling[..., : int(count)].astype(np.int32)
-    return _computed(model, {**values, operation.outputs[1]: indexes}, model.main.outputs[0])
+    return operand_value(model, {**values, operation.outputs[1]: indexes}, model.main.outputs[0])
 
 
 _ORDERED: Mapping[OperationCode, Callable[[Model, Operation, Array, Mapping[int, Array]], Array | None]] = {
