@@ -141,6 +141,28 @@ def quantize_file(path: Path) -> Path:
     return builder.write(path, [x], [y])
 
 
+def test_a_comparison_of_real_numbers_is_not_explained_by_scales() -> None:
+    builder = ModelBuilder("equal")
+    x, y = (builder.add_operand(T.TENSOR_FLOAT32, (2,)) for _ in range(2))
+    out = builder.add_operand(T.TENSOR_BOOL8, (2,))
+    builder.add_operation(OperationCode.EQUAL, [x, y], [out])
+    builder.identify_inputs_and_outputs([x, y], [out])
+    inputs, actual, theirs = [np.float32([1, 2]), np.float32([3, 4])], np.array([False] * 2), np.array([True] * 2)
+    case = LoneOperation(builder.finish(), inputs, actual, theirs, "0 EQUAL", "EQUAL", "litert", "nnapi-reference")
+    assert explain(case) is None
+
+
+def test_numbers_without_an_input_are_not_explained() -> None:
+    builder = ModelBuilder("fill")
+    dims, value, out = (builder.add_operand(*t) for t in ((T.TENSOR_INT32, (1,)), (T.INT32,), (T.TENSOR_INT32, (2,))))
+    builder.set_operand_value(dims, np.int32([2]))
+    builder.set_operand_value(value, np.int32(7))
+    builder.add_operation(OperationCode.FILL, [dims, value], [out])
+    builder.identify_inputs_and_outputs([], [out])
+    model, found = builder.finish(), np.int32([7, 7])
+    assert explain(LoneOperation(model, [], found, np.int32([8, 8]), "0 FILL", "FILL", "litert", "nnapi-reference")) is None
+
+
 def equal_file(path: Path) -> Path:
     # One step of either is 1/256, rounded: LiteRT takes them for equal.
     builder = TfliteBuilder()

@@ -235,8 +235,10 @@ def _rescaling(case: LoneOperation) -> str:
 def _in_fixed_point(case: LoneOperation) -> Array | None:
     """Integers that change scale or zero point by two conversions, rescaled by LiteRT's multiplier instead."""
     main = case.model.main
+    if case.operations != _CONVERSIONS or len(main.inputs) != 1:
+        return None
     first, last = main.operands[main.inputs[0]], main.operands[main.outputs[0]]
-    if case.operations != _CONVERSIONS or not first.scale or not last.scale:
+    if not first.scale or not last.scale:
         return None
     steps = case.inputs[0].astype(np.int64) - first.zero_point
     rescaled = mbqm(steps, *quantize_multiplier(first.scale / last.scale))
@@ -247,7 +249,7 @@ def _compared_in_fixed_point(case: LoneOperation) -> Array | None:
     """A comparison of 8-bit numbers on LiteRT's common scale."""
     main = case.model.main
     first, sides = main.operations[0], []
-    if len(main.operations) > 1 or first.type not in _COMPARISONS:
+    if len(main.operations) > 1 or first.type not in _COMPARISONS or not all(main.operands[i].scale for i in first.inputs):
         return None
     for i in first.inputs:
         constant = case.model.value(main.operands[i])
