@@ -165,6 +165,15 @@ def test_bodies_of_control_flow_are_layers_too(tmp_path: Path, driver: str) -> N
     assert not any(layer.drift and layer.drift.mismatches for layer in (*branches.layers, *loop.layers))
 
 
+def test_a_state_of_svdf_is_compared_after_its_shift(tmp_path: Path) -> None:
+    builder, rng = TfliteBuilder(), np.random.default_rng(0)
+    weights = [builder.constant(rng.standard_normal((4, size)).astype(np.float32)) for size in (3, 5)]
+    data, state, out = builder.tensor((1, 3)), builder.tensor((1, 20), is_variable=True), builder.tensor((1, 4))
+    builder.operator("SVDF", [data, *weights, -1, state], [out], {"rank": 1, "fused_activation_function": 0})
+    found = layers(builder.write(tmp_path / "m.tflite", [data], [out]), steps=3)
+    assert [layer.own is not None and layer.own.beyond for layer in found.layers] == [0, 0]
+
+
 def test_a_stored_run_is_a_reference(tmp_path: Path) -> None:
     path = MODELS / "digits_float32.tflite"
     model = load(path)

@@ -1,4 +1,7 @@
-"""A model under other arithmetics: devices that differ from NNAPI's CPU in nothing but how they round and add."""
+"""A model under other arithmetics: devices that differ from NNAPI's CPU in nothing but how they round and add.
+
+:func:`operand_value` is for what no such device computes: one operand, by values of others.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,17 @@ from dataclasses import replace
 from functools import cache
 
 from nnbridge.compare.arrays import Array
+from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.profiles import ProfileDevice, ProfileRule
 from nnbridge.devices.source_profiles import BoundDevice
+from nnbridge.errors import NnapiError
 from nnbridge.model import Model
+from nnbridge.operations.kernels import Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.partitioner import extract
 from nnbridge.runtime.states import States
 from nnbridge.types import FLOATS, QUANT8
 
@@ -66,3 +73,27 @@ class Runner:
         if not continues:
             self._states.reset()
         return Execution(self._compilation, self._states).run(inputs)
+
+
+def operand_value(model: Model, values: Mapping[int, Array], target: int) -> Array | None:
+    """An operand's value on NNAPI's CPU by values of others; None if it cannot be computed, or if that writes one of these."""
+    if target in values:
+        return values[target]
+    main, needed, waiting = model.main, set[int](), [target]
+    while waiting:
+        i = waiting.pop()
+        made_by = None if i in values else main.producers.get(i)
+        if made_by is not None and made_by not in needed:
+            needed.add(made_by)
+            waiting += main.operations[made_by].inputs
+    operations = [main.operations[k] for k in sorted(needed)]
+    if any(i in values for operation in operations for i in operation.outputs):
+        return None
+    read = {i for operation in operations for i in operation.inputs}
+    used = {i: value for i, value in values.items() if i in read}
+    try:
+        compilation = Compilation.create(extract(model, operations, list(used), [target]), [CpuDevice(Tier.REFERENCE)])
+        compilation.finish()
+        return next(iter(Execution(compilation).run(list(used.values())).values()))
+    except NnapiError:
+        return None

@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.compare.arithmetics import arithmetic_device
+from nnbridge.compare.arithmetics import arithmetic_device, operand_value
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import sign_flipped
+from nnbridge.compare.ties import ORDERED, first_of_equals
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
+from nnbridge.devices.requantise import in_float
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.operations.kernels import Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
@@ -36,6 +39,25 @@ _TWICE_ROUNDED = 0.75
 """Steps by which a number is off that was rounded to half a step first."""
 ROUNDING = ("sum_order", "function_rounding")
 """Kinds that every real operation may have, and that no device could do without."""
+_CONVERSIONS = {OperationCode.DEQUANTIZE, OperationCode.QUANTIZE}
+"""What integers become that change scale or zero point."""
+_COMPARISONS: Mapping[int, Callable[[Array, Array], Array]] = {
+    OperationCode.EQUAL: np.equal,
+    OperationCode.NOT_EQUAL: np.not_equal,
+    OperationCode.GREATER: np.greater,
+    OperationCode.GREATER_EQUAL: np.greater_equal,
+    OperationCode.LESS: np.less,
+    OperationCode.LESS_EQUAL: np.less_equal,
+}
+_COMMON_STEPS = 256
+"""Steps of the scale on which LiteRT compares 8-bit numbers, in 1."""
+_WITHOUT_SUMS = {
+    *(OperationCode.ABS, OperationCode.ELU, OperationCode.EXP, OperationCode.FLOOR, OperationCode.HARD_SWISH),
+    *(OperationCode.LOG, OperationCode.LOGISTIC, OperationCode.NEG, OperationCode.POW, OperationCode.PRELU),
+    *(OperationCode.RELU, OperationCode.RELU1, OperationCode.RELU6, OperationCode.RSQRT, OperationCode.SIN),
+    *(OperationCode.SQRT, OperationCode.TANH, OperationCode.ADD, OperationCode.SUB, OperationCode.MUL, OperationCode.DIV),
+}
+"""Operations of one element, or of two."""
 _HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.TRANSPOSE_CONV_2D)
 
 
@@ -87,13 +109,11 @@ class LoneOperation:
         """How far a result is off: the number of elements of integers, the largest difference of real numbers."""
         if self.expected.dtype.kind != "f":
             return float((result != self.expected).sum())
-        with np.errstate(all="ignore"):
-            difference = np.abs(result.astype(np.float64) - self.expected)
-        return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
+        return float(_apart(result, self.expected).max(initial=0.0))
 
     def explained_by(self, result: Array | None) -> bool:
         """True if a result has at most a tenth of the difference."""
-        return result is not None and self.off(result) <= _TENTH * self.off(self.actual)
+        return result is not None and np.inf > self.off(result) <= _TENTH * self.off(self.actual)
 
     @property
     def operations(self) -> set[int]:
@@ -106,7 +126,8 @@ def explain(case: LoneOperation) -> Cause | None:
     for kind, find in _CAUSES.items():
         sentence = find(case)
         if sentence:
-            return Cause(kind, _OF_ONE.get(kind, case.operation), case.operator, f"{case.operator}: {sentence}")
+            operation = next((code.name for code in _OF_ONE.get(kind, ()) if code in case.operations), case.operation)
+            return Cause(kind, operation, case.operator, f"{case.operator}: {sentence}")
     return None
 
 
@@ -177,21 +198,72 @@ def _flipped(array: Array) -> Array:
 def _qdq(case: LoneOperation) -> str:
     if case.reference != "onnxruntime" or case.expected.dtype.kind == "f":
         return ""
-    in_float = case.under(arithmetic_device("float_requantised"))
-    return (
-        f"{case.reference} computes it in floats between DequantizeLinear and QuantizeLinear"
-        if case.explained_by(in_float)
-        else ""
-    )
+    requantised = case.under(arithmetic_device("float_requantised"))
+    if requantised is None or not (case.explained_by(requantised) or case.explained_by(_ties_to_even(case))):
+        return ""
+    return f"{case.reference} computes it in floats between DequantizeLinear and QuantizeLinear"
+
+
+def _ties_to_even(case: LoneOperation) -> Array | None:
+    """The same in floats, quantised with ties to even as by QuantizeLinear; NNAPI's QUANTIZE has them away from zero."""
+    model = in_float(case.model)
+    main = model.main
+    made_by = main.producers.get(main.outputs[0])
+    if made_by is None or main.operations[made_by].type != OperationCode.QUANTIZE:
+        return None
+    values = dict(zip(main.inputs, case.inputs, strict=True))
+    real = operand_value(model, values, main.operations[made_by].inputs[0])
+    if real is None:
+        return None
+    out = main.operands[main.outputs[0]]
+    return saturate(np.rint(real / np.float32(out.scale)) + out.zero_point, case.expected.dtype)
 
 
 def _rescaling(case: LoneOperation) -> str:
     if case.expected.dtype.kind == "f":
         return ""
+    if case.explained_by(_in_fixed_point(case)):
+        return f"{case.reference} rescales integers in fixed point, NNAPI real numbers between DEQUANTIZE and QUANTIZE"
+    if case.explained_by(_compared_in_fixed_point(case)):
+        return f"{case.reference} compares integers on a common scale in fixed point, NNAPI real numbers"
     for numerics in NUMERICS.values():
         if _changes_integers(numerics) and case.explained_by(case.under(arithmetic_device(numerics.name))):
             return f"{case.reference} has {numerics.text} ({numerics.name})"
     return ""
+
+
+def _in_fixed_point(case: LoneOperation) -> Array | None:
+    """Integers that change scale or zero point by two conversions, rescaled by LiteRT's multiplier instead."""
+    main = case.model.main
+    if case.operations != _CONVERSIONS or len(main.inputs) != 1:
+        return None
+    first, last = main.operands[main.inputs[0]], main.operands[main.outputs[0]]
+    if not first.scale or not last.scale:
+        return None
+    steps = case.inputs[0].astype(np.int64) - first.zero_point
+    rescaled = mbqm(steps, *quantize_multiplier(first.scale / last.scale))
+    return saturate(rescaled + last.zero_point, case.expected.dtype).reshape(case.expected.shape)
+
+
+def _compared_in_fixed_point(case: LoneOperation) -> Array | None:
+    """A comparison of 8-bit numbers on LiteRT's common scale."""
+    main = case.model.main
+    first, sides = main.operations[0], []
+    if len(main.operations) > 1 or first.type not in _COMPARISONS or not all(main.operands[i].scale for i in first.inputs):
+        return None
+    for i in first.inputs:
+        constant = case.model.value(main.operands[i])
+        value = case.inputs[main.inputs.index(i)] if constant is None else constant
+        steps = (value.astype(np.int64) - main.operands[i].zero_point) * _COMMON_STEPS
+        sides.append(mbqm(steps, *quantize_multiplier(main.operands[i].scale)))
+    return _COMPARISONS[first.type](*sides)
+
+
+def _tie_order(case: LoneOperation) -> str:
+    ordered = first_of_equals(case.model, case.inputs)
+    if ordered is None or ordered.shape != case.expected.shape or not case.explained_by(ordered.astype(case.expected.dtype)):
+        return ""
+    return f"equal numbers come in another order: in {case.reference} the first one first, in NNAPI as Android lists them"
 
 
 def _changes_integers(numerics: Numerics) -> bool:
@@ -231,7 +303,7 @@ def _asymmetric(x: Array) -> Array:
 
 def _sum_order(case: LoneOperation) -> str:
     """Rounding errors of sums: no larger than a few times what other orders change."""
-    if case.expected.dtype != np.float32:
+    if case.expected.dtype != np.float32 or case.operations <= _WITHOUT_SUMS or case.off(case.actual) == np.inf:
         return ""
     results = [r for name in _SUMS if (r := case.under(arithmetic_device(name))) is not None]
     spread = max((_largest(result, case.actual) for result in results), default=0.0)
@@ -247,14 +319,22 @@ def _function(case: LoneOperation) -> str:
     with np.errstate(all="ignore"):
         numbers = [x for x in case.inputs if x.dtype == np.float32] or [case.expected]
         largest = max(np.abs(x[np.isfinite(x)]).max(initial=0.0) for x in numbers)
-        magnitudes = np.maximum(np.abs(case.expected), np.float32(largest))
-        near = np.abs(case.actual.astype(np.float64) - case.expected) <= _LAST_PLACES * np.spacing(magnitudes)
+        magnitudes = np.maximum(np.where(np.isfinite(case.expected), np.abs(case.expected), 0), np.float32(largest))
+        near = _apart(case.actual, case.expected) <= _LAST_PLACES * np.spacing(magnitudes)
     return f"its function is rounded otherwise, by {_LAST_PLACES} units in the last place at most" if near.all() else ""
 
 
-def _largest(a: Array, b: Array) -> float:
+def _apart(a: Array, b: Array) -> Array:
+    """How far real numbers are apart: infinitely if one alone is no number or infinite, not at all if they are the same."""
     with np.errstate(all="ignore"):
-        return float(np.nan_to_num(np.abs(a.astype(np.float64) - b), nan=0.0).max(initial=0.0))
+        difference = np.abs(a.astype(np.float64) - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
+
+
+def _largest(a: Array, b: Array) -> float:
+    apart = _apart(a, b)
+    return float(apart[np.isfinite(apart)].max(initial=0.0))
 
 
 _CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
@@ -263,10 +343,13 @@ _CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
     "sign_flipped": _sign_flipped,
     "qdq_in_float": _qdq,
     "rescaling": _rescaling,
+    "tie_order": _tie_order,
     "sum_order": _sum_order,
     "function_rounding": _function,
     "dynamic_range": _dynamic_range,
 }
 """Kind → what explains a case, or an empty text. The cheap and narrow ones come first."""
-_OF_ONE: Mapping[str, str] = {"mean_truncates": "MEAN"}
+KINDS = tuple(_CAUSES)
+"""Of causes, in the order in which they are tried."""
+_OF_ONE: Mapping[str, Sequence[OperationCode]] = {"mean_truncates": (OperationCode.MEAN,), "tie_order": ORDERED}
 """Kinds of one operation, which others may follow, such as those that bring a mean to the output's scale."""

@@ -28,7 +28,8 @@ def with_causes(
     operands = named_inputs(compilation.model)
     runtime.run({name: sign_flipped(operands[name], value) for name, value in samples[0].inputs.items()})
     found = compare_layers(compilation, comparison.reference, samples[:1], tensors_of(runtime))
-    return replace(comparison, causes=tuple(cause for layer in found.layers if (cause := _cause(layer)) is not None))
+    causes = dict.fromkeys(cause for layer in found.layers if (cause := _cause(layer)) is not None)
+    return replace(comparison, causes=tuple(causes))
 
 
 def _differs(output: OutputComparison) -> bool:

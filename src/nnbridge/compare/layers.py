@@ -184,8 +184,8 @@ class LayerComparison(NotebookResult):
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Why operations have errors of their own, those that are explained, in run order."""
-        return tuple(layer.cause for layer in self.layers if layer.cause is not None)
+        """Why operations have errors of their own, those that are explained, in run order; of several outputs once."""
+        return tuple(dict.fromkeys(layer.cause for layer in self.layers if layer.cause is not None))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""

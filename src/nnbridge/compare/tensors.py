@@ -117,8 +117,16 @@ def fitted_value(model: Model, operation: Operation, operand: Operand, value: Ar
         if value.size != int(np.prod(shape)) or [d for d in value.shape if d != 1] != [d for d in shape if d != 1]:
             return None
         value = value.reshape(shape)
+    if operation.type == OperationCode.SVDF and operand is model.main.operands[operation.outputs[0]]:
+        value = _shifted(value, model.main.operands[operation.inputs[1]].dims[0])
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(value.astype(dtype, copy=False))
+
+
+def _shifted(state: Array, filters: int) -> Array:
+    """A state of SVDF with room for the next features: NNAPI shifts it when it has run (N124), LiteRT when it runs again."""
+    memory = state.reshape(len(state), filters, -1)
+    return np.concatenate([memory[..., 1:], np.zeros_like(memory[..., :1])], axis=-1).reshape(state.shape)
 
 
 class DeviceReference:
