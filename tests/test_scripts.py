@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,14 @@ def test_growth_is_timed_by_image_and_by_operation() -> None:
         ["32", "images:"],
         ["1", "operations:"],
     ]
+
+
+def test_answers_to_a_picture_are_litert_s(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("ai_edge_litert")
+    image.linear_gradient("L").resize((28, 28)).save(tmp_path / "grey.png")
+    done = ended("compare_inputs.py", "models/digits_int8.tflite", "--input", str(tmp_path / "grey.png"))
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    assert rows[1][:6] == ["digits_int8.tflite", "grey.png", "phone", "0", "0", "10"]
+    assert rows[-1] == ["2", "of", "2", "as", "they", "must", "be"]
