@@ -28,6 +28,14 @@ SECONDS = 120.0
 _WHAT = {INFER: "shape inference", FOLLOW: "shape inference", CHECK: "the checker"}
 
 
+class CrashError(RuntimeError):
+    """The process has ended without an answer."""
+
+
+class LateError(CrashError):
+    """It was ended, as it took too long."""
+
+
 class _Answer:
     """An answer that a process owes; answers come in the order of the requests."""
 
@@ -35,23 +43,23 @@ class _Answer:
         self._process = process
         self._kind = kind
         self._started = time.monotonic()
-        self._got: tuple[bool, bytes] | RuntimeError | None = None
+        self._got: tuple[bool, bytes] | CrashError | None = None
 
     def get(self) -> tuple[bool, bytes]:
-        """Whether the act succeeded, and its bytes. RuntimeError if the process has ended, as it does by an interruption too."""
+        """Whether the act succeeded, and its bytes. CrashError if the process has ended, as it does by an interruption too."""
         if self._got is None:
             try:
                 self._got = self._process.receive()
             except (OSError, EOFError) as error:
                 late = time.monotonic() - self._started >= self._process.seconds
                 how = self._process.ended(late)
-                self._got = RuntimeError(f"{_WHAT[self._kind]} of the onnx package {how}")
+                self._got = (LateError if late else CrashError)(f"{_WHAT[self._kind]} of the onnx package {how}")
                 self._got.__cause__ = error
             except BaseException:
                 self._process.end()
-                self._got = RuntimeError(f"{_WHAT[self._kind]} of the onnx package was interrupted")
+                self._got = CrashError(f"{_WHAT[self._kind]} of the onnx package was interrupted")
                 raise
-        if isinstance(self._got, RuntimeError):
+        if isinstance(self._got, CrashError):
             raise self._got
         return self._got
 
@@ -164,7 +172,7 @@ class Native:
         """Take the answer that is still owed: answers come in the order of the requests."""
         owed, self._owed = self._owed, None
         if owed is not None:
-            with contextlib.suppress(RuntimeError):  # Who wants the answer is told.
+            with contextlib.suppress(CrashError):  # Who wants the answer is told.
                 owed.get()
 
     def _started(self) -> _Process:
@@ -193,7 +201,7 @@ class Check:
         self._answer = answer
 
     def wait(self, onnx: Any) -> None:
-        """ValidationError of the ``onnx`` package for what it refuses, RuntimeError for what crashes it or takes too long."""
+        """ValidationError of the ``onnx`` package for what it refuses, CrashError for what crashes it or takes too long."""
         good, text = self._answer.get()
         if not good:
             raise onnx.checker.ValidationError(text.decode())
@@ -209,9 +217,35 @@ def checking(path: Path) -> Iterator[Check]:
 def infer_shapes(onnx: Any, model: Any, *, follow: bool = False) -> Any:
     """A ``ModelProto`` with what inference finds of its values; with ``follow`` it follows the elements of shapes.
 
-    InferenceError of the ``onnx`` package for what it refuses, RuntimeError for what crashes it or takes too long.
+    InferenceError of the ``onnx`` package for what it refuses, CrashError with the node for what crashes it or takes too long.
     """
-    good, answer = NATIVE.ask(FOLLOW if follow else INFER, model.SerializeToString())
+    kind = FOLLOW if follow else INFER
+    try:
+        good, answer = NATIVE.ask(kind, model.SerializeToString())
+    except LateError:
+        raise
+    except CrashError as error:
+        raise CrashError(f"{error}{_crashing_node(kind, model)}") from error
     if not good:
         raise onnx.shape_inference.InferenceError(answer.decode())
     return onnx.load_model_from_string(answer)
+
+
+def _crashing_node(kind: int, model: Any) -> str:
+    """Which node's inference crashes: the last of the shortest beginning of the model that crashes too; empty if none does."""
+    part = type(model)()
+    crashes, nodes = -1, range(len(model.graph.node))
+    while nodes:
+        middle = nodes[len(nodes) // 2]
+        part.CopyFrom(model)
+        del part.graph.node[middle + 1 :]
+        try:
+            NATIVE.ask(kind, part.SerializeToString())
+        except CrashError:
+            crashes, nodes = middle, nodes[: len(nodes) // 2]
+        else:
+            nodes = nodes[len(nodes) // 2 + 1 :]
+    if crashes < 0:
+        return ""
+    node = model.graph.node[crashes]
+    return f" at {node.op_type} {node.name or next(iter(node.output), '')}".rstrip()

@@ -68,10 +68,27 @@ def test_a_file_that_crashes_inference_is_refused_and_the_next_one_is_read(name:
     assert len(load(good).main.operations) == 1
 
 
+@pytest.mark.parametrize("before", [0, 1, 6])
+def test_the_node_whose_inference_crashes_is_named(before: int, tmp_path: Path) -> None:
+    made = CRASHES["a negative number of batches"]
+    chain = [helper.make_node("Relu", [f"t{i}" if i else "x"], [f"t{i + 1}"], name=f"relu{i}") for i in range(before)]
+    several = type(made)()
+    several.CopyFrom(made)
+    several.graph.node[0].name = "gather"
+    several.graph.node.extend([helper.make_node("Relu", ["y"], ["z"], name="after")])
+    nodes = [*chain, *several.graph.node]
+    del several.graph.node[:]
+    several.graph.node.extend(nodes)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(several.SerializeToString())
+    with pytest.raises(ConversionError, match=r"shape inference of the onnx package crashes \(SIG[A-Z]+\) at GatherND gather$"):
+        load(path)
+
+
 def test_a_crash_is_told_by_its_signal(process: Any) -> None:
     os.kill(process.number, signal.SIGSEGV)
     process._process.wait()
-    with pytest.raises(RuntimeError, match=r"shape inference of the onnx package crashes \(SIGSEGV\)"):
+    with pytest.raises(native.CrashError, match=r"shape inference of the onnx package crashes \(SIGSEGV\)$"):
         native.infer_shapes(onnx, RELU)
     assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
 
@@ -81,7 +98,7 @@ def test_inference_that_takes_long_is_ended() -> None:
     graph = helper.make_graph(many, "graph", [X], [helper.make_tensor_value_info("t20000", FLOAT, None)])
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
     process = native._Process(Path(onnx.__file__).parent, 0.01)
-    with pytest.raises(RuntimeError, match=r"shape inference of the onnx package takes more than 0\.01 s"):
+    with pytest.raises(native.LateError, match=r"shape inference of the onnx package takes more than 0\.01 s"):
         process.ask(native.INFER, content).get()
     assert not process.end.alive
 
@@ -127,7 +144,7 @@ def test_a_crash_of_the_checker_is_told(process: Any, tmp_path: Path) -> None:
         os.kill(native.NATIVE.number or 0, signal.SIGSTOP)
         os.kill(native.NATIVE.number or 0, signal.SIGSEGV)
         os.kill(native.NATIVE.number or 0, signal.SIGCONT)
-        with pytest.raises(RuntimeError, match="the checker of the onnx package crashes"):
+        with pytest.raises(native.CrashError, match="the checker of the onnx package crashes"):
             check.wait(onnx)
 
 
