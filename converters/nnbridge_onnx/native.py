@@ -120,6 +120,16 @@ class _Process:
         _close(self._process)
 
 
+@contextlib.contextmanager
+def _ended_if_interrupted(process: _Process) -> Iterator[_Process]:
+    """A process that is ended by an interruption: half a request, or an answer that nobody has read, would be the next one's."""
+    try:
+        yield process
+    except BaseException:
+        process.end()
+        raise
+
+
 def _close(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -155,14 +165,15 @@ class Native:
 
     def ask(self, kind: int, content: bytes) -> tuple[bool, bytes]:
         """As :meth:`_Answer.get`."""
-        with self._lock:
-            return self._started().ask(kind, content).get()
+        with self._lock, _ended_if_interrupted(self._started()) as process:
+            return process.ask(kind, content).get()
 
     @contextlib.contextmanager
     def asked(self, kind: int, content: bytes) -> Iterator[_Answer]:
         """The answer that comes while the caller does other things; it is waited for at the end."""
         with self._lock:
-            self._owed = answer = self._started().ask(kind, content)
+            with _ended_if_interrupted(self._started()) as process:
+                self._owed = answer = process.ask(kind, content)
             try:
                 yield answer
             finally:

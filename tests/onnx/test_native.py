@@ -148,6 +148,17 @@ def test_a_crash_of_the_checker_is_told(process: Any, tmp_path: Path) -> None:
             check.wait(onnx)
 
 
+def test_an_interruption_behind_a_request_leaves_no_answer_for_the_next(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(native._Answer, "get", interrupt)
+        native.infer_shapes(onnx, RELU)
+    transposed = _model(helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0]), X)
+    assert _dims(native.infer_shapes(onnx, transposed)) == [3, 2]
+
+
 def test_threads_share_the_process() -> None:
     shapes = [(n, n + 1) for n in range(1, 33)]
 
