@@ -27,14 +27,16 @@ def tensor(dims: tuple[int, ...], dtype: str, scale: float = 0.0, point: int = 0
 # -- LSTM: sums of gates count 4096 to 1, scales are such that biases and products are sums --------------------------------
 
 
-def lstm(biases: tuple[int | None, int, int, int], weight: int = 0, projection: int | None = None, **options: Any) -> IntegerLstm:
+def lstm(
+    biases: tuple[int | None, int, int, int], weight: int = 0, projection: int | None = None, steps: int = 1, **options: Any
+) -> IntegerLstm:
     """One input, three units; biases of the input gate (or none), the forget gate, the cell and the output gate.
 
     ``weight``: of the input and the output state, to the cell's sums. ``projection``: a bias, to one output.
     """
     size, cifg = UNITS if projection is None else 1, biases[0] is None
     inputs = [NO_TENSOR] * 20
-    inputs[DATA] = tensor((1, 1), "i1", 2.0**-6, 3)
+    inputs[DATA] = tensor((steps, 1, 1), "i1", 2.0**-6, 3)
     inputs[OUTPUT_STATE] = tensor((1, size), "i1", 2.0**-7)
     inputs[CELL_STATE] = tensor((1, UNITS), "i2", CELL_SCALE)
     for k, bias in list(enumerate(biases, 1))[cifg:]:
@@ -44,19 +46,16 @@ def lstm(biases: tuple[int | None, int, int, int], weight: int = 0, projection: 
     if projection is not None:
         inputs[16] = tensor((1, UNITS), "i1", 1.0, data=0)
         inputs[17] = tensor((1,), "i4", 2.0**-7, data=projection)
-    return IntegerLstm(inputs, [inputs[OUTPUT_STATE], inputs[OUTPUT_STATE], inputs[CELL_STATE]], options)
+    outputs = [replace(inputs[OUTPUT_STATE], dims=(steps, 1, size)), inputs[OUTPUT_STATE], inputs[CELL_STATE]]
+    return IntegerLstm(inputs, outputs, options)
 
 
-def run(layer: IntegerLstm, state: int = 0, x: int = 3, output: int = 0, steps: int = 1) -> list[list[int]]:
-    """Output, output state and cell state after some steps from the same states; an ``x`` of 3 counts as 0."""
+def run(layer: IntegerLstm, state: int = 0, x: int = 3) -> list[list[int]]:
+    """Output, output state and cell state; an ``x`` of 3 counts as 0."""
     arrays: list[npt.NDArray[Any] | None] = [None] * 20
-    arrays[OUTPUT_STATE] = np.full(layer.inputs[OUTPUT_STATE].dims, output, np.int8)
-    arrays[CELL_STATE] = np.full((1, UNITS), state, np.int16)
-    for _ in range(steps):
-        arrays[DATA] = np.full((1, 1), x, np.int8)
-        found = layer(arrays)
-        arrays[OUTPUT_STATE], arrays[CELL_STATE] = found[1:]
-    return [part.reshape(-1).tolist() for part in found]
+    for place, value in ((DATA, x), (OUTPUT_STATE, 0), (CELL_STATE, state)):
+        arrays[place] = np.full(layer.inputs[place].dims, value, layer.inputs[place].dtype)
+    return [part.reshape(-1).tolist() for part in layer(arrays)]
 
 
 def test_without_an_input_gate_what_is_forgotten_lets_in() -> None:
@@ -71,11 +70,7 @@ def test_the_output_has_its_states_scale_where_no_intermediate_lends_one() -> No
 
 def test_one_output_is_enough() -> None:
     layer = lstm((None, 0, 32767, 0))
-    alone = IntegerLstm(layer.inputs, layer.outputs[:1], {})
-    arrays: list[Any] = [None] * 20
-    arrays[DATA], arrays[OUTPUT_STATE] = np.full((1, 1), 3, np.int8), np.zeros((1, UNITS), np.int8)
-    arrays[CELL_STATE] = np.zeros((1, UNITS), np.int16)
-    assert [part.tolist() for part in alone(arrays)] == [[[30] * UNITS]]
+    assert run(IntegerLstm(layer.inputs, layer.outputs[:1], {})) == [[30] * UNITS]
 
 
 @pytest.mark.parametrize("sum_of_cell", [32767, -32768])
@@ -92,23 +87,21 @@ def test_a_clip_beyond_16_bits_is_their_largest_number() -> None:
     assert run(lstm(open_gates, cell_clip=10.0), state=-32768)[2] == [-32767] * UNITS
 
 
-@pytest.mark.parametrize(("bias", "state"), [(1000, 508), (-1000, -512)])
+@pytest.mark.parametrize(("bias", "state"), [(1000, 3982), (-1000, -4012)])
 def test_a_projected_output_saturates_before_it_comes_back(bias: int, state: int) -> None:
-    # 127 and -128 are sums of the second step: tanh(127 / 4096) is 1015.7, of which 16383 / 32768 are 507.8; 1023.7 give 511.8.
-    # In fixed point it is 2 beside that; a sum of 128 or -129 would be 4 beside it.
-    assert run(lstm((None, 0, 0, 0), weight=1, projection=bias), steps=2)[2] == pytest.approx([state] * UNITS, abs=2)
+    # 8 times 127 and -128 are sums of the second step: tanh(1016 / 4096) is 7965, of which 16383 / 32768 are let in; tanh(-1 / 4)
+    # is -8025. In fixed point it is a little beside that; 128 or -129 would be 30 beside it.
+    assert run(lstm((None, 0, 0, 0), weight=8, projection=bias, steps=2))[2] == pytest.approx([state] * UNITS, abs=6)
 
 
 def test_a_constant_input_counts_from_its_zero_point() -> None:
     layer = lstm((None, 0, 0, 0), weight=100)
     inputs = list(layer.inputs)
-    inputs[DATA] = replace(inputs[DATA], data=np.full((1, 1), 23, np.int8))
-    constant = IntegerLstm(inputs, layer.outputs, {})
-    states = [np.zeros((1, UNITS), np.int8), np.zeros((1, UNITS), np.int16)]
+    inputs[DATA] = replace(inputs[DATA], data=np.full((1, 1, 1), 23, np.int8))
     arrays: list[Any] = [None] * 20
-    arrays[OUTPUT_STATE], arrays[CELL_STATE] = states
+    arrays[OUTPUT_STATE], arrays[CELL_STATE] = np.zeros((1, UNITS), np.int8), np.zeros((1, UNITS), np.int16)
     # 100 * (23 - 3) of 4096: tanh is 14838.8 of 32768, of which 16383 / 32768 are let in: 7418.9, but for fixed point.
-    found = constant(arrays)[2].reshape(-1).tolist()
+    found = IntegerLstm(inputs, layer.outputs, {})(arrays)[2].reshape(-1).tolist()
     assert found == run(layer, x=23)[2] == pytest.approx([7419] * UNITS, abs=2)
 
 
