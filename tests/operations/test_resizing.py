@@ -108,6 +108,22 @@ def test_a_value_that_is_not_finite_leaves_no_number_where_it_has_a_share_of_0(v
     np.testing.assert_array_equal(resized(Op.RESIZE_BILINEAR, row([1, value, 3]), 6), [1, np.nan, np.nan, np.nan, 3, 3])
 
 
+def test_an_image_that_shrinks_has_no_number_where_it_takes_infinity() -> None:
+    np.testing.assert_array_equal(resized(Op.RESIZE_BILINEAR, row([1, np.inf, np.inf, 4]), 2), [1, np.nan])
+
+
+def test_images_stay_as_they_are_when_rows_are_left_out_and_columns_double() -> None:
+    image = tensor(np.arange(24, dtype=np.float32).reshape(1, 8, 3, 1))
+    [y] = run(Op.RESIZE_BILINEAR, [image, scalar(6), scalar(4)])
+    assert y[0, 1, :, 0].tolist() == [6, 6.5, 7, 7.5, 8, 8]
+    assert image.data.reshape(-1).tolist() == list(range(24))
+
+
+def test_an_image_of_its_own_size_is_a_copy() -> None:
+    image = row([1, 2, 3])
+    assert not np.shares_memory(run(Op.RESIZE_BILINEAR, [image, scalar(3), scalar(1)])[0], image.data)
+
+
 def test_nchw_images_are_resized_over_their_last_dimensions() -> None:
     x = np.random.default_rng(2).normal(size=(2, 3, 4, 5)).astype(np.float32)
     size = [scalar(7), scalar(6)]
@@ -130,6 +146,8 @@ def test_no_images_give_no_images() -> None:
     seed=st.integers(0, 2**32),
 )
 @example((12, 8), (12, 8), 3, "", 0)
+@example((17, 187), (14, 144), 1, "", 0)  # shares that round differently, at positions without an even distance
+@example((3, 5), (14, 144), 1, "corners", 0)
 def test_pixels_are_mixed_of_four_wherever_they_lie(
     vertical: tuple[int, int], horizontal: tuple[int, int], channels: int, placing: str, seed: int
 ) -> None:

@@ -178,7 +178,7 @@ def _integer_lstm(folder: Path, name: str, *, projection: bool) -> Path:
     ]
     out = builder.tensor((*lead, units), "int8", scale=1 / 128, zero_point=-5)
     lent = [builder.tensor((), "int16", scale=2.0**-12) for _ in range(4)]
-    hidden = {"scale": 1 / 128, "zero_point": 0 if projection else -5}
+    hidden = {"scale": 1 / 128, "zero_point": 21 if projection else -5}
     lent.append(builder.tensor((), "int8", **hidden))
     options = {"fused_activation_function": 4, "cell_clip": 0.0, "proj_clip": 0.0}
     inputs = [data, *gates, *biases, *tail, *states, -1, -1, -1, -1]

@@ -156,6 +156,6 @@ class IntegerLstm(StatedKernel):
         shown = shown_part * tanh16(state, 15 + self.exponent)
         hidden = np.clip(mbqm(shown, *self.hidden_factor) + self.hidden_point, -128, 127)
         if self.projection is not None:
-            projected = _sat16(self.projection.products(hidden + self.hidden_point))
+            projected = _sat16(self.projection.products(hidden - self.hidden_point))
             hidden = np.clip(projected + self.signed_point, -128, 127)
         return hidden - self.signed_point, state

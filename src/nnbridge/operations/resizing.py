@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -164,22 +164,26 @@ def _by_weights(call: Call) -> Function:
     one = np.int32(1 << 10) if signed else np.float32(1)
     # The rows last where there will be more of them: what is long then lies in one piece.
     order = (2, 1) if dims[1] >= x.dims[1] else (1, 2)
-
-    def mixers(whole: bool) -> list[Callable[[Array, bool], Array]]:
-        return [_mixer(axis, _phases(*find(call, x.dims[axis], dims[axis])), dims[axis], one, whole) for axis in order]
-
-    quick = mixers(whole=False)
+    along = [(axis, _phases(*find(call, x.dims[axis], dims[axis]))) for axis in order]
+    quick = _mixers(x.dims, dims, along, one)
+    # A share of 0 of infinity is not a number, and counts as such. Infinite values show in the result as well, which is looked
+    # at where it is the smaller one.
+    exact, before = signed or not _leaves_out(along), math.prod(x.dims) <= math.prod(dims)
 
     def resize(images: Array) -> Array:
-        data = images.astype(one.dtype, copy=False)
-        # A share of 0 of infinity is not a number, and counts as such.
-        every = data.reshape(-1)
-        finite = signed or math.isfinite(np.dot(every, every))
-        for mix in quick if finite else mixers(whole=True):
-            data = mix(data, data is not images)
-        return rdbp(data, 20) if signed else data
+        if exact or not before or _are_finite(images):
+            data = _mixed(images, quick, one)
+            if exact or before or _are_finite(data):
+                return rdbp(data, 20) if signed else data
+        return _mixed(images, _mixers(x.dims, dims, along, one, whole=True), one)
 
     return resize
+
+
+def _are_finite(values: Array) -> bool:
+    """True only if all are finite, but not always then: squares of large values are infinite."""
+    every = values.reshape(-1)
+    return math.isfinite(every.dot(every))
 
 
 Neighbours = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Array]
@@ -232,49 +236,122 @@ def _spaced(positions: npt.NDArray[np.int64]) -> Positions:
 
 Terms = list[tuple[Positions, Any]]
 """Of one or two neighbours: their positions and their share."""
+Step = tuple[Positions, Terms]
+"""Output positions, and what is added up there."""
+Along = list[tuple[int, list[Phase]]]
+"""Axes in the order in which they are resized, and their output positions."""
+Mixer = tuple[Callable[[Array, bool], Array], bool]
+"""From an array, which may be written over if it is ``ours``, to one that is resized along an axis; True if that one will be
+ours, False if it is a part of the first.
+"""
+Put = Callable[[Array, Array], object]
+"""From pieces to positions of a target."""
+Sum = Callable[[Mapping[Any, Array], Array], object]
+"""From the products of all pieces with each share to positions of a target."""
 
 
-def _mixer(axis: int, phases: list[Phase], size: int, one: Any, whole: bool) -> Callable[[Array, bool], Array]:
-    """Weighted sums of neighbours along an axis, of data that may be written over if it is ``ours``; shares of 0 if ``whole``."""
-    steps: list[tuple[Positions, Terms]] = [
-        (at, [(places, part) for places, part in ((lower, one - share), (upper, share)) if whole or np.ndim(part) or part != 0])
-        for at, lower, upper, share in phases
-    ]
+def _leaves_out(along: Along) -> bool:
+    """True if neighbours that have a share of 0 are not looked at."""
+    return any(np.ndim(share) == 0 and share == 0 for _, phases in along for *_, share in phases)
+
+
+def _mixers(before: tuple[int, ...], after: tuple[int, ...], along: Along, one: Any, *, whole: bool = False) -> list[Mixer]:
+    """One for each axis; shares of 0 are multiplied as well if ``whole``."""
+    made, dims = [], list(before)
+    for axis, phases in along:
+        sides = [(at, ((lower, one - share), (upper, share))) for at, lower, upper, share in phases]
+        steps = [(at, [(to, part) for to, part in both if whole or np.ndim(part) or part != 0]) for at, both in sides]
+        # What lies behind the axis is one piece, what lies before it one axis.
+        pieces = math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
+        dims[axis] = after[axis]
+        made.append(_picker(pieces, tuple(dims), steps) or _mixer(pieces, tuple(dims), dims[axis], steps))
+    return made
+
+
+def _mixed(images: Array, mixers: list[Mixer], one: Any) -> Array:
+    """Resized images, none of whose values the others share."""
+    data = images.astype(one.dtype, copy=False)
+    ours = data is not images
+    for mix, makes in mixers:
+        data, ours = mix(data, ours), makes
+    return data if ours else _copied(data)
+
+
+def _copied(images: Array) -> Array:
+    """A copy, pixel by pixel, which takes less time than value by value."""
+    depth = images.shape[-1]
+    if depth == 1 or images.strides[-1] != images.itemsize:
+        return images.copy()
+    result, pixel = np.empty(images.shape, images.dtype), _piece(depth, images)
+    result.view(pixel)[...] = images.view(pixel)
+    return result
+
+
+def _picker(shape: tuple[int, int, int], dims: tuple[int, ...], steps: list[Step]) -> Mixer | None:
+    """For an axis along which all positions lie on pixels: a view of these."""
+    (_, [(places, share), *others]), *more = steps
+    if more or others or not isinstance(places, slice) or share != 1:
+        return None
+    there = np.s_[:, places]
+    return lambda data, _: data.reshape(shape)[there].reshape(dims), False
+
+
+def _mixer(shape: tuple[int, int, int], dims: tuple[int, ...], size: int, steps: list[Step]) -> Mixer:
+    """Weighted sums of neighbours along the axis in the middle of ``shape``; its results have ``dims``, and ``size`` along it."""
+    # What stays in a core's cache from one step to the next takes less time.
+    every = max(1, _SMALL // (shape[1] * shape[2]))
+    blocks = [slice(start, start + every) for start in range(0, shape[0], every)]
+    block = min(every, shape[0]), shape[1], shape[2]
     # An image that doubles has two phases whose products are the same: they are computed once, of the whole image.
-    doubled = [(at, terms) for at, terms in steps if _is_half(at, terms, size)]
-    others = [(at, terms) for at, terms in steps if not _is_half(at, terms, size)]
-    shares = sorted({share for _, terms in doubled for _, share in terms})
+    shares = sorted({share for step in steps if _is_half(*step, size) for _, share in step[1]})
+    pairs = [[term for term in _runs(terms) if term[1] in shares and isinstance(at, slice)] for at, terms in steps]
+    sums = [_sum(block, at, pair) for (at, _), pair in zip(steps, pairs, strict=True) if len(pair) == 2]
+    puts = [_put(*step) for step, pair in zip(steps, pairs, strict=True) if len(pair) < 2]
 
     def mix(data: Array, ours: bool) -> Array:
-        # What lies behind the axis is one piece, what lies before it one axis.
-        before, behind = data.shape[:axis], data.shape[axis + 1 :]
-        pieces = data.reshape(math.prod(before), -1, math.prod(behind))
-        result = np.empty((*before, size, *behind), data.dtype)
-        target = result.reshape(len(pieces), size, -1)
-        for at, terms in others:
-            first, *second = [_weighted(pieces[:, places], share) for places, share in terms]
-            if second:
-                np.add(first, second[0], out=target[:, at])
-            else:
-                target[:, at] = first
-        made = {share: np.multiply(pieces, share, out=pieces if ours and share == shares[-1] else None) for share in shares}
-        for at, terms in doubled:
-            _add_to(target[:, at], [(made[share], places) for places, share in terms])
-        return result
+        images, result = data.reshape(shape), np.empty((shape[0], size, shape[2]), data.dtype)
+        for at in blocks:
+            pieces, target = images[at], result[at]
+            for put in puts:
+                put(pieces, target)
+            made = {share: np.multiply(pieces, share, out=pieces if ours and share == shares[-1] else None) for share in shares}
+            for add in sums:
+                add(made, target)
+        return result.reshape(dims)
 
-    return mix
+    return mix, True
 
 
 def _is_half(at: Positions, terms: Terms, size: int) -> bool:
     """True for every second position of an image, each between two neighbours."""
-    between = len(terms) == 2 and all(isinstance(places, slice) and places.step == 1 for places, _ in terms)
-    return between and isinstance(at, slice) and at.step == 2 and at.stop > size // 2
+    return len(_runs(terms)) == 2 and isinstance(at, slice) and at.step == 2 and at.stop > size // 2
 
 
-def _weighted(pieces: Array, share: Any) -> Array:
+def _runs(terms: Terms) -> list[tuple[slice, Any]]:
+    """The terms that are of neighbours one after another."""
+    return [(places, share) for places, share in terms if isinstance(places, slice) and places.step == 1]
+
+
+def _put(at: Positions, terms: Terms) -> Put:
+    """What the terms make of pieces, put at positions of the target."""
+    here = np.s_[:, at]
+    first, *second = (_weighted(places, share) for places, share in terms)
+    if second and isinstance(at, slice):
+        return lambda pieces, target: np.add(first(pieces), second[0](pieces), out=target[here])
+
+    def put(pieces: Array, target: Array) -> None:
+        # Positions that are not a slice are assigned to: indexing by them makes a copy.
+        target[here] = first(pieces) + second[0](pieces) if second else first(pieces)
+
+    return put
+
+
+def _weighted(places: Positions, share: Any) -> Function:
+    there = np.s_[:, places]
     if np.ndim(share):
-        return pieces * share.reshape(-1, 1)
-    return pieces if share == 1 else pieces * share
+        column = share.reshape(-1, 1)
+        return lambda pieces: pieces[there] * column
+    return (lambda pieces: pieces[there]) if share == 1 else (lambda pieces: pieces[there] * share)
 
 
 _MANY, _SHORT, _SHORT_OF_SMALL, _SMALL = 256, 64, 128, 1 << 17
@@ -282,19 +359,29 @@ _MANY, _SHORT, _SHORT_OF_SMALL, _SMALL = 256, 64, 128, 1 << 17
 longer and an image small enough for a core's cache; single values never do."""
 
 
-def _add_to(target: Array, terms: list[tuple[Array, Any]]) -> None:
-    """Puts into ``target`` the sums of two arrays of pieces, each at its own positions, slices of step 1."""
-    (one, here), (other, there) = terms
-    count, size = target.shape[1:]
-    short = 1 < size <= (_SHORT_OF_SMALL if one.size <= _SMALL else _SHORT)
-    if not short or len(target) * count < _MANY:
-        np.add(one[:, here], other[:, there], out=target)
-        return
+def _sum(shape: tuple[int, int, int], at: Positions, terms: list[tuple[slice, Any]]) -> Sum:
+    """Sums of products of all pieces, each at its own positions one after another, put at positions of the target."""
+    (here, share), (there, other_share) = terms
+    first, second, put = np.s_[:, here], np.s_[:, there], np.s_[:, at]
+    count, length = here.stop - here.start, shape[2]
+    short = 1 < length <= (_SHORT_OF_SMALL if math.prod(shape) <= _SMALL else _SHORT)
+    if not short or shape[0] * count < _MANY or 2 * count < shape[1]:
+        return lambda made, target: np.add(made[share][first], made[other_share][second], out=target[put])
     # Added as the values that they are in memory, one of them shifted: sums of pieces that do not belong together lie behind
     # the last position.
-    total = np.empty(one.shape, one.dtype)
-    reach = one.size - size * max(here.start, there.start)
-    first, second = (made.reshape(-1)[size * places.start :][:reach] for made, places in terms)
-    np.add(first, second, out=total.reshape(-1)[:reach])
-    piece = np.dtype((np.void, size * one.itemsize))
-    target.view(piece)[...] = total[:, :count].view(piece)
+    behind = length * max(here.start, there.start)
+
+    def add(made: Mapping[Any, Array], target: Array) -> None:
+        total = np.empty(made[share].shape, target.dtype)
+        reach = total.size - behind
+        one, other = (made[part].reshape(-1)[length * places.start :][:reach] for places, part in terms)
+        np.add(one, other, out=total.reshape(-1)[:reach])
+        piece = _piece(length, total)
+        target[put].view(piece)[...] = total[:, :count].view(piece)
+
+    return add
+
+
+def _piece(length: int, values: Array) -> np.dtype[Any]:
+    """So many values as one, for moving."""
+    return np.dtype((np.void, length * values.itemsize))

@@ -293,7 +293,12 @@ class _Worker:
         )
         answer = self._prepared(model, self._session.device.prepare_model_with_config(model, config))
         if saved:
-            descriptor, answer["cache"] = cache_memory(saved[-1])
+            try:
+                descriptor, answer["cache"] = cache_memory(saved[-1])
+            except BaseException:
+                # What a driver saves may be no files: its client gets an error, and could not release the model.
+                self._session.models.pop(answer["handle"], None)
+                raise
             self._sent.append(descriptor)
         return answer
 
