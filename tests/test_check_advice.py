@@ -14,6 +14,7 @@ import pytest
 
 from nnbridge.advice import Advice
 from nnbridge.cli.advising import FileAdvice
+from nnbridge.converters.edits import Edit
 from nnbridge.errors import Reason
 from nnbridge.loading import adjustable
 from tests.conftest import MODELS, REPOSITORY
@@ -109,6 +110,14 @@ def test_the_classes_add_up_and_a_failure_among_them_shows(script: Any) -> None:
     assert (fine.failed, (fine + bad).failed) == (False, True)
 
 
+@pytest.mark.parametrize(("outcome", "status"), [("re-planned as predicted", 0), ("cannot be planned", 1)])
+def test_one_advice_that_fails_is_the_exit_status(
+    script: Any, monkeypatch: pytest.MonkeyPatch, outcome: str, status: int
+) -> None:
+    monkeypatch.setattr(script, "check", lambda *_: (outcome, "change"))
+    assert script.advise_all([INT8], [("aosp-float-fast", "10")], 0) == status
+
+
 # -- answers -------------------------------------------------------------------------------------------------------------------
 
 
@@ -163,3 +172,20 @@ def test_an_original_that_does_not_run_on_a_later_input_says_nothing_of_the_rewr
 def test_states_of_both_files_begin_alike(judge: Any, tmp_path: Path) -> None:
     path = Path(shutil.copyfile(real_model("mnist_lstm_float"), tmp_path / "lstm.tflite"))
     assert judge(path, copied(path), 2).outcome == "equal"
+
+
+@pytest.mark.parametrize(("change", "status"), [({}, 0), ({"kernel": 2}, 1)])
+def test_one_rewrite_that_differs_is_the_exit_status(
+    script: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, int], status: int
+) -> None:
+    operator = adjustable(INT8, 0, 0)
+    assert operator is not None
+    edit = Edit(0, 0, "CONV_2D", "another", lambda: operator.content(change, False))
+    monkeypatch.setattr(script, "exact_edits", lambda path: [edit])
+    assert script.prove_all([INT8], 1) == status
+
+
+def test_a_rewrite_that_nothing_runs_is_the_exit_status(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = conv(tmp_path / "conv.onnx", 2)
+    monkeypatch.setattr(script, "exact_edits", lambda path: [Edit(0, 0, "Conv", "itself", path.read_bytes)])
+    assert script.prove_all([path], 1) == 1
