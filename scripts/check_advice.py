@@ -77,7 +77,7 @@ def advise_all(paths: Sequence[Path], settings: Sequence[tuple[str, str]], input
         tally = of_file(path, settings, inputs)
         total += tally
         print(f"{path.name}: {tally.short}; {process_time():.0f} s", flush=True)
-    print(f"\nIn all {len(paths)} files, {len(settings)} devices under an Android version, {inputs} inputs for each rewrite:")
+    print(f"\nIn all {len(paths)} files, {len(settings)} pairs of device and Android version, {inputs} inputs for each rewrite:")
     print("\n".join(total.lines()))
     return 1 if total.failed else 0
 

@@ -46,7 +46,7 @@ class Tally:
     @property
     def short(self) -> str:
         """One line."""
-        return f"{_sum('plans', self.plans)}; {_sum('advices', self.advices)}"
+        return f"{_sum('combinations', self.plans)}; {_sum('advices', self.advices)}"
 
     def lines(self) -> Iterable[str]:
         """The sums, and what each class consists of."""
