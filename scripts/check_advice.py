@@ -4,13 +4,13 @@ python scripts/check_advice.py models
 python scripts/check_advice.py models --inputs 1000 --devices arm-nn-21.11 intel-nn-hal-gpu --android 10 13
 python scripts/check_advice.py models --every-rewrite --inputs 1000
 
-For each TFLite and ONNX file of a folder, the smallest first, each shipped profile and each Android version. An advice passes if
-``nnbridge plan`` of the written file, or under the setting, shows what was predicted. A rewrite must also leave every bit of the
-answers, in nnbridge and in LiteRT's plain kernels or ONNX Runtime; edits that change answers need not. Exit status 0 only if all
-pass.
+For each TFLite and ONNX file of the folders, the smallest first, each shipped profile and each Android version. An advice
+passes if ``nnbridge plan`` of the written file, or under the setting, shows what was predicted. A rewrite must also leave every
+bit of the answers, in nnbridge and in LiteRT's plain kernels or ONNX Runtime; edits that change answers need not. Each
+combination and each advice is counted in one class. Exit status 1 if any is in a class that is a failure.
 
 With --every-rewrite, an operator alone and what stands in its place run on all inputs, with the file's constants; the whole
-file and the rewritten one run on the first.
+file and the rewritten one run on the first. The sum says which engines judged; a rewrite that none of them runs is a failure.
 """
 
 from __future__ import annotations
@@ -19,29 +19,27 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from time import process_time
 from typing import Any
 
-import numpy as np
 from click.testing import CliRunner
-from script_support import RUNTIMES, Array, argument_parser, finished, one_line_errors
+from script_support import RUNTIMES, argument_parser, one_line_errors
 
-from nnbridge import Execution, NnbridgeError, load
-from nnbridge.advice import Advice, different_outputs
-from nnbridge.cli.advising import FileAdvice
-from nnbridge.cli.commands import cli
-from nnbridge.cli.commands.plan import plan as plan_command
-from nnbridge.compare import seeded_inputs
-from nnbridge.compare.references import LiteRT, OnnxRuntime
-from nnbridge.converters import ConversionOptions
-from nnbridge.converters.edits import Answers, Edit
-from nnbridge.loading import adjustable, edits
+with one_line_errors():
+    from advice.equality import Judgement, judge, prove
+    from advice.tally import ADVISED, DIFFERS, FAILURES, LOST, NOT_PLANNED, PREDICTED, REFUSED, UNADVISED, UNEQUAL, Tally
 
-NOT_RUN = "not run by nnbridge or the format's own runtime"
+    from nnbridge import NnbridgeError, load
+    from nnbridge.advice import Advice
+    from nnbridge.cli.advising import FileAdvice
+    from nnbridge.cli.commands import cli
+    from nnbridge.cli.commands.plan import plan as plan_command
+    from nnbridge.converters.edits import Answers, Edit
+    from nnbridge.errors import Reason
+    from nnbridge.loading import edits
 
 
 def command(*arguments: str) -> Any:
@@ -51,162 +49,169 @@ def command(*arguments: str) -> Any:
 
 
 def main() -> None:
-    """Print each advice that fails, and the counts."""
+    """Print each advice that fails, and the sums."""
     parser = argument_parser()
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="folder")
     parser.add_argument("--devices", nargs="*", help="default: every shipped profile")
     parser.add_argument("--android", nargs="*", default=["10", "13"])
     parser.add_argument("--inputs", type=int, default=20, help="random inputs for each rewrite; 0: rewrites are planned only")
     parser.add_argument("--every-rewrite", action="store_true", help="prove all exact rewrites of the files, advised or not")
     options = parser.parse_args()
-    paths = sorted((p for p in options.folder.rglob("*") if p.suffix in RUNTIMES), key=lambda p: p.stat().st_size)
+    found = {p for folder in options.folders for p in folder.rglob("*") if p.suffix in RUNTIMES}
+    paths = sorted(found, key=lambda p: (p.stat().st_size, p))
     if not paths:
-        parser.error(f"requires a folder of {' or '.join(RUNTIMES)} files, found {options.folder}")
+        parser.error(f"requires folders of {' or '.join(RUNTIMES)} files, found {', '.join(map(str, options.folders))}")
     if options.every_rewrite:
-        prove_all(paths, options.inputs)
+        sys.exit(prove_all(paths, options.inputs))
     devices = options.devices or [device["name"] for device in command("devices", "--profiles")]
-    counts: Counter[str] = Counter()
+    sys.exit(advise_all(paths, list(product(devices, options.android)), options.inputs))
+
+
+# -- advices -------------------------------------------------------------------------------------------------------------------
+
+
+def advise_all(paths: Sequence[Path], settings: Sequence[tuple[str, str]], inputs: int) -> int:
+    """Check the advice on each file on each device under each Android; the exit status."""
+    total = Tally()
     for path in paths:
-        counts += of_file(path, list(product(devices, options.android)), options.inputs)
-        print(f"{path.name}: {total(counts)} in all; {process_time():.0f} s", flush=True)
-    sys.exit(1 if counts["failed"] else 0)
+        tally = of_file(path, settings, inputs)
+        total += tally
+        print(f"{path.name}: {tally.short}; {process_time():.0f} s", flush=True)
+    print(f"\nIn all {len(paths)} files, {len(settings)} pairs of device and Android version, {inputs} inputs for each rewrite:")
+    print("\n".join(total.lines()))
+    return 1 if total.failed else 0
 
 
-def of_file(path: Path, settings: list[tuple[str, str]], inputs: int) -> Counter[str]:
-    """Counts of plans and advices on a file, on each device under each Android."""
-    counts: Counter[str] = Counter()
-    proven: dict[tuple[Path, str], str] = {}
+def of_file(path: Path, settings: Sequence[tuple[str, str]], inputs: int) -> Tally:
+    """Plans and advices on a file."""
+    tally = Tally()
+    proven: dict[tuple[int, int, str], Judgement] = {}
     file = FileAdvice(path)
     for device, android in settings:
         setting = ("--device", device, "--android", android)
         found = advised(file, path, setting)
-        counts["planned" if found is not None else "not planned"] += 1
-        for advice in found or ():
-            wrong = check(path, setting, advice, inputs, proven)
-            counts[advice.kind] += 1
-            counts["failed" if wrong else "as predicted"] += 1
-            if wrong:
-                print(f"{path.name} {' '.join(setting)}: {advice.text}: {wrong}", flush=True)
-    counts["rewrites run"] = len(proven)
-    return counts
-
-
-def prove_all(paths: Sequence[Path], inputs: int) -> None:
-    """Run every exact rewrite of single operators beside the original; exits."""
-    counts: Counter[str] = Counter()
-    for path in paths:
-        try:
-            found = [edit for edit in edits(path) if edit.answers is Answers.SAME]
-            load(path)
-            counts["files"] += bool(found)
-        except NnbridgeError:
+        if isinstance(found, Reason):
+            tally.plans[refused_plan(path, setting, found)] += 1
             continue
-        for edit in found:
-            wrong = proven(path, edit, inputs)
-            outcome = NOT_RUN if wrong == NOT_RUN else "failed" if wrong else "equal"
-            counts[outcome] += 1
-            counts[f"{edit.operator}: {edit.text}"] += outcome == "equal"
-            if outcome == "failed":
-                print(f"{path.parent.name}/{path.name}: {edit.index} {edit.operator}: {edit.text}: {wrong}", flush=True)
-        if found:
-            print(f"{path.name}: {len(found)}; {counts['equal']} equal, {process_time():.0f} s", flush=True)
-    print(f"{total(counts)}; {inputs} inputs each")
-    sys.exit(1 if counts["failed"] else 0)
-
-
-def proven(path: Path, edit: Edit, inputs: int) -> str:
-    """What is wrong with an exact rewrite: of the operator alone on all inputs, and in the whole file on one.
-
-    On all inputs in the whole file where the operator alone does not run.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        files = [Path(scratch) / name / path.name for name in ("whole", "one", "other")]
-        for file in files:
-            file.parent.mkdir()
-        edited, one, other = files
-        edited.write_bytes(edit.content())
-        operator, wrong = adjustable(path, edit.subgraph, edit.index), NOT_RUN
-        if operator is not None and edit.alone is not None:
-            one.write_bytes(operator.content({}, True))
-            other.write_bytes(edit.alone())
-            wrong = different(one, other, inputs)
-        return different(path, edited, inputs) if wrong == NOT_RUN else wrong or different(path, edited, 1)
-
-
-def total(counts: Counter[str]) -> str:
-    """All counts in words."""
-    return ", ".join(f"{count} {what}" for what, count in counts.items())
+        tally.plans[ADVISED if found else UNADVISED, ""] += 1
+        for advice in found:
+            outcome, detail = check(path, setting, advice, inputs, proven)
+            tally.advices[outcome, detail] += 1
+            if outcome in FAILURES:
+                print(f"{path.name} {' '.join(setting)}: {advice.text}: {outcome}: {detail}", flush=True)
+    tally.rewrites.update(f"{judgement.outcome} by {judgement}" for judgement in proven.values())
+    return tally
 
 
 _OWN = ("model", "full", "with_cost", "with_advice", "estimate", "optimise", "memory", "cpu", "as_json")
 """What ``plan`` does not pass on to the compilation."""
 
 
-def advised(file: FileAdvice, path: Path, setting: tuple[str, ...]) -> tuple[Advice, ...] | None:
-    """What ``plan --advice`` advises; None where nothing can be planned."""
+def advised(file: FileAdvice, path: Path, setting: tuple[str, ...]) -> tuple[Advice, ...] | Reason:
+    """What ``plan --advice`` advises, or why it refuses."""
     context = plan_command.make_context("plan", [str(path), *setting])
     try:
         # What is advised is planned anew below, with all steps prepared.
         return file.on({name: value for name, value in context.params.items() if name not in _OWN}, prepare=False).advice
-    except NnbridgeError:
-        return None
+    except NnbridgeError as error:
+        return error.reason
 
 
-def check(path: Path, setting: tuple[str, ...], advice: Advice, inputs: int, proven: dict[tuple[Path, str], str]) -> str:
-    """What is wrong with an advice; empty if nothing is."""
+def refused_plan(path: Path, setting: tuple[str, ...], reason: Reason) -> tuple[str, str]:
+    """The class of a plan that nothing is advised on: a failure if ``plan`` has steps for it."""
+    planned = command("plan", str(path), *setting)
+    outcome = LOST if planned is not None and "summary" in planned else NOT_PLANNED
+    if outcome in FAILURES:
+        print(f"{path.name} {' '.join(setting)}: {outcome}: {reason}", flush=True)
+    return outcome, f"expected {reason.rule}, found {reason.found}"
+
+
+def check(
+    path: Path, setting: tuple[str, ...], advice: Advice, inputs: int, proven: dict[tuple[int, int, str], Judgement]
+) -> tuple[str, str]:
+    """An advice's class, with its kind where it is as predicted, or else what is wrong."""
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / path.name
         if advice.edit is None:
-            changed = {f"--{name.replace('_', '-')}": str(value) for name, value in advice.options.items() if name != "shapes"}
-            shapes = [word for shape in advice.options.get("shapes", ()) for word in ("--shape", shape)]
-            kept = setting[:2] if "--feature-level" in changed else setting
-            planned = command("plan", str(path), *kept, *shapes, *(word for item in changed.items() for word in item))
+            planned = command("plan", str(path), *changed_setting(setting, advice))
         else:
+            target = Path(folder) / path.name
             target.write_bytes(advice.edit.content())
             planned = command("plan", str(target), *setting)
-            key = (path, advice.text)
-            if inputs and advice.kind == "rewrite" and key not in proven:
-                proven[key] = different(path, target, inputs)
-            if proven.get(key):
-                return f"answers: {proven[key]}"
-    if planned is None:
-        return "cannot be planned"
-    found = {"elsewhere": sum(planned["summary"]["elsewhere"].values()), "steps": len(planned["steps"])}
-    found["partitions"] = planned["summary"]["partitions"]
-    after = advice.after.figures
-    return "" if all(after[name] == value for name, value in found.items()) else f"{found}, not {after}"
+            if inputs and advice.kind == "rewrite":
+                key = advice.edit.subgraph, advice.edit.index, advice.text
+                if key not in proven:
+                    proven[key] = judge(path, target, inputs)
+                if proven[key].outcome != "equal":
+                    return UNEQUAL, proven[key].wrong or f"not run: {dict(proven[key].refused)}"
+    if planned is None or "summary" not in planned:
+        return REFUSED, advice.kind
+    found, after = figures(planned), advice.after.figures
+    return (PREDICTED, advice.kind) if found == after else (DIFFERS, f"{found}, not {after}")
 
 
-def different(path: Path, edited: Path, inputs: int) -> str:
-    """The first output that differs, in nnbridge or in the format's own runtime; NOT_RUN if the original does not run there."""
+def changed_setting(setting: tuple[str, ...], advice: Advice) -> list[str]:
+    """The command's options with those that are advised."""
+    changed = {f"--{name.replace('_', '-')}": str(value) for name, value in advice.options.items() if name != "shapes"}
+    shapes = [word for shape in advice.options.get("shapes", ()) for word in ("--shape", shape)]
+    kept = setting[:2] if "--feature-level" in changed else setting
+    return [*kept, *shapes, *(word for item in changed.items() for word in item)]
 
-    @cache
-    def compilation(file: Path) -> Any:
-        return finished(load(file, ConversionOptions(mapping="phone")))
 
-    @lru_cache(maxsize=1)
-    def drawn(seed: int) -> Mapping[str, Array]:
-        return seeded_inputs(compilation(path).model, seed)
+def figures(planned: Any) -> dict[str, int]:
+    """What a plan's JSON comes to, as :attr:`nnbridge.advice.Outcome.figures` has it."""
+    steps = zip(planned["steps"], planned["cost"]["steps"], strict=True)
+    return {
+        "elsewhere": sum(planned["summary"]["elsewhere"].values()),
+        "partitions": planned["summary"]["partitions"],
+        "steps": len(planned["steps"]),
+        "multiply_adds": sum(cost["multiply_adds"] or 0 for step, cost in steps if step["place"] == "device"),
+    }
 
-    runtime = cache(partial(LiteRT, kernels="optimised") if path.suffix == ".tflite" else OnnxRuntime)
 
-    def answers(file: Path, seed: int) -> Mapping[str, Array]:
-        here = Execution(compilation(file)).run(drawn(seed))
-        there = runtime(file).run(drawn(seed))
-        return {**here, **{f"the runtime's output {k}": np.ascontiguousarray(answer) for k, answer in enumerate(there)}}
+# -- exact rewrites ------------------------------------------------------------------------------------------------------------
 
-    def compared(other: Path) -> str:
-        return different_outputs(answers, path, other, range(inputs))
 
+def prove_all(paths: Sequence[Path], inputs: int) -> int:
+    """Run every exact rewrite of single operators beside the original; the exit status."""
+    outcomes: Counter[str] = Counter()
+    judges: Counter[str] = Counter()
+    texts: Counter[str] = Counter()
+    refused: dict[str, str] = {}
+    for path in paths:
+        found = exact_edits(path)
+        if isinstance(found, NnbridgeError):
+            refused[path.name] = str(found.reason)
+            continue
+        here: Counter[str] = Counter()
+        for edit in found:
+            proof = prove(path, edit, inputs)
+            here[proof.outcome] += 1
+            judges[f"{proof.outcome}: {proof.judges}"] += 1
+            texts[f"{proof.outcome}: {edit.operator}: {edit.text}"] += 1
+            if proof.wrong or proof.refused:
+                print(f"{path.name}: {edit.index} {edit.operator}: {edit.text}: {proof.wrong} {proof.refused}", flush=True)
+        outcomes += here
+        print(f"{path.name}: {in_words(here) or 'no exact rewrite'}; {process_time():.0f} s", flush=True)
+    print(f"\n{outcomes.total()} exact rewrites in {len(paths)} files, {inputs} inputs each: {in_words(outcomes)}")
+    for counts in (judges, texts):
+        print("\n".join(f"  {count} {what}" for what, count in counts.most_common()))
+    for name, why in refused.items():
+        print(f"  nnbridge refuses {name}, so that it is not rewritten: {why}")
+    return 0 if outcomes.keys() <= {"equal"} else 1
+
+
+def exact_edits(path: Path) -> list[Edit] | NnbridgeError:
+    """The exact rewrites of a file, or why it is refused."""
     try:
-        return compared(edited)
+        load(path)
+        return [edit for edit in edits(path) if edit.answers is Answers.SAME]
     except NnbridgeError as error:
-        failure = str(error)
-    try:
-        compared(path)
-    except NnbridgeError:
-        return NOT_RUN
-    return failure
+        return error
+
+
+def in_words(counts: Counter[str]) -> str:
+    """All counts, which add up."""
+    return " + ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 
 if __name__ == "__main__":
