@@ -104,6 +104,22 @@ def difference_file(path: Path) -> Path:
     return builder.write(path, [x, y], [z])
 
 
+def comparison_file(path: Path) -> Path:
+    builder = TfliteBuilder()
+    x, y = (builder.tensor((999,), "uint8", scale=scale, zero_point=128) for scale in (0.5, 1.5))
+    out = builder.tensor((999,), "bool")
+    builder.operator("LESS", [x, y], [out], {}, 2)
+    return builder.write(path, [x, y], [out])
+
+
+def leaky_file(path: Path) -> Path:
+    # A step below 0 is 2 1/2 steps of the output: what it is rounded to hangs on the multiplier's last digits.
+    builder = TfliteBuilder()
+    x, y = (builder.tensor((1, 9, 9, 9), "uint8", scale=scale, zero_point=128) for scale in (0.5, 0.02))
+    builder.operator("LEAKY_RELU", [x], [y], {"alpha": 0.1}, 1)
+    return builder.write(path, [x], [y])
+
+
 def hard_swish_file(path: Path) -> Path:
     builder = TfliteBuilder()
     x, y = (builder.tensor((999,), "uint8", scale=scale, zero_point=zero) for scale, zero in ((0.05, 3), (0.03, 11)))
@@ -165,6 +181,8 @@ def test_resized_int8_that_nnapi_has_as_uint8_is_explained(tmp_path: Path) -> No
         (normalisation_file, "delegate", 8, "7 bits fewer"),
         (normalisation_file, "delegate", 3, "7 bits fewer"),
         (difference_file, "delegate", 8, "NNAPI as SUB and MUL"),
+        (comparison_file, "delegate", 8, "the sign alone"),
+        (leaky_file, "delegate", 8, "than NNAPI's PRELU"),
         (hard_swish_file, "delegate", 3, "NNAPI as MUL and ADD"),
         (logistic_file, "wide", 8, "from tables of real numbers"),
     ],

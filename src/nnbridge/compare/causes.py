@@ -18,7 +18,9 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert_arithmetic import (
     Again,
     compared,
+    compared_by_sign,
     hard_swish,
+    leaky_relu,
     normalised,
     rescaled,
     resized_to_nearest,
@@ -61,7 +63,9 @@ _OF_TABLES = "8-bit functions from tables of real numbers"
 _OTHERWISE: Mapping[Again, str] = {
     rescaled: "rescales integers in fixed point, NNAPI real numbers between DEQUANTIZE and QUANTIZE",
     compared: "compares integers on a common scale in fixed point, NNAPI real numbers",
+    compared_by_sign: "compares integers in fixed point, where a scale of 1 or more leaves the sign alone, NNAPI real numbers",
     normalised: "keeps 7 bits fewer than NNAPI between the two roundings of the product with the inverse root",
+    leaky_relu: "has another multiplier for LEAKY_RELU of numbers below 0 than NNAPI's PRELU",
     hard_swish: "computes HARD_SWISH as one operation and rounds it to 8 bits once, NNAPI as MUL and ADD below feature level 4",
     squared_difference: "computes SQUARED_DIFFERENCE in fixed point as one operation, NNAPI as SUB and MUL",
 }

@@ -84,13 +84,24 @@ def rescaled(model: Model, inputs: Sequence[Array], like: Array) -> Array | None
 
 def compared(model: Model, inputs: Sequence[Array], like: Array) -> Array | None:
     """A comparison of 8-bit numbers on LiteRT's common scale."""
+    return _compared(model, inputs, mbqm)
+
+
+def compared_by_sign(model: Model, inputs: Sequence[Array], like: Array) -> Array | None:
+    """The same where a scale is 1 or more: it asks for a shift to the left, and what LiteRT has instead leaves 1 or -1."""
+    return _compared(
+        model, inputs, lambda x, multiplier, shift: np.where(x < 0, -1, 1) if shift > 0 else mbqm(x, multiplier, shift)
+    )
+
+
+def _compared(model: Model, inputs: Sequence[Array], rescale: Callable[[Array, int, int], Array]) -> Array | None:
     main = model.main
     first, sides = main.operations[0], []
     if len(main.operations) > 1 or first.type not in _COMPARISONS or not all(main.operands[i].scale for i in first.inputs):
         return None
     for i in first.inputs:
         steps = _steps(_value(model, inputs, i), main.operands[i]) * _COMMON_STEPS
-        sides.append(mbqm(steps, *quantize_multiplier(main.operands[i].scale)))
+        sides.append(rescale(steps, *quantize_multiplier(main.operands[i].scale)))
     return _COMPARISONS[first.type](*sides)
 
 
@@ -105,6 +116,23 @@ def normalised(model: Model, inputs: Sequence[Array], like: Array) -> Array | No
     steps = _steps(_value(model, inputs, operation.inputs[0]), first)
     multiplier, shift = inverse_sqrt_multiplier((steps * steps).sum(axis=-1, keepdims=True))
     return saturate(mbqm(steps, multiplier, shift + _OUTPUT_BITS) + last.zero_point, like.dtype)
+
+
+def leaky_relu(model: Model, inputs: Sequence[Array], like: Array) -> Array | None:
+    """8-bit LEAKY_RELU, which NNAPI has as PRELU of one slope: numbers below 0 have a multiplier of float32 arithmetic."""
+    operation, operands = model.main.operations[0], model.main.operands
+    if len(model.main.operations) > 1 or operation.type != OperationCode.PRELU:
+        return None
+    first, slope, last = (operands[i] for i in (*operation.inputs, *operation.outputs))
+    value = model.value(slope)
+    if value is None or value.size > 1 or not first.scale or not last.scale:
+        return None
+    steps, scale = _steps(_value(model, inputs, operation.inputs[0]), first), np.float32(first.scale)
+    alpha = np.float32(_steps(value, slope).item()) * np.float32(slope.scale)
+    above, below = (
+        mbqm(steps, *quantize_multiplier(float(factor / np.float32(last.scale)))) for factor in (scale, scale * alpha)
+    )
+    return saturate(np.where(steps >= 0, above, below) + last.zero_point, like.dtype)
 
 
 def hard_swish(model: Model, inputs: Sequence[Array], like: Array) -> Array | None:
