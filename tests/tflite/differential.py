@@ -60,7 +60,7 @@ _RULES: tuple[tuple[Sequence[str], Sequence[str], int | MostSteps, str], ...] = 
     (("LEAKY_RELU",), QUANT8, 1, "it is PRELU, whose multipliers have another rounding"),
     (("MEAN",), QUANT8, _one_of_the_input, "NNAPI's 8-bit MEAN truncates"),
     (("QUANTIZE",), QUANT8, 1, "the delegate goes through float32"),
-    (("RESIZE_BILINEAR",), QUANT8, 1, "NNAPI interpolates in float32, TFLite in integers"),
+    (("RESIZE_BILINEAR",), (U8,), 1, "NNAPI truncates what it interpolates in float32, TFLite rounds it"),
     (("SQUARED_DIFFERENCE",), (I8,), 3, "it is SUB and MUL, whose difference is rounded to 8 bits"),
     (("TANH",), QUANT8, _of_wide_inputs(1), "NNAPI computes in fixed point, TFLite rounds floats"),
 )

@@ -15,6 +15,17 @@ import numpy as np
 
 from nnbridge.compare.arithmetics import arithmetic_device, operand_value
 from nnbridge.compare.arrays import Array
+from nnbridge.compare.litert_arithmetic import (
+    Again,
+    compared,
+    compared_by_sign,
+    hard_swish,
+    leaky_relu,
+    normalised,
+    rescaled,
+    resized_to_nearest,
+    squared_difference,
+)
 from nnbridge.compare.samples import sign_flipped
 from nnbridge.compare.ties import ORDERED, first_of_equals
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
@@ -22,7 +33,7 @@ from nnbridge.devices.device import Device
 from nnbridge.devices.requantise import in_float
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+from nnbridge.operations.arithmetic import saturate
 from nnbridge.operations.kernels import Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
@@ -39,18 +50,6 @@ _TWICE_ROUNDED = 0.75
 """Steps by which a number is off that was rounded to half a step first."""
 ROUNDING = ("sum_order", "function_rounding")
 """Kinds that every real operation may have, and that no device could do without."""
-_CONVERSIONS = {OperationCode.DEQUANTIZE, OperationCode.QUANTIZE}
-"""What integers become that change scale or zero point."""
-_COMPARISONS: Mapping[int, Callable[[Array, Array], Array]] = {
-    OperationCode.EQUAL: np.equal,
-    OperationCode.NOT_EQUAL: np.not_equal,
-    OperationCode.GREATER: np.greater,
-    OperationCode.GREATER_EQUAL: np.greater_equal,
-    OperationCode.LESS: np.less,
-    OperationCode.LESS_EQUAL: np.less_equal,
-}
-_COMMON_STEPS = 256
-"""Steps of the scale on which LiteRT compares 8-bit numbers, in 1."""
 _WITHOUT_SUMS = {
     *(OperationCode.ABS, OperationCode.ELU, OperationCode.EXP, OperationCode.FLOOR, OperationCode.HARD_SWISH),
     *(OperationCode.LOG, OperationCode.LOGISTIC, OperationCode.NEG, OperationCode.POW, OperationCode.PRELU),
@@ -58,6 +57,19 @@ _WITHOUT_SUMS = {
     *(OperationCode.SQRT, OperationCode.TANH, OperationCode.ADD, OperationCode.SUB, OperationCode.MUL, OperationCode.DIV),
 }
 """Operations of one element, or of two."""
+_LITERT = "litert"
+_FUNCTIONS = {OperationCode.LOGISTIC, OperationCode.SOFTMAX, OperationCode.TANH}
+_OF_TABLES = "8-bit functions from tables of real numbers"
+_OTHERWISE: Mapping[Again, str] = {
+    rescaled: "rescales integers in fixed point, NNAPI real numbers between DEQUANTIZE and QUANTIZE",
+    compared: "compares integers on a common scale in fixed point, NNAPI real numbers",
+    compared_by_sign: "compares integers in fixed point, where a scale of 1 or more leaves the sign alone, NNAPI real numbers",
+    normalised: "keeps 7 bits fewer than NNAPI between the two roundings of the product with the inverse root",
+    leaky_relu: "has another multiplier for LEAKY_RELU of numbers below 0 than NNAPI's PRELU",
+    hard_swish: "computes HARD_SWISH as one operation and rounds it to 8 bits once, NNAPI as MUL and ADD below feature level 4",
+    squared_difference: "computes SQUARED_DIFFERENCE in fixed point as one operation, NNAPI as SUB and MUL",
+}
+"""What LiteRT computes in integers otherwise than NNAPI → in which way."""
 _HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.TRANSPOSE_CONV_2D)
 
 
@@ -115,6 +127,10 @@ class LoneOperation:
         """True if a result has at most a tenth of the difference."""
         return result is not None and np.inf > self.off(result) <= _TENTH * self.off(self.actual)
 
+    def again(self, computed: Again) -> Array | None:
+        """The result by LiteRT's arithmetic; None if it is not of that operation."""
+        return computed(self.model, self.inputs, self.expected)
+
     @property
     def operations(self) -> set[int]:
         """The codes of the operations."""
@@ -167,7 +183,7 @@ def _rescaled_mean(case: LoneOperation) -> Array | None:
 
 
 def _sign_flipped(case: LoneOperation) -> str:
-    """Kernels of uint8 and of int8 round halves otherwise, as averages of Android's and of LiteRT's do."""
+    """Kernels of uint8 and of int8 round otherwise: averages halves; RESIZE_BILINEAR truncates uint8 alone."""
     main = case.model.main
     flipped = {i for i, operand in enumerate(main.operands) if sign_flipped(operand, _A_BYTE).dtype == np.int8}
     if not flipped:
@@ -181,7 +197,7 @@ def _sign_flipped(case: LoneOperation) -> str:
     inputs = [_flipped(x) if i in flipped else x for i, x in zip(main.inputs, case.inputs, strict=True)]
     result = case.under(CpuDevice(Tier.REFERENCE), inputs, case.model.with_main(operands, constants))
     return (
-        f"NNAPI has int8 as uint8 below feature level 4 and rounds it as such; {case.reference} rounds int8"
+        f"NNAPI has int8 as uint8 below feature level 4 and computes it as such; {case.reference} computes int8"
         if case.explained_by(result)
         else ""
     )
@@ -222,41 +238,21 @@ def _ties_to_even(case: LoneOperation) -> Array | None:
 def _rescaling(case: LoneOperation) -> str:
     if case.expected.dtype.kind == "f":
         return ""
-    if case.explained_by(_in_fixed_point(case)):
-        return f"{case.reference} rescales integers in fixed point, NNAPI real numbers between DEQUANTIZE and QUANTIZE"
-    if case.explained_by(_compared_in_fixed_point(case)):
-        return f"{case.reference} compares integers on a common scale in fixed point, NNAPI real numbers"
+    for again, text in _OTHERWISE.items() if case.reference == _LITERT else ():
+        if case.explained_by(case.again(again)):
+            return f"{case.reference} {text}"
     for numerics in NUMERICS.values():
-        if _changes_integers(numerics) and case.explained_by(case.under(arithmetic_device(numerics.name))):
-            return f"{case.reference} has {numerics.text} ({numerics.name})"
+        if _changes_integers(numerics, case.reference) and case.explained_by(case.under(arithmetic_device(numerics.name))):
+            tables = numerics.real_functions and case.operations & _FUNCTIONS
+            return f"{case.reference} has {_OF_TABLES if tables else numerics.text} ({numerics.name})"
     return ""
 
 
-def _in_fixed_point(case: LoneOperation) -> Array | None:
-    """Integers that change scale or zero point by two conversions, rescaled by LiteRT's multiplier instead."""
-    main = case.model.main
-    if case.operations != _CONVERSIONS or len(main.inputs) != 1:
-        return None
-    first, last = main.operands[main.inputs[0]], main.operands[main.outputs[0]]
-    if not first.scale or not last.scale:
-        return None
-    steps = case.inputs[0].astype(np.int64) - first.zero_point
-    rescaled = mbqm(steps, *quantize_multiplier(first.scale / last.scale))
-    return saturate(rescaled + last.zero_point, case.expected.dtype).reshape(case.expected.shape)
-
-
-def _compared_in_fixed_point(case: LoneOperation) -> Array | None:
-    """A comparison of 8-bit numbers on LiteRT's common scale."""
-    main = case.model.main
-    first, sides = main.operations[0], []
-    if len(main.operations) > 1 or first.type not in _COMPARISONS or not all(main.operands[i].scale for i in first.inputs):
-        return None
-    for i in first.inputs:
-        constant = case.model.value(main.operands[i])
-        value = case.inputs[main.inputs.index(i)] if constant is None else constant
-        steps = (value.astype(np.int64) - main.operands[i].zero_point) * _COMMON_STEPS
-        sides.append(mbqm(steps, *quantize_multiplier(main.operands[i].scale)))
-    return _COMPARISONS[first.type](*sides)
+def _resize(case: LoneOperation) -> str:
+    """Both compute float32 sums of uint8, NNAPI without rounding them; of int8 both compute in integers."""
+    if case.explained_by(case.again(resized_to_nearest)):
+        return f"NNAPI's RESIZE_BILINEAR of uint8 truncates where {case.reference} rounds"
+    return ""
 
 
 def _tie_order(case: LoneOperation) -> str:
@@ -266,7 +262,11 @@ def _tie_order(case: LoneOperation) -> str:
     return f"equal numbers come in another order: in {case.reference} the first one first, in NNAPI as Android lists them"
 
 
-def _changes_integers(numerics: Numerics) -> bool:
+def _changes_integers(numerics: Numerics, reference: str) -> bool:
+    """LiteRT's kernels of what NNAPI has in 8 bits rescale integers, never floats, whose values may yet be the same."""
+    in_float = numerics.in_float or numerics.rounding == "float"
+    if in_float and reference == _LITERT:
+        return False
     return numerics.rounding != EXACT.rounding or (numerics.in_float and not numerics.halves)
 
 
@@ -342,6 +342,7 @@ _CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
     "mean_truncates": _mean,
     "sign_flipped": _sign_flipped,
     "qdq_in_float": _qdq,
+    "resize_truncates": _resize,
     "rescaling": _rescaling,
     "tie_order": _tie_order,
     "sum_order": _sum_order,

@@ -72,18 +72,18 @@ def _once(call: Call, make: Callable[[Call], Function]) -> Function:
     return lambda x: make(call)(x)
 
 
-def _scale(call: Call, size: int, target: int) -> np.float32:
+def _scale(size: int, target: int, *, align_corners: bool) -> np.float32:
     """N90."""
-    if _flag(call, "align_corners") and target > 1:
+    if align_corners and target > 1:
         return np.float32(size - 1) / np.float32(target - 1)
     return np.float32(size) / np.float32(target)
 
 
 def _nearest(call: Call, size: int, target: int) -> npt.NDArray[np.int64]:
     """N91: the source pixel of each output pixel."""
-    offset = np.float32(0.5 if _flag(call, "half_pixel_centers") else 0)
-    source = (np.arange(target, dtype=np.float32) + offset) * _scale(call, size, target)
-    nearest = round_half_away(source) if _flag(call, "align_corners") else np.floor(source)
+    offset, aligned = np.float32(0.5 if _flag(call, "half_pixel_centers") else 0), _flag(call, "align_corners")
+    source = (np.arange(target, dtype=np.float32) + offset) * _scale(size, target, align_corners=aligned)
+    nearest = round_half_away(source) if aligned else np.floor(source)
     return np.minimum(nearest.astype(np.int64), size - 1)
 
 
@@ -112,10 +112,16 @@ def _by_index(call: Call) -> Function:
 
 
 def _neighbours(call: Call, size: int, target: int) -> Neighbours:
+    """:func:`neighbours` with the call's flags."""
+    aligned, centred = _flag(call, "align_corners"), _flag(call, "half_pixel_centers")
+    return neighbours(size, target, align_corners=aligned, half_pixel_centers=centred)
+
+
+def neighbours(size: int, target: int, *, align_corners: bool, half_pixel_centers: bool) -> Neighbours:
     """N92: lower and upper source pixel, and the share of the upper one."""
-    scale, position = _scale(call, size, target), np.arange(target, dtype=np.float32)
+    scale, position = _scale(size, target, align_corners=align_corners), np.arange(target, dtype=np.float32)
     half = np.float32(0.5)
-    source = (position + half) * scale - half if _flag(call, "half_pixel_centers") else position * scale
+    source = (position + half) * scale - half if half_pixel_centers else position * scale
     lower = np.maximum(np.floor(source).astype(np.int64), 0)
     # A position on a pixel has that pixel on both sides, as in TFLite's reference kernel, which NNAPI calls.
     upper = np.minimum(np.ceil(source).astype(np.int64), size - 1)
@@ -158,7 +164,7 @@ def resize_bilinear(call: Call) -> Function:
 def _by_weights(call: Call) -> Function:
     x, dims = call["input"], call.out.dims
     if x.type == T.TENSOR_QUANT8_ASYMM:
-        return _by_corners(*(_neighbours(call, x.dims[k], dims[k]) for k in (1, 2)))
+        return by_corners(*(_neighbours(call, x.dims[k], dims[k]) for k in (1, 2)))
     signed = x.type == T.TENSOR_QUANT8_ASYMM_SIGNED
     find: Any = _neighbours_fixed if signed else _neighbours
     one = np.int32(1 << 10) if signed else np.float32(1)
@@ -190,9 +196,9 @@ Neighbours = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Array]
 """Along an axis: lower and upper source position of each output position, and the share of the upper one."""
 
 
-def _by_corners(rows: Neighbours, columns: Neighbours) -> Function:
-    """Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: it is Android's, in which
-    each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
+def by_corners(rows: Neighbours, columns: Neighbours) -> Function:
+    """Unsigned 8-bit images to float32 sums, which are truncated in the end. That shows the order of the sum: it is Android's,
+    in which each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
     """
     (top, bottom, dy), (left, right, dx) = rows, columns
     down, across = dy[:, None, None], dx[:, None]
