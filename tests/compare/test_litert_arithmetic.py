@@ -18,9 +18,11 @@ from nnbridge.compare.litert_arithmetic import resized_to_nearest
 from nnbridge.compare.references import reference
 from nnbridge.compare.tensors import tensors_of
 from nnbridge.converters import ConversionOptions
+from nnbridge.errors import Reason
 from nnbridge.loading import load_with_report
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 from tests.tflite.files import TfliteBuilder
@@ -160,14 +162,27 @@ def test_resized_uint8_has_litert_s_values(
 
 
 @pytest.mark.parametrize("flags", POSITIONS)
-@pytest.mark.parametrize(
-    ("kind", "level", "kinds"), [("uint8", 8, ["resize_truncates"]), ("uint8", 3, ["resize_truncates"]), ("int8", 8, [])]
-)
-def test_nnapi_and_the_host_truncate_resized_uint8_alone(
-    kind: str, level: int, kinds: list[str], flags: tuple[bool, bool], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("kind", "kinds"), [("uint8", ["resize_truncates"]), ("int8", [])])
+def test_nnapi_truncates_resized_uint8_alone(kind: str, kinds: list[str], flags: tuple[bool, bool], tmp_path: Path) -> None:
     path = resize_file(tmp_path / "one.tflite", kind, (9, 8), (21, 13), flags)
-    assert [cause and cause.kind for cause in causes_of(path, level=level)] == kinds
+    assert [cause and cause.kind for cause in causes_of(path)] == kinds
+
+
+@pytest.mark.parametrize("flags", POSITIONS)
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16"])
+@pytest.mark.parametrize(("size", "target"), SIZES)
+def test_the_host_resizes_as_litert(
+    kind: str, size: tuple[int, int], target: tuple[int, int], flags: tuple[bool, bool], tmp_path: Path
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    path = resize_file(tmp_path / "one.tflite", kind, size, target, flags)
+    left = {0: Reason("an operator that stays", "RESIZE_BILINEAR")}
+    compilation = Compilation.create(load_with_report(path, ConversionOptions(mapping="delegate", left=left))[0])
+    compilation.finish()
+    limits = np.iinfo(kind)
+    image = np.random.default_rng(1).integers(limits.min, limits.max + 1, (2, *size, 3)).astype(kind)
+    [theirs], [ours] = LiteRT(path).run({"x": image}), Execution(compilation).run([image]).values()
+    assert np.array_equal(ours, theirs)
 
 
 def test_resized_int8_that_nnapi_has_as_uint8_is_explained(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from nnbridge_tflite.host.ordered import ATAN2, COS, EXP, LOG, POW, SIN, TANH, d
 from nnbridge_tflite.host.windows import framed, positions, taps, windows
 from nnbridge_tflite.operators import activations, arithmetic, convolution, elementwise, matmul, normalisation, reductions
 from nnbridge_tflite.operators.reshaping import RANGE
-from nnbridge_tflite.operators.resizing import RESIZE_BILINEAR, step_between
+from nnbridge_tflite.operators.resizing import RESIZE_BILINEAR, interpolated
 
 _PATCHES = 2**22
 """Most elements that a convolution gathers at once."""
@@ -268,24 +268,6 @@ def conv_3d_transpose(inputs: Tensors, outputs: Tensors, options: Options) -> Se
 # -- images --------------------------------------------------------------------------------------------------------------------
 
 
-def _between(size: int, out: int, options: Options) -> tuple[Array, Array, Array]:
-    """The two pixels that each of ``out`` pixels lies between, and how far it is from the first."""
-    scale = step_between(size, out, options)
-    positions = np.arange(out, dtype=np.float32)
-    half = np.float32(0.5)
-    positions = (positions + half) * scale - half if options["half_pixel_centers"] else positions * scale
-    low = np.maximum(np.floor(positions).astype(np.int32), 0)
-    return low, np.minimum(np.ceil(positions).astype(np.int32), size - 1), positions - low.astype(np.float32)
-
-
 @RESIZE_BILINEAR.float_kernel
 def resize_bilinear(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, sizes = _real(inputs[0]), integers(inputs[1])
-    bounded([data.shape[0], *sizes, *data.shape[3:]])
-    (top, bottom, down), (left, right, along) = (_between(data.shape[1 + i], size, options) for i, size in enumerate(sizes))
-    down, along = down[:, np.newaxis, np.newaxis], along[:, np.newaxis]
-    found: Array | float = np.float32(0)
-    for columns, across in ((left, _ONE - along), (right, along)):
-        for rows, weight in ((top, _ONE - down), (bottom, down)):
-            found = found + data[:, rows][:, :, columns] * weight * across
-    return [np.asarray(found)]
+    return [interpolated(inputs, _real(inputs[0]), options)]

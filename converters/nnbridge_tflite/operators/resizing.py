@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from nnbridge.converters.declaration import lowers
+from nnbridge.operations.arithmetic import rdbp
+from nnbridge.operations.resizing import Neighbours, neighbours, neighbours_fixed
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
@@ -64,6 +67,40 @@ def resize(to: Lowerer) -> None:
     to.finish(OperationCode[to.name], to.input(0), to.scalar(width), to.scalar(height), *layout, *alignment)
 
 
+def interpolated(inputs: Tensors, data: Array, options: Options) -> Array:
+    """Real numbers between the four nearest, summed in the order of TFLite's reference kernel."""
+    rows, columns = _sides(inputs, data, options, neighbours)
+    return _mixed(data, rows, columns, np.float32(1))
+
+
+@RESIZE_BILINEAR.integer_kernel
+def resize_bilinear_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Unsigned integers on real numbers, rounded where NNAPI truncates; signed ones with positions in 1/1024."""
+    data = data_of(inputs[0])
+    if data.dtype == np.uint8:
+        return [(interpolated(inputs, data.astype(np.float32), options) + np.float32(0.5)).astype(np.uint8)]
+    rows, columns = _sides(inputs, data, options, neighbours_fixed)
+    return [rdbp(_mixed(data.astype(np.int64), rows, columns, np.int64(1 << 10)), 20).astype(data.dtype)]
+
+
+def _sides(inputs: Tensors, data: Array, options: Options, find: Callable[..., Neighbours]) -> Iterator[Neighbours]:
+    """The neighbours of the output's rows, and of its columns."""
+    sizes = integers(inputs[1])
+    bounded([data.shape[0], *sizes, *data.shape[3:]])
+    flags = {name: bool(options[name]) for name in ("align_corners", "half_pixel_centers")}
+    return (find(data.shape[1 + i], size, **flags) for i, size in enumerate(sizes))
+
+
+def _mixed(data: Array, rows: Neighbours, columns: Neighbours, one: np.generic) -> Array:
+    """Each of the four corners by its shares along both axes, one after another."""
+    (top, bottom, dy), (left, right, along) = rows, columns
+    down = dy[:, np.newaxis, np.newaxis]
+    heights = ((top, one - down), (bottom, down))
+    widths = ((left, one - along[:, np.newaxis]), (right, along[:, np.newaxis]))
+    corners = (data[:, row][:, :, column] * share * across for column, across in widths for row, share in heights)
+    return functools.reduce(np.add, corners)
+
+
 @RESIZE_NEAREST_NEIGHBOR.host_kernel
 def host_resize_nearest(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     data, sizes = data_of(inputs[0]), integers(inputs[1])
@@ -72,7 +109,7 @@ def host_resize_nearest(inputs: Tensors, outputs: Tensors, options: Options) -> 
     return [data[:, rows][:, :, columns]]
 
 
-def step_between(size: int, out: int, options: Options) -> np.float32:
+def _step_between(size: int, out: int, options: Options) -> np.float32:
     """How far apart two of ``out`` pixels lie in an input of ``size``."""
     aligned = bool(options["align_corners"]) and out > 1
     return np.float32(size - 1) / np.float32(out - 1) if aligned else np.float32(size) / np.float32(out)
@@ -81,6 +118,6 @@ def step_between(size: int, out: int, options: Options) -> np.float32:
 def _nearest(size: int, out: int, options: Options) -> Array:
     """Where each of ``out`` pixels comes from."""
     half = np.float32(0.5 if options["half_pixel_centers"] else 0)
-    positions = (np.arange(out, dtype=np.float32) + half) * step_between(size, out, options)
+    positions = (np.arange(out, dtype=np.float32) + half) * _step_between(size, out, options)
     whole = np.floor(positions + np.float32(0.5)) if options["align_corners"] else np.floor(positions)
     return whole.astype(np.int64).clip(0, size - 1)

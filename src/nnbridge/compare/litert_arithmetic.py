@@ -14,7 +14,6 @@ import numpy as np
 from nnbridge.builder import ModelBuilder
 from nnbridge.compare.arithmetics import operand_value
 from nnbridge.compare.arrays import Array
-from nnbridge.extensions import host_options, readable_operation
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
@@ -57,13 +56,10 @@ def resized_to_nearest(model: Model, inputs: Sequence[Array], like: Array) -> Ar
 
 
 def _alignment(model: Model) -> dict[str, bool] | None:
-    """Flags of a lone RESIZE_BILINEAR, also of the host's, which has the same kernel; None of other models, and of NCHW."""
+    """Flags of a lone RESIZE_BILINEAR; None of other models, and of NCHW."""
     operation = model.main.operations[0]
-    if len(model.main.operations) > 1 or readable_operation(model, operation).split(".")[-1] != "RESIZE_BILINEAR":
+    if len(model.main.operations) > 1 or operation.type != OperationCode.RESIZE_BILINEAR:
         return None
-    if operation.type != OperationCode.RESIZE_BILINEAR:
-        options = host_options(model, model.main, operation)
-        return {name: bool(options.get(name)) for name in _ALIGNMENT}
     flags = {name: _flag(model, operation, name) for name in ("nchw", *_ALIGNMENT)}
     if flags.pop("nchw") is not False or None in flags.values():
         return None

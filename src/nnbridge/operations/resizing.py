@@ -129,14 +129,19 @@ def neighbours(size: int, target: int, *, align_corners: bool, half_pixel_center
 
 
 def _neighbours_fixed(call: Call, size: int, target: int) -> Neighbours:
-    """N93 for signed 8-bit values: positions in 1/1024."""
-    if _flag(call, "align_corners") and target > 1:
+    """:func:`neighbours_fixed` with the call's flags."""
+    aligned, centred = _flag(call, "align_corners"), _flag(call, "half_pixel_centers")
+    return neighbours_fixed(size, target, align_corners=aligned, half_pixel_centers=centred)
+
+
+def neighbours_fixed(size: int, target: int, *, align_corners: bool, half_pixel_centers: bool) -> Neighbours:
+    """N93 for signed integers: lower and upper source pixel, and the share of the upper one in 1/1024."""
+    if align_corners and target > 1:
         scale = ((1 << 10) * (size - 1) + (target - 1) // 2) // (target - 1)
     else:
         scale = ((1 << 10) * size + target // 2) // target
     position = np.arange(target, dtype=np.int64)
-    half = _flag(call, "half_pixel_centers")
-    source = position * scale + scale // 2 - (1 << 9) if half else position * scale
+    source = position * scale + scale // 2 - (1 << 9) if half_pixel_centers else position * scale
     # The rounded scale may lead past the last pixel, where Android reads on; here the last pixel is repeated.
     lower = np.clip(source // (1 << 10), 0, size - 1)
     upper = np.minimum((source + (1 << 10) - 1) // (1 << 10), size - 1)
