@@ -113,3 +113,11 @@ def test_a_window_that_no_image_holds_is_refused_by_its_sizes(name: str) -> None
     node = helper.make_node(name, ["x0", "w"] if name == "Conv" else ["x0"], ["y"], kernel_shape=[4])
     with pytest.raises(Exception, match="a window that fits into the padded image, found 4 in 2"):
         run(node, [np.zeros((1, 1, 2), np.float32)], 12, {"w": np.zeros((1, 1, 4), np.float32)} if name == "Conv" else {})
+
+
+def test_near_numbers_are_normalised_in_groups_without_losing_digits() -> None:
+    # Of [-1.3112545, -1.2848958], in float64 by hand; the mean of squares less the square of the mean is 1e-4 off.
+    node = helper.make_node("GroupNormalization", ["x0", "s", "b"], ["y"], num_groups=1)
+    constants = {"s": np.float32([0.2740211]), "b": np.float32([-0.5809608])}
+    found = run(node, [np.float32([-1.3112545, -1.2848958]).reshape(1, 1, 1, 2)], 21, constants)
+    np.testing.assert_allclose(found.reshape(-1), [-0.847419, -0.314503], atol=3e-6)
