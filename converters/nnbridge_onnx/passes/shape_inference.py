@@ -253,7 +253,7 @@ def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: 
     for node, step in zip(graph.node, steps, strict=True):
         if step.outputs and known.issuperset(step.outputs):
             continue
-        written = _without_values(onnx, node, seen) if step.type == "Range" else None
+        written = _WRITTEN[step.type](onnx, node, seen) if step.type in _WRITTEN and step.domain in ("", "ai.onnx") else None
         nodes += [node] if written is None else written
         left += [step] if written is None else map(_step, written)
     seen.node.extend(nodes)
@@ -414,7 +414,7 @@ def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
 
     One of computed or of many numbers becomes a vector of the same type and of any size; None for one that may stay.
     """
-    if node.domain not in ("", "ai.onnx") or _range_size(onnx, node, graph) <= MAX_PROPAGATED:
+    if _range_size(onnx, node, graph) <= MAX_PROPAGATED:
         return None
     one, count = f"{node.output[0]} start", f"{node.output[0]} size"
     graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.int64), f"{one} shape"))
@@ -423,6 +423,18 @@ def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
         onnx.helper.make_node("Reshape", [node.input[0], f"{one} shape"], [one]),
         onnx.helper.make_node("Tile", [one, count], [node.output[0]]),
     ]
+
+
+def _like_its_input(onnx: Any, node: Any, graph: Any) -> list[Any]:
+    """An operator that the package has no rule for, whose result is of its first input's type and shape."""
+    return [onnx.helper.make_node("Identity", node.input[:1], node.output[:1])]
+
+
+_WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
+    "Range": _without_values,
+    "GroupNormalization": _like_its_input,
+}
+"""Operators as inference sees them: others in their place, or None if it sees the node."""
 
 
 def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
