@@ -73,7 +73,7 @@ def explanation(case: Case, found: str) -> str:
         return "NNAPI rounds halves away from zero where ONNX rounds them to even"
     if case.operator in ("Resize", "Upsample", "ReduceLogSum", "ReduceLogSumExp") and found.endswith(" 1 steps at most"):
         return "ONNX does not say how interpolated numbers and logarithms become whole numbers"
-    if case.operator in POOLS and found.endswith("floats") and _skips(case.nodes[0]):
+    if case.operator in POOLS and not found.startswith("shape") and _skips(case.nodes[0]):
         return "ONNX Runtime cuts elements off in front where automatic paddings would be below 0"
     if case.operator == "ReduceProd" and found.endswith("floats") and _may_leave_half(case):
         return "NNAPI's reductions round each partial result of float16, which may be infinite"
