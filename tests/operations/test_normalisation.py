@@ -56,8 +56,8 @@ def test_the_widest_8_bit_values_are_normalised_beside_others() -> None:
     assert y.tolist() == [[128 + 64] * 4 + [128 + 15]]
 
 
-@pytest.mark.parametrize(("zero_point", "count"), [(128, 2_200_000), (255, 600_000), (255, 2_200_000)])
-def test_8_bit_values_of_a_row_of_millions_are_0(zero_point: int, count: int) -> None:
+@pytest.mark.parametrize(("zero_point", "count"), [(223, 700_000), (255, 600_000)])
+def test_equal_8_bit_values_of_a_very_long_row_are_0(zero_point: int, count: int) -> None:
     # 128 / sqrt(600,000) = 0.17 for each of so many equal values.
     [y] = run(Op.L2_NORMALIZATION, [tensor(np.zeros((1, count)), U8, scale=1.0, zero_point=zero_point)], output(U8))
     assert set(y.ravel().tolist()) == {128}
