@@ -139,6 +139,11 @@ def test_the_exponential_of_less_than_minus_32_is_0() -> None:
     assert exp_on_negative(np.array([-33, -63]) << 25, 6).tolist() == [0, 0]
 
 
+def test_the_exponential_of_0_is_the_highest_raw() -> None:
+    assert exp_on_negative(0, 5).item() == 2**31 - 1
+    assert exp_on_negative(0, 5, 16).item() == 2**15 - 1
+
+
 def test_each_channel_has_its_own_shift() -> None:
     # Halves of 100, one of them eight times over.
     assert mbqm(np.array([100, 100]), np.array([2**30, 2**30]), np.array([0, 3])).tolist() == [50, 400]

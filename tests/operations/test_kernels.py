@@ -29,6 +29,13 @@ def test_add_of_8_bit_values_rescales_both_sides() -> None:
     assert y.tolist() == [5]
 
 
+def test_add_of_8_bit_values_of_the_smallest_scales_loses_no_digits() -> None:
+    # 3 + 4 steps of 2**-22 each.
+    a, b = tensor([3], U8, scale=2.0**-22), tensor([4], U8, scale=2.0**-22)
+    [y] = run(Op.ADD, [a, b, scalar(0)], output(U8, scale=2.0**-22))
+    assert y.tolist() == [7]
+
+
 def test_int32_division_rounds_down_and_gives_0_for_0() -> None:
     [y] = run(Op.DIV, [integers([7, -7, 7]), integers([2, 2, 0]), scalar(0)], output(OperandCode.TENSOR_INT32))
     assert y.tolist() == [3, -4, 0]
@@ -75,6 +82,12 @@ def test_softmax_of_8_bit_values_has_a_scale_of_1_over_256() -> None:
     # Four equal values have shares of a quarter: 64 / 256.
     [y] = run(Op.SOFTMAX, [tensor([[7, 7, 7, 7]], U8, scale=0.1), scalar(1.0, F32)], output(U8, scale=1 / 256))
     assert y.tolist() == [[64, 64, 64, 64]]
+
+
+def test_softmax_of_8_bit_values_counts_differences_of_many_small_steps() -> None:
+    # 40 steps of 1/16 are 2.5: 256 / (1 + exp(-2.5)) = 236.6 and 256 / (1 + exp(2.5)) = 19.4.
+    [y] = run(Op.SOFTMAX, [tensor([[50, 10]], U8, scale=1 / 16), scalar(1.0, F32)], output(U8, scale=1 / 256))
+    assert y.tolist() == [[237, 19]]
 
 
 def test_logistic_of_signed_values_is_the_unsigned_result_less_128() -> None:
@@ -207,9 +220,10 @@ def test_strided_slice_counts_negative_indexes_from_the_end() -> None:
     assert y.tolist() == [4, 2]
 
 
-def test_gather_refuses_an_index_outside() -> None:
-    with pytest.raises(OpFailedError, match="indexes from 0 to 1"):
-        run(Op.GATHER, [tensor([1, 2]), scalar(0), integers([2])])
+@pytest.mark.parametrize("outside", [2, -1])
+def test_gather_refuses_an_index_outside(outside: int) -> None:
+    with pytest.raises(OpFailedError, match=f"indexes from 0 to 1, found {outside}"):
+        run(Op.GATHER, [tensor([1, 2]), scalar(0), integers([1, outside])])
 
 
 def test_space_to_depth_puts_blocks_before_channels() -> None:
@@ -273,6 +287,11 @@ def test_densify_expands_compressed_rows() -> None:
     inputs = [tensor([1, 2, 3]), integers([0, 1]), omitted(OperandCode.TENSOR_INT32), integers([0, 1]), integers([2, 3])]
     [y] = run(Op.DENSIFY, [*inputs, *metadata])
     np.testing.assert_array_equal(y, [[1, 0, 2], [0, 0, 3]])
+
+
+def test_densify_of_a_dimension_of_0_is_nothing() -> None:
+    inputs = [tensor([1]), integers([0, 1]), omitted(OperandCode.TENSOR_INT32), integers([0, 0]), integers([2, 0])]
+    assert run(Op.DENSIFY, [*inputs, *[omitted(OperandCode.TENSOR_INT32)] * 4])[0].shape == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -408,6 +427,17 @@ def test_paddings_behind_a_transposed_convolution_cut_what_strides_reach() -> No
     [y] = run(Op.TRANSPOSE_CONV_2D, [ones, filter, tensor([0]), *parameters, scalar(False, OperandCode.BOOL)])
     along = [1, 1, 2, 1, 2, 1, 2]
     assert y.reshape(7, 7).tolist() == np.outer(along, along).tolist()
+
+
+def test_sums_just_beyond_32_bits_wrap() -> None:
+    # (-128 - 127) * 100 - (2**31 - 25,450) = -2**31 - 50 wraps to 2**31 - 50.
+    arguments = [
+        tensor([[[[-128]]]], I8, scale=0.5, zero_point=127),
+        tensor([[[[100]]]], I8, scale=0.5),
+        tensor([25_450 - 2**31], OperandCode.TENSOR_INT32, scale=0.25),
+    ]
+    [y] = run(Op.CONV_2D, [*arguments, scalar(2), scalar(1), scalar(1), scalar(0)], output(I8, scale=1.0))
+    assert y.tolist() == [[[[127]]]]
 
 
 def test_sums_that_a_left_shift_takes_just_beyond_32_bits_wrap() -> None:

@@ -166,6 +166,12 @@ def test_without_seeds_draws_differ_each_time() -> None:
     assert a.tolist() != b.tolist()
 
 
+def test_one_seed_that_is_not_0_names_a_stream() -> None:
+    for seeds in ((0, 7), (7, 0)):
+        [y] = run(Op.RANDOM_MULTINOMIAL, [tensor(np.zeros((1, 2))), scalar(50), integers(seeds)], output(INTS))
+        np.testing.assert_array_equal(y, [uniform(50, seeds) >= 0.5])
+
+
 def test_no_samples_are_none() -> None:
     [y] = run(Op.RANDOM_MULTINOMIAL, [tensor([[1, 2]]), scalar(0), integers([1, 2])], output(INTS))
     assert y.shape == (1, 0)

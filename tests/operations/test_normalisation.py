@@ -50,6 +50,19 @@ def test_l2_normalization_of_8_bit_values_has_fixed_parameters() -> None:
     assert y.data.tolist() == [[128 + 77, 128 - 102]]
 
 
+def test_the_widest_8_bit_values_are_normalised_beside_others() -> None:
+    # The length of four values of 255 and one of 60 is 513.5: 128 * 255 / 513.5 = 63.6, 128 * 60 / 513.5 = 15.0.
+    [y] = run(Op.L2_NORMALIZATION, [tensor([[255] * 4 + [60]], U8, scale=1.0)], output(U8))
+    assert y.tolist() == [[128 + 64] * 4 + [128 + 15]]
+
+
+@pytest.mark.parametrize(("zero_point", "count"), [(223, 700_000), (255, 600_000)])
+def test_equal_8_bit_values_of_a_very_long_row_are_0(zero_point: int, count: int) -> None:
+    # 128 / sqrt(600,000) = 0.17 for each of so many equal values.
+    [y] = run(Op.L2_NORMALIZATION, [tensor(np.zeros((1, count)), U8, scale=1.0, zero_point=zero_point)], output(U8))
+    assert set(y.ravel().tolist()) == {128}
+
+
 @given(st.lists(st.integers(-127, 127), min_size=1, max_size=64))
 def test_signed_l2_normalization_is_the_unsigned_one_less_128(values: list[int]) -> None:
     signed = run(Op.L2_NORMALIZATION, [tensor([values], I8, scale=1.0)], output(I8))[0]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnbridge.errors import OpFailedError
 from nnbridge.operations import definitions
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm16
 from nnbridge.operations.call import Arg
@@ -112,6 +113,12 @@ def test_an_8_bit_lstm_s_state_is_clipped_to_as_far_on_both_sides(clip: float, s
     assert small_lstm(clip=clip, state=state, drive=drive)[1].tolist() == [[expected]]
 
 
+def test_an_8_bit_lstm_s_state_may_be_as_coarse_as_2_to_the_minus_9() -> None:
+    assert small_lstm(state=20_000, exponent=-9)[1].tolist() == [[10_000]]
+    with pytest.raises(OpFailedError, match=r"2\*\*-9 or less"):
+        small_lstm(state=20_000, exponent=-8)
+
+
 def test_an_8_bit_lstm_adds_the_bias_of_its_projection() -> None:
     # The projection's scale times the hidden state's is the output's: 5 steps are 5, above a zero point of 3.
     assert small_lstm(projection_bias=5)[0].tolist() == [[8]]
@@ -133,6 +140,7 @@ def small_lstm(
     peephole: int | None = None,
     projection_bias: int = 0,
     proj_clip: float = 0.0,
+    exponent: int = -11,
 ) -> list[Ints]:
     """A step of one unit, whose gates the input opens while it draws the candidate to the other side."""
     weights = [tensor([[-1 if gate == "cell" else 1]], S8, scale=0.5) for gate in GATES]
@@ -142,7 +150,7 @@ def small_lstm(
     hidden = tensor([[3]], I8, scale=2.0**-8, zero_point=3)
     real = [scalar(value, OperandCode.FLOAT32) for value in (clip, proj_clip, *[2.0**-12] * 4)]
     tail = [*[omitted(S16)] * 4, *real, scalar(0), scalar(2.0**-7, OperandCode.FLOAT32)]
-    previous = tensor([[state]], S16, scale=2.0**-11)
+    previous = tensor([[state]], S16, scale=2.0**exponent)
     args = [tensor([[drive]], I8, scale=1.0), *weights, *weights, *looking, *biases, *projection, hidden, previous, *tail]
     outs = [output(I8, scale=2.0**-8, zero_point=3) for _ in range(2)]
-    return results(Op.QUANTIZED_LSTM, args, outs[0], output(S16, scale=2.0**-11), outs[1])
+    return results(Op.QUANTIZED_LSTM, args, outs[0], output(S16, scale=2.0**exponent), outs[1])

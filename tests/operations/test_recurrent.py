@@ -234,6 +234,16 @@ def test_a_sequence_without_steps_leaves_the_states_of_both_directions() -> None
     assert found[0].shape[:2] == (0, 2)
 
 
+@pytest.mark.parametrize("name", ["input_gate_bias", "forget_gate_bias", "cell_bias", "output_gate_bias"])
+def test_each_bias_of_an_lstm_has_a_value_for_each_unit(name: str) -> None:
+    make = Numbers(1)
+    values, units, outputs = lstm_weights(make, "", 2, dict.fromkeys(("cifg", "peephole", "projection", "bias", "norm"), False))
+    values |= {"input": make(2, 2), "output_state_in": make(2, outputs), "cell_state_in": make(2, units)}
+    values[name] = make(units + 1)
+    with pytest.raises(OpFailedError, match=rf"LSTM {name}: expected dimensions \[{units}\]"):
+        results(Op.LSTM, values, {"activation": 4, "cell_clip": 0.0, "proj_clip": 0.0}, 4, {"input"})
+
+
 @pytest.mark.parametrize("cifg", [True, False])
 def test_a_cell_without_units_gives_its_projection_s_bias(cifg: bool) -> None:
     make, sizes = Numbers(1), iter([0, 3])

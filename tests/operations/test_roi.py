@@ -56,6 +56,12 @@ def test_corners_are_in_order_along_both_axes(region: list[int]) -> None:
         run(OperationCode.ROI_POOLING, [tensor(np.ones((1, 4, 4, 1))), tensor([region]), integers([0]), *_ONE_CELL])
 
 
+def test_the_refusal_of_corners_shows_the_first_region_that_is_wrong() -> None:
+    regions = tensor([[0, 0, 1, 1], [2, 0, 1, 1], [3, 0, 1, 1]])
+    with pytest.raises(NnapiError, match=r"found \[\[2\.0, 0\.0, 1\.0, 1\.0\]\]"):
+        run(OperationCode.ROI_POOLING, [tensor(np.ones((1, 4, 4, 1))), regions, integers([0] * 3), *_ONE_CELL])
+
+
 _ONE_CELL = [scalar(1), scalar(1), *[scalar(1.0, OperandCode.FLOAT32)] * 2, scalar(False, OperandCode.BOOL)]
 
 

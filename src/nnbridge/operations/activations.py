@@ -206,8 +206,8 @@ def _hard_swish_table(call: Call) -> Array:
         gate = rdbp(gate, -relu_exponent)
     gate = (gate + 32768) >> 1
     scaled = (gate.astype(np.int64) * product / 32768).astype(np.int64)
-    result = rdbp(scaled, -out_exponent) if out_exponent <= 0 else scaled << out_exponent
-    return np.clip(result + out.zero_point, *integer_range(out))
+    # A quotient of float32 below 1 is rounded to one below 1: the exponent is at most 0.
+    return np.clip(rdbp(scaled, -out_exponent) + out.zero_point, *integer_range(out))
 
 
 def _short_softmax_level(call: Call) -> tuple[int, str] | None:

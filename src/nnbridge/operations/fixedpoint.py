@@ -29,7 +29,7 @@ class _Width:
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
-        self.low, self.high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        self.high = (1 << (bits - 1)) - 1
         self.dtype = np.int64 if bits == 32 else np.int32
         self.mul = srdhm if bits == 32 else srdhm16
 
@@ -38,7 +38,8 @@ class _Width:
         return raw32 if self.bits == 32 else int(rdbp(np.int64(raw32), 16))
 
     def saturate(self, raw: Array) -> Array:
-        return max(self.low, min(raw, self.high)) if isinstance(raw, int) else np.clip(raw, self.low, self.high)
+        """At most the highest raw. None is below a quarter of the lowest, where gemmlowp would saturate too."""
+        return min(raw, self.high) if isinstance(raw, int) else np.minimum(raw, self.high)
 
     def rescale(self, raw: Array, source: int, target: int) -> Array:
         """Other integer bits: fewer shift left with saturation, more round."""

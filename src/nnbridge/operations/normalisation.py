@@ -74,11 +74,6 @@ _BLOCK = 1 << 14
 
 
 def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple[int, int]) -> Callable[[Array], Array]:
-    # The first of the two roundings leaves at most 128 times a difference to the zero point, to which the second adds at most
-    # 2**12: often 16 bits hold it.
-    widest = max(abs(limit - zero_point) for limit in limits)
-    narrow = np.int16 if 128 * widest + 2**12 < 2**15 else np.int32
-
     def normalise(x: Array) -> Array:
         last = x.swapaxes(axis, -1)
         rows, result = last.reshape(-1, last.shape[-1]), np.empty(last.shape, x.dtype)
@@ -86,6 +81,9 @@ def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple
         real: Array = rows.astype(exact_dtype(rows.shape[1]))
         real -= zero_point
         multiplier, shift = inverse_sqrt_multiplier(np.matmul(real[:, None, :], real[:, :, None])[..., 0])
+        # Multipliers are below 0.18 * 2**31, but for sums below 128, whose differences are small: the first of the two roundings
+        # leaves less than 2**13, which 14 bits or more shift to 0. 16 bits hold that and the half that is added.
+        right = np.minimum(-shift, 14)
         count = max(1, _BLOCK // rows.shape[1])
         for start in range(0, len(rows), count):
             part = slice(start, start + count)
@@ -94,7 +92,7 @@ def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple
             product *= multiplier[part]
             product += 1 << 23
             product >>= 24
-            scaled = rdbp(product.astype(narrow), -shift[part])
+            scaled = rdbp(product.astype(np.int16), right[part])
             scaled += out_zero_point
             target[part] = scaled.clip(*limits)
         return result.swapaxes(axis, -1)
