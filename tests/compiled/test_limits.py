@@ -35,6 +35,12 @@ def _ones(dims: tuple[int, ...]) -> Tensor:
             "windows",
         ),
         (
+            OperationCode.GROUPED_CONV_2D,  # of a table for each of two groups
+            [Tensor(F32, (1, (1 << 23) + 1, 1, 4)), *map(_ones, ((6, 1, 3, 2), (6,))), 2, 0, 0, 0, 1, 1, 2, 0, False],
+            (1, (1 << 23) + 1, 1, 6),
+            "windows",
+        ),
+        (
             OperationCode.DEPTHWISE_CONV_2D,
             [Tensor(F32, (1, 1 << 22, 1, 2)), *map(_ones, ((1, 1, 1, 4), (4,))), 2, 1, 1, 2, 0],
             (1, 1 << 22, 1, 4),

@@ -142,7 +142,8 @@ def _row_tables(
 ) -> tuple[Array, Array, int]:
     """Where each row and its segments begin in bytes, and the length of a segment; ``picked``: the first channel and how many."""
     batch, height, width, depth = images
-    require_at_most(_MOST_WINDOWS, batch * out[0] * out[1], "windows")
+    # Each group of channels has a table.
+    require_at_most(_MOST_WINDOWS, batch * out[0] * out[1] * max(1, depth // picked[1]), "windows")
     require(batch * height * width * depth * element < 2**31, "images below 2 GiB")
     pixel = depth * element
     starts: Array = np.arange(0, batch * height * width, height * width, dtype=np.int32)[:, None]
