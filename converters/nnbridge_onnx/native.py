@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from nnbridge_onnx.native_process import CHECK, FOLLOW, HEAD, INFER
 
 SECONDS = 120.0
 """A model that takes longer is refused."""
+REMEMBERED = 8 << 20
+"""Bytes of requests and answers that are remembered: files are loaded again, and bodies inferred alone before they are read."""
 _WHAT = {INFER: "shape inference", FOLLOW: "shape inference", CHECK: "the checker"}
 
 
@@ -130,6 +132,10 @@ def _ended_if_interrupted(process: _Process) -> Iterator[_Process]:
         raise
 
 
+def _nothing() -> None:
+    """What is done where nothing is asked for."""
+
+
 def _close(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -143,6 +149,28 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+class _Memory:
+    """The last requests and their answers, which are always the same."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int, bytes], tuple[bool, bytes]] = {}
+        self._size = 0
+
+    def get(self, kind: int, content: bytes) -> tuple[bool, bytes] | None:
+        """The answer, if it is known."""
+        return self._answers.get((kind, content))
+
+    def put(self, kind: int, content: bytes, answer: tuple[bool, bytes]) -> None:
+        """Remember an answer; the oldest ones are forgotten for it."""
+        if (kind, content) in self._answers:
+            return
+        self._answers[kind, content] = answer
+        self._size += len(content) + len(answer[1])
+        while self._size > REMEMBERED:
+            _, oldest = key = next(iter(self._answers))
+            self._size -= len(oldest) + len(self._answers.pop(key)[1])
+
+
 class Native:
     """The process that runs native code for this one, for one thread at a time."""
 
@@ -150,6 +178,7 @@ class Native:
         self._lock = threading.RLock()
         self._process: _Process | None = None
         self._owed: _Answer | None = None
+        self._memory = _Memory()
         after_fork(self._forget)
 
     @property
@@ -163,10 +192,19 @@ class Native:
         with self._lock:
             self._started()
 
-    def ask(self, kind: int, content: bytes) -> tuple[bool, bytes]:
-        """As :meth:`_Answer.get`."""
-        with self._lock, _ended_if_interrupted(self._started()) as process:
-            return process.ask(kind, content).get()
+    def ask(self, kind: int, content: bytes, meanwhile: Callable[[], None] | None = None) -> tuple[bool, bytes]:
+        """As :meth:`_Answer.get`, of a request whose answer is always the same; ``meanwhile`` is done before it is waited for."""
+        do = meanwhile or _nothing
+        with self._lock:
+            known = self._memory.get(kind, content)
+            if known is not None:
+                do()
+                return known
+            with self.asked(kind, content) as answer:
+                do()
+                found = answer.get()
+            self._memory.put(kind, content, found)
+            return found
 
     @contextlib.contextmanager
     def asked(self, kind: int, content: bytes) -> Iterator[_Answer]:
@@ -181,10 +219,13 @@ class Native:
 
     def _settle(self) -> None:
         """Take the answer that is still owed: answers come in the order of the requests."""
-        owed, self._owed = self._owed, None
-        if owed is not None:
-            with contextlib.suppress(CrashError):  # Who wants the answer is told.
-                owed.get()
+        if self._owed is None or self._process is None:
+            return
+        try:
+            with _ended_if_interrupted(self._process), contextlib.suppress(CrashError):  # Who wants the answer is told.
+                self._owed.get()
+        finally:
+            self._owed = None
 
     def _started(self) -> _Process:
         self._settle()
@@ -225,14 +266,16 @@ def checking(path: Path) -> Iterator[Check]:
         yield Check(answer)
 
 
-def infer_shapes(onnx: Any, model: Any, *, follow: bool = False) -> Any:
+def infer_shapes(onnx: Any, model: Any, *, follow: bool = False, meanwhile: Callable[[], None] | None = None) -> Any:
     """A ``ModelProto`` with what inference finds of its values; with ``follow`` it follows the elements of shapes.
+
+    ``meanwhile`` is done here while the other process infers.
 
     InferenceError of the ``onnx`` package for what it refuses, CrashError with the node for what crashes it or takes too long.
     """
     kind = FOLLOW if follow else INFER
     try:
-        good, answer = NATIVE.ask(kind, model.SerializeToString())
+        good, answer = NATIVE.ask(kind, model.SerializeToString(), meanwhile)
     except LateError:
         raise
     except CrashError as error:

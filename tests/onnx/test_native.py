@@ -46,6 +46,11 @@ def _dims(model: Any) -> list[int]:
     return [dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim]
 
 
+@pytest.fixture(autouse=True)
+def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native.NATIVE, "_memory", native._Memory())
+
+
 @pytest.fixture
 def process() -> Iterator[Any]:
     """The process that infers."""
@@ -213,3 +218,42 @@ def test_the_process_ends_with_its_owner() -> None:
     assert process.ask(native.INFER, RELU.SerializeToString()).get()[0]
     process._process.stdin.close()  # As the end of the owner closes it.
     assert process._process.wait(10) == 0
+
+
+def test_a_request_whose_answer_is_known_is_not_asked_again(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    ask = native._Process.ask
+    monkeypatch.setattr(native._Process, "ask", lambda self, kind, content: asked.append(kind) or ask(self, kind, content))
+    first, again = native.infer_shapes(onnx, RELU), native.infer_shapes(onnx, RELU)
+    assert first == again
+    native.infer_shapes(onnx, RELU, follow=True)
+    assert asked == [native.INFER, native.FOLLOW]
+
+
+def test_work_is_done_while_the_process_infers_and_where_the_answer_is_known() -> None:
+    done: list[str] = []
+    for _ in range(2):
+        assert _dims(native.infer_shapes(onnx, RELU, meanwhile=lambda: done.append("read"))) == [2, 3]
+    assert done == ["read", "read"]
+
+
+def test_work_that_fails_leaves_no_answer_for_the_next_request(process: Any) -> None:
+    def fail() -> None:
+        raise ValueError("a constant that is none")
+
+    with pytest.raises(ValueError, match="a constant that is none"):
+        native.infer_shapes(onnx, RELU, meanwhile=fail)
+    transposed = _model(helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0]), X)
+    assert _dims(native.infer_shapes(onnx, transposed)) == [3, 2]
+    assert native.NATIVE._process is process
+
+
+def test_the_oldest_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "REMEMBERED", 10)
+    memory = native._Memory()
+    for content in (b"aaa", b"bbb", b"bbb", b"ccc"):
+        memory.put(native.INFER, content, (True, b"12"))
+    known = [content for content in (b"aaa", b"bbb", b"ccc") if memory.get(native.INFER, content) is not None]
+    assert known == [b"bbb", b"ccc"]
+    memory.put(native.INFER, b"too long to be remembered", (True, b""))
+    assert memory.get(native.INFER, b"too long to be remembered") is None

@@ -81,14 +81,17 @@ def fold_constants(graph: Graph, live: frozenset[int]) -> tuple[Graph, frozenset
 
 def fold(node: Node, known: Known) -> bool:
     """Compute a node if that needs no computed value; True if it is done."""
-    definition = declared(node)
-    if definition is None or node.domain or not node.outputs:
+    definition = None if node.domain or not node.outputs else declared(node)
+    if definition is None:
         return False
     if definition.fold is not None and definition.fold(node, known):
         return True
-    names = [name for name in (*node.inputs, *node.captured) if name]
-    if definition.folding is None or not known.constants.keys() >= set(names):
+    if definition.folding is None:
         return False
+    names = [name for name in (*node.inputs, *node.captured) if name]
+    for name in names:
+        if name not in known.constants:
+            return False
     if any(dtype_of(known.tensor(name).type) is None for name in node.results):
         return False
     arrays = [known.constants[name] for name in node.inputs if name]

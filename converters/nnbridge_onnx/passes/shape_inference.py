@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class _Step:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    deciding: tuple[str, ...]
+    """Those of the inputs whose numbers decide dimensions."""
     bodies: Sequence[_Body]
     """The graphs among the attributes' values."""
 
@@ -57,35 +59,65 @@ def _body(graph: Any) -> _Body:
 
 def _step(node: Any) -> _Step:
     bodies = [_body(attribute.g) for attribute in node.attribute if attribute.HasField("g")]
-    return _Step(node.op_type, node.domain, tuple(node.input), tuple(node.output), bodies)
+    type, domain, inputs = node.op_type, node.domain, tuple(node.input)
+    places = _deciding().get(type, ()) if domain in ("", "ai.onnx") else ()
+    deciding = tuple([inputs[i] for i in places if i < len(inputs) and inputs[i]])
+    return _Step(type, domain, inputs, tuple(node.output), deciding, bodies)
 
 
-def infer_shapes(
-    onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any], Graph | None], Graph], *, loops: bool = True
-) -> Graph:
-    """A ``ModelProto`` as data, by ``read``, which is called with a model without weights and the weights by name.
+@functools.cache
+def _deciding() -> Mapping[str, Sequence[int]]:
+    """Which inputs of operators decide dimensions by their numbers."""
+    return {one.name: [i for i, declared in enumerate(one.inputs) if declared.decides_shape] for one in REGISTRY}
 
-    The graph that it returned before is the third argument if its nodes are still the model's.
 
-    ``loops`` are written out where their iterations are known and few.
-    """
+class Reading(Protocol):
+    """Reads a model as data: first what inference does not change, then the rest."""
+
+    def read_nodes(self, model: Any, weights: Mapping[str, Any]) -> None:
+        """Read the nodes of a model without weights, and the weights."""
+
+    def graph(self, model: Any) -> Graph:
+        """The model with the nodes and weights that were read last."""
+
+
+class _Inference:
+    """The onnx package's inference for one model, and what is done beside its next run."""
+
+    def __init__(self, onnx: Any, weights: Mapping[str, Any], meanwhile: Callable[[], None]) -> None:
+        self.onnx = onnx
+        self.weights = weights
+        self.described = onnx.GraphProto()
+        """The weights as inference sees them."""
+        _describe_weights(onnx, self.described, weights.values())
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def run(self, model: Any, *, follow: bool = False) -> Any:
+        """The ``GraphProto`` of a ``ModelProto`` with what is found of its values."""
+        meanwhile, self._meanwhile = self._meanwhile, None
+        return native.infer_shapes(self.onnx, model, follow=follow, meanwhile=meanwhile).graph
+
+
+def infer_shapes(onnx: Any, model: Any, reading: Reading, *, loops: bool = True) -> Graph:
+    """A ``ModelProto`` as data, by ``reading``. ``loops`` are written out where their iterations are known and few."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
     bare = _without_weights(onnx, model)
     known: dict[str, Array] = {}
     folds: dict[tuple[str, ...], Fold] = {}
-    before: Graph | None = None
-    steps = _body(bare.graph).steps
+    inlined = True
     for _ in range(ROUNDS):
-        _describe(onnx, bare, steps, weights, known, declared)
-        graph = replace(read(bare, weights, before), folds=folds)
+        if inlined:
+            steps = _body(bare.graph).steps
+            inference = _Inference(onnx, weights, functools.partial(reading.read_nodes, bare, weights))
+        _describe(inference, bare, steps, known, declared)
+        graph = replace(reading.graph(bare), folds=folds)
         folded = _folded(graph)
         found = {name: array for name, array in folded.constants.items() if name not in weights and array.size <= SMALL}
         inlined = inline(onnx, bare, folded, weights, loops=loops)
         if not inlined and (found.keys() == known.keys() or _complete(graph)):
             break
-        known, before = found, None if inlined else graph
-        steps = _body(bare.graph).steps if inlined else steps
+        known = found
     return graph
 
 
@@ -114,12 +146,7 @@ def _extend(graph: Any, other: Any, parts: Iterable[str]) -> None:
 
 
 def _describe(
-    onnx: Any,
-    bare: Any,
-    steps: Sequence[_Step],
-    weights: Mapping[str, Any],
-    known: Mapping[str, Array],
-    declared: Mapping[str, Any],
+    inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapping[str, Array], declared: Mapping[str, Any]
 ) -> None:
     """Describe all values of a model: as inference finds, and what it leaves open as the file declares.
 
@@ -130,9 +157,9 @@ def _describe(
     for value in graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    _infer(onnx, bare, steps, weights, known)
+    _infer(inference, bare, steps, known)
     found = {value.name: value for value in (*graph.value_info, *graph.output)}
-    open_names = _decided_by_values(steps, found, {*weights, *known})
+    open_names = _decided_by_values(steps, found, {*inference.weights, *known})
     completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
     added = [value for value in completed if value is not None]
     outputs = {value.name: value for value in graph.output}
@@ -146,7 +173,7 @@ def _describe(
         retained = [value for value in graph.value_info if value.name not in names]
         del graph.value_info[:]
         graph.value_info.extend([*retained, *others])
-        _infer(onnx, bare, steps, weights, known)
+        _infer(inference, bare, steps, known)
 
 
 def _decided_by_values(steps: Iterable[_Step], found: Mapping[str, Any], constants: Collection[str]) -> set[str]:
@@ -158,17 +185,9 @@ def _decided_by_values(steps: Iterable[_Step], found: Mapping[str, Any], constan
     return decided
 
 
-@functools.cache
-def _deciding() -> Mapping[str, Sequence[int]]:
-    """Which inputs of operators decide dimensions by their numbers."""
-    return {one.name: [i for i, declared in enumerate(one.inputs) if declared.decides_shape] for one in REGISTRY}
-
-
 def _reads_shapes(step: _Step, constants: Collection[str]) -> bool:
     """True if computed numbers that the node reads decide dimensions."""
-    deciding = _deciding().get(step.type, ()) if step.domain in ("", "ai.onnx") else ()
-    read = [step.inputs[i] for i in deciding if i < len(step.inputs)]
-    return any(name and name not in constants for name in read)
+    return any(name not in constants for name in step.deciding)
 
 
 def _sizes(value: Any) -> list[int] | None:
@@ -177,8 +196,8 @@ def _sizes(value: Any) -> list[int] | None:
     if not tensor.HasField("shape"):
         return None
     dims = tensor.shape.dim
-    known = [d.dim_value for d in dims if d.HasField("dim_value")]
-    return known if len(known) == len(dims) else None
+    sizes = [d.dim_value for d in dims]  # 0 where the field is not set
+    return None if 0 in sizes and not all(d.HasField("dim_value") for d in dims) else sizes
 
 
 def _completed(found: Any, declared: Any, open: bool) -> Any:
@@ -189,6 +208,8 @@ def _completed(found: Any, declared: Any, open: bool) -> Any:
     if found is not None and not found.type.HasField("tensor_type"):
         return None
     kind = None if found is None else found.type.tensor_type
+    if kind is not None and kind.elem_type and _sizes(found) is not None:
+        return None
     value = type(declared)()
     value.CopyFrom(declared)
     tensor = value.type.tensor_type
@@ -205,27 +226,23 @@ def _completed(found: Any, declared: Any, open: bool) -> Any:
     return None if kind is not None and value.type == found.type else value
 
 
-def _infer(onnx: Any, bare: Any, steps: Sequence[_Step], weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
+def _infer(inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapping[str, Array]) -> None:
     """Describe all values of a model as far as its small constants and those that are known decide."""
-    helper, graph = onnx.helper, bare.graph
+    onnx, graph = inference.onnx, bare.graph
     seen = onnx.ModelProto(ir_version=bare.ir_version, opset_import=bare.opset_import)
     seen.graph.name = graph.name
     _extend(seen.graph, graph, ("input", "output", "value_info", "sparse_initializer"))
     outputs = {value.name for value in graph.output}
-    _describe_weights(onnx, seen.graph, weights.values())
+    seen.graph.MergeFrom(inference.described)
     replaced = {name: array for name, array in known.items() if name not in outputs}
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
     body = _Body(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
-    for node in seen.graph.node:
-        if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
-            # The operator's default, which inference takes for 0.
-            node.attribute.append(helper.make_attribute("onesided", 1))
-    inferred = _inferred(onnx, seen, body)
-    while _corrected_pool(onnx, seen, inferred):
-        inferred = _inferred(onnx, seen, body)
+    inferred = _inferred(inference, seen, body)
+    while _corrected_pool(onnx, seen, body.steps, inferred):
+        inferred = _inferred(inference, seen, body)
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
-        described[name] = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        described[name] = onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
     for part, values in (("value_info", described.values()), ("output", inferred.output)):
         del getattr(graph, part)[:]
         getattr(graph, part).extend(values)
@@ -260,17 +277,17 @@ def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: 
     return left
 
 
-def _inferred(onnx: Any, seen: Any, body: _Body) -> Any:
+def _inferred(inference: _Inference, seen: Any, body: _Body) -> Any:
     """The graph as inference describes it, with the numbers that it follows where they decide dimensions and are few.
 
     It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
     """
-    infer = functools.partial(native.infer_shapes, onnx)
+    onnx, infer = inference.onnx, inference.run
     if not (_computes_shapes(body, set()) and _propagates(body, {})):
-        return infer(seen).graph
+        return infer(seen)
     if not _may_lengthen(onnx, body) and _followed(body, {}) <= MAX_FOLLOWED:
-        return infer(seen, follow=True).graph
-    plain = inferred = infer(seen).graph
+        return infer(seen, follow=True)
+    plain = inferred = infer(seen)
     cut: list[int] | None = None
     for _ in range(ROUNDS):
         found = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
@@ -283,7 +300,7 @@ def _inferred(onnx: Any, seen: Any, body: _Body) -> Any:
         part.CopyFrom(seen)
         for i in [] if cut == before else reversed(cut):
             del part.graph.node[i]
-        inferred = infer(part, follow=True).graph
+        inferred = infer(part, follow=True)
         if not cut or cut == before:
             return inferred
     return plain
@@ -311,8 +328,8 @@ def _dims(value: Any) -> Any:
 
 def _bound(step: _Step, sizes: Mapping[str, int]) -> int:
     """At most how many elements a node's results have, by those of its inputs."""
-    ranks = [sizes.get(name, MAX_RANK) for name in step.inputs]
-    return sum(ranks) if step.type == "Concat" else max(ranks, default=MAX_RANK)
+    ranks = [sizes.get(name, MAX_RANK) for name in step.inputs] or [MAX_RANK]
+    return sum(ranks) if step.type == "Concat" else max(ranks)
 
 
 def _followed(body: _Body, counts: Mapping[str, tuple[int | None, bool]]) -> int:
@@ -321,14 +338,16 @@ def _followed(body: _Body, counts: Mapping[str, tuple[int | None, bool]]) -> int
     sizes.update((value.name, _elements(value.type)) for value in body.proto.input if len(_dims(value)) == 1)
     total = 0
     for step in body.steps:
-        total += sum(_followed(inner, counts) for inner in step.bodies)
         follows = step.type in _FOLLOWING
+        for inner in step.bodies:
+            total += _followed(inner, counts)
         for name in step.outputs:
             size, by_inputs = counts.get(name, _UNKNOWN)
             if size is None or (by_inputs and follows):
                 size = _bound(step, sizes)
             sizes[name] = size
-            total += size if follows else 0
+            if follows:
+                total += size
     return total
 
 
@@ -351,8 +370,11 @@ def _computes_shapes(body: _Body, constants: set[str]) -> bool:
     for step in body.steps:
         if step.type == "Constant":
             constants.update(step.outputs)
-        if _reads_shapes(step, constants) or any(_computes_shapes(inner, constants) for inner in step.bodies):
+        if _reads_shapes(step, constants):
             return True
+        for inner in step.bodies:
+            if _computes_shapes(inner, constants):
+                return True
     return False
 
 
@@ -402,9 +424,9 @@ def _has_long_vectors(graph: Any, *, nested: bool) -> bool:
 
 def _elements(type: Any) -> int:
     """The elements of a vector, of those of a sequence, or of one that is optional; 0 of anything else."""
-    for kind in ("sequence_type", "optional_type"):
-        if type.HasField(kind):
-            return _elements(getattr(type, kind).elem_type)
+    kind = type.WhichOneof("value")
+    if kind in ("sequence_type", "optional_type"):
+        return _elements(getattr(type, kind).elem_type)
     dims = type.tensor_type.shape.dim
     return int(dims[0].dim_value) if len(dims) == 1 else 0
 
@@ -430,26 +452,46 @@ def _like_its_input(onnx: Any, node: Any, graph: Any) -> list[Any]:
     return [onnx.helper.make_node("Identity", node.input[:1], node.output[:1])]
 
 
+def _onesided(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
+    """An STFT that states the operator's default, which inference takes for 0; None for one that states it itself."""
+    if any(attribute.name == "onesided" for attribute in node.attribute):
+        return None
+    written = type(node)()
+    written.CopyFrom(node)
+    written.attribute.append(onnx.helper.make_attribute("onesided", 1))
+    return [written]
+
+
 _WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
     "Range": _without_values,
     "GroupNormalization": _like_its_input,
+    "STFT": _onesided,
 }
 """Operators as inference sees them: others in their place, or None if it sees the node."""
 
 
-def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
+def _rounds_up(node: Any) -> bool:
+    """True for a pooling whose size is rounded up."""
+    return any(attribute.name == "ceil_mode" and attribute.i for attribute in node.attribute)
+
+
+def _corrected_pool(onnx: Any, seen: Any, body: Sequence[_Step], inferred: Any) -> bool:
     """Write the first pooling whose size is rounded up wrongly with the paddings that give its size; False if there is none.
 
     Before their last versions, inference counts a window that would start behind the input and its first padding.
     """
-    pools = [node for node in seen.graph.node if node.op_type in ("MaxPool", "AveragePool", "LpPool") and node.domain == ""]
+    pools = [
+        node
+        for node, step in zip(seen.graph.node, body, strict=True)
+        if step.type in ("MaxPool", "AveragePool", "LpPool") and not step.domain and _rounds_up(node)
+    ]
     if not pools:
         return False
     values = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
     for node in pools:
         options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         value = values.get(node.input[0])
-        if not options.get("ceil_mode") or value is None or (known := _sizes(value)) is None:
+        if value is None or (known := _sizes(value)) is None:
             continue
         sizes = known[2:]
         ones = [1] * len(sizes)
@@ -498,10 +540,13 @@ def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> b
             sizes[value.name] = int(dims[0].dim_value)
     for step in body.steps:
         size = _bound(step, sizes)
-        ranges = step.type == "Range" and inner
-        if ranges or size > MAX_PROPAGATED or not all(_propagates(part, sizes, inner=True) for part in step.bodies):
+        if (inner and step.type == "Range") or size > MAX_PROPAGATED:
             return False
-        sizes.update(dict.fromkeys(step.outputs, size))
+        for part in step.bodies:
+            if not _propagates(part, sizes, inner=True):
+                return False
+        for name in step.outputs:
+            sizes[name] = size
     return True
 
 

@@ -91,7 +91,7 @@ def _graph(onnx: Any, model: Any, file: FileContext, folder: Path | None, weight
         constants = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= _OVERRIDABLE_IR else set()
         overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
         reader = _Reader(onnx, file.source, folder, weights)
-        graph = infer_shapes(onnx, model, reader.graph, loops=file.options.mapping == "wide")
+        graph = infer_shapes(onnx, model, reader, loops=file.options.mapping == "wide")
         return replace(graph, origins=file.origins, overridable=overridable)
 
 
@@ -250,28 +250,31 @@ class _Reader:
         self._mapped: dict[Path, Array] = {}
         self._read: dict[str, Array] = dict(weights)
         self._opsets: dict[str, int] = {}
+        self._nodes: tuple[Node, ...] = ()
+        self._elsewhere: frozenset[str] = frozenset()
 
-    def graph(self, model: Any, weights: Mapping[str, Any], before: Graph | None = None) -> Graph:
-        """The model, whose constants are ``weights``, as data; ``before`` has the same nodes."""
+    def read_nodes(self, model: Any, weights: Mapping[str, Any]) -> None:
+        """Read the nodes of a model, and its constants, which are ``weights``."""
         self._opsets = {("" if e.domain == "ai.onnx" else e.domain): int(e.version) for e in model.opset_import}
-        graph = model.graph
+        if model.graph.sparse_initializer:
+            self._fail("dense constants", f"{len(model.graph.sparse_initializer)} sparse ones")
         self._read.update({name: self._array(tensor) for name, tensor in weights.items() if name not in self._read})
-        constants = dict(self._read)
-        if graph.sparse_initializer:
-            self._fail("dense constants", f"{len(graph.sparse_initializer)} sparse ones")
+        elsewhere = self._onnx.TensorProto.EXTERNAL
+        self._elsewhere = frozenset(name for name, tensor in weights.items() if tensor.data_location == elsewhere)
+        self._nodes = tuple([self._node(index, proto) for index, proto in enumerate(model.graph.node)])
+        self._check_names([*itertools.chain.from_iterable(map(_names_of, self._nodes))])
+
+    def graph(self, model: Any) -> Graph:
+        """A model, whose nodes and constants were read, as data."""
+        graph, constants = model.graph, dict(self._read)
         tensors = {v.name: self._tensor(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
         for name, array in constants.items():
             tensors[name] = Tensor(self._type_of(array), array.shape)
         inputs = tuple(value.name for value in graph.input if value.name not in constants)
-        nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node)) if before is None else before.nodes
         outputs = tuple(value.name for value in graph.output)
-        # Those of nodes that were read before are checked.
-        new = nodes if before is None else ()
-        self._check_names([*tensors, *inputs, *outputs, *itertools.chain.from_iterable(map(_names_of, new))])
+        self._check_names([*tensors, *inputs, *outputs])
         name = graph.name if self._folder is None else Path(self._source).stem
-        elsewhere = self._onnx.TensorProto.EXTERNAL
-        external = frozenset(name for name, tensor in weights.items() if tensor.data_location == elsewhere)
-        return Graph(name, self._opsets, inputs, outputs, nodes, constants, tensors, external)
+        return Graph(name, self._opsets, inputs, outputs, self._nodes, constants, tensors, self._elsewhere)
 
     def _check_names(self, names: Sequence[object]) -> None:
         """The onnx package returns bytes for what is no UTF-8."""
