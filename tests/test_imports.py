@@ -29,7 +29,7 @@ LAYERS = (
     "devices",
     "runtime converters",
     "saved_edits",
-    "loading conformance ndk smallest",
+    "loading conformance ndk smallest onnx_session",
     "engines compare clib cost",
     "inputs advice bench",
     "report",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from nnbridge.onnx_session import open_session
 from nnbridge_onnx.declaration import REGISTRY
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.onnx import drawing_elements, drawing_groups, drawing_layers  # noqa: F401 - they fill DRAWS
@@ -30,7 +31,7 @@ def _interpret(model: bytes, feeds: Mapping[str, Any]) -> list[Any]:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     try:
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = open_session(model, options)
     except Exception as error:
         nodes = onnx.load_from_string(model).graph.node
         # Where nnbridge has a kernel of its own, the evaluator is wrong for some forms.

@@ -10,6 +10,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+from nnbridge.onnx_session import open_session  # noqa: E402
 from nnbridge_onnx import backend  # noqa: E402
 from nnbridge_onnx.declaration import REGISTRY  # noqa: E402
 from nnbridge_onnx.host.evaluator import HostCall, HostNode  # noqa: E402
@@ -185,7 +186,7 @@ def test_kernels_agree_with_onnx_runtime(
     ]
     graph = helper.make_graph([node], "graph", infos, [onnx.ValueInfoProto(name=name) for name in node.output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = open_session(model.SerializeToString())
     feeds = dict(zip(names, inputs, strict=True))
     expected = session.run(None, feeds)
     prepared = HostNode({"op": operator, "domain": "", "opset": opset, "node": encoded(node), "types": {}})

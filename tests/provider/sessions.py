@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from nnbridge import provider
+from nnbridge.onnx_session import open_session
 
 Array = npt.NDArray[Any]
 DEVICE = "nnapi-sample_all"
@@ -93,7 +94,5 @@ def claimed(running: Any) -> list[list[str]]:
 
 def alone(data: bytes, feeds: dict[str, Array]) -> list[Array]:
     """What ONNX Runtime's CPU computes."""
-    import onnxruntime as ort
-
-    answers: list[Array] = ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds)
+    answers: list[Array] = open_session(data).run(None, feeds)
     return answers

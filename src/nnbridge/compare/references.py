@@ -14,6 +14,7 @@ from nnbridge.converters import converter_for
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.extensions import TYPES, Codec
 from nnbridge.loading import is_saved
+from nnbridge.onnx_session import open_session
 
 
 class OnnxRuntime:
@@ -41,8 +42,7 @@ class OnnxRuntime:
         self._nodes: dict[str, int] = {}
         self._outputs = 0
         try:
-            model = self._with_outputs(path) if preserve else str(path)
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = open_session(self._with_outputs(path) if preserve else str(path), options)
         except Exception as error:
             raise InputError(Reason("a model that ONNX Runtime runs", first_line(error), operand=str(path))) from error
 

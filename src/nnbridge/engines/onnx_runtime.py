@@ -12,13 +12,15 @@ from nnbridge.converters.hosted import Piece
 from nnbridge.engines.host import Run
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.model import Array
+from nnbridge.onnx_session import open_session
 
 _NAMES = {"float": "float32", "double": "float64"}
 """ONNX Runtime's names of element types that NumPy calls otherwise."""
 
 
 class OnnxRuntimeEngine:
-    """Sessions as programs create them without options; there is one set of kernels."""
+    """Sessions as programs create them without options, but for products that saturate on some processors; there is one set of
+    kernels."""
 
     fuses = True
 
@@ -36,7 +38,7 @@ class OnnxRuntimeEngine:
         options = self._module.SessionOptions()
         options.log_severity_level = 4  # what fails is raised as well
         try:
-            session = self._module.InferenceSession(piece.content, options, providers=["CPUExecutionProvider"])
+            session = open_session(piece.content, options)
         except Exception as error:
             # ONNX Runtime's errors have no common class of their own.
             raise InputError(Reason("nodes that ONNX Runtime runs", first_line(error), operand=str(self._path))) from error

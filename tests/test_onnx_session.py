@@ -1,0 +1,201 @@
+"""ONNX Runtime's products of unsigned and signed bytes, which some processors saturate, are exact in our sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+
+from onnx import helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from nnbridge import onnx_session  # noqa: E402
+from nnbridge.compare.references import OnnxRuntime  # noqa: E402
+from nnbridge.onnx_session import ask_for_exact_products, open_session, with_unsigned_weights  # noqa: E402
+
+Array = npt.NDArray[Any]
+UINT8, INT8 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
+MICROSOFT = "com.microsoft"
+LEFT = np.array([[255, 255, 3, 0], [250, 254, 255, 255]], np.uint8)
+RIGHT = np.array([[127, -128, 1], [127, -128, -7], [-5, 100, 127], [90, -90, 126]], np.int8)
+"""Pairs of their products are beyond 16 bits."""
+IMAGE, FILTER = LEFT.T[None, :, :, None], RIGHT.T[:, :, None, None]
+STEP, BIG = np.float32(0.5), np.float32(300)
+LEFT_ZERO, RIGHT_ZERO = np.uint8(3), np.int8(-2)
+EXACT = (LEFT.astype(np.int64) - 3) @ (RIGHT.astype(np.int64) + 2)
+LEVELS = pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL"])
+
+
+@pytest.fixture
+def saturating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor is taken for one whose products saturate, so that files are rewritten."""
+    monkeypatch.setattr(onnx_session, "saturates", lambda: True)
+
+
+def model(operator: str, given: Sequence[object], domain: str = "", *, inputs: Sequence[int] = (), result: int = UINT8) -> Any:
+    """One node of constants; of ``given``, those at the places in ``inputs`` are inputs ``x0``, ``x1``…, None is left out."""
+    names = ["" if value is None else f"x{i}" for i, value in enumerate(given)]
+    arrays = {name: np.asarray(value) for name, value in zip(names, given, strict=True) if name}
+    asked = [names[i] for i in inputs]
+    node = helper.make_node(operator, names, ["y"], domain=domain)
+    declared = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(arrays[n].dtype), arrays[n].shape) for n in asked
+    ]
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items() if name not in asked]
+    graph = helper.make_graph([node], "g", declared, [helper.make_tensor_value_info("y", result, None)], constants)
+    opsets = [helper.make_opsetid("", 13)] if not domain else [helper.make_opsetid(domain, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def answer(made: Any, level: str, feeds: dict[str, Array] | None = None) -> Array:
+    """ONNX Runtime's, in a session of ours."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    found: Array = open_session(made.SerializeToString(), options).run(None, feeds or {})[0]
+    return found
+
+
+def rounded(sums: Array, zero: int) -> Array:
+    """Sums of the table's scales as bytes."""
+    return np.clip(np.rint(sums * float(STEP) * float(STEP) / float(BIG)) + zero, 0, 255).astype(np.uint8)
+
+
+QUANTISED = (LEFT, STEP, LEFT_ZERO, RIGHT, STEP, RIGHT_ZERO, BIG, np.uint8(100))
+PRODUCTS: dict[str, Callable[[], tuple[Any, Array]]] = {
+    "MatMulInteger": lambda: (
+        model("MatMulInteger", [LEFT, RIGHT, LEFT_ZERO, RIGHT_ZERO], result=onnx.TensorProto.INT32),
+        EXACT.astype(np.int32),
+    ),
+    "MatMulInteger without zero points": lambda: (
+        model("MatMulInteger", [LEFT, RIGHT], result=onnx.TensorProto.INT32),
+        LEFT.astype(np.int32) @ RIGHT.astype(np.int32),
+    ),
+    "QLinearMatMul": lambda: (model("QLinearMatMul", QUANTISED), rounded(EXACT, 100)),
+    "QLinearConv": lambda: (
+        model(
+            "QLinearConv",
+            [IMAGE, STEP, LEFT_ZERO, FILTER, STEP, RIGHT_ZERO, BIG, np.uint8(100)],
+        ),
+        rounded(EXACT.T, 100)[None, :, :, None],
+    ),
+    "QLinearConv by channel": lambda: (
+        model(
+            "QLinearConv",
+            [IMAGE, STEP, LEFT_ZERO, FILTER, np.full(3, STEP), np.full(3, RIGHT_ZERO), BIG, np.uint8(100)],
+        ),
+        rounded(EXACT.T, 100)[None, :, :, None],
+    ),
+    "QGemm": lambda: (
+        model(
+            "QGemm",
+            [LEFT, STEP, LEFT_ZERO, RIGHT, STEP, RIGHT_ZERO, None, BIG, np.uint8(100)],
+            MICROSOFT,
+        ),
+        rounded(EXACT, 100),
+    ),
+    "MatMulIntegerToFloat": lambda: (
+        model(
+            "MatMulIntegerToFloat",
+            [LEFT, RIGHT, STEP, STEP, LEFT_ZERO, RIGHT_ZERO],
+            MICROSOFT,
+            result=onnx.TensorProto.FLOAT,
+        ),
+        (EXACT * 0.25).astype(np.float32),
+    ),
+    "DynamicQuantizeMatMul": lambda: (
+        model(
+            "DynamicQuantizeMatMul",
+            [LEFT.astype(np.float32), RIGHT, STEP, RIGHT_ZERO],
+            MICROSOFT,
+            result=onnx.TensorProto.FLOAT,
+        ),
+        (LEFT.astype(np.float32) @ (RIGHT.astype(np.float32) + 2)) / 2,
+    ),
+}
+
+
+@LEVELS
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_are_exact_with_unsigned_weights(name: str, level: str, saturating: None) -> None:
+    made, expected = PRODUCTS[name]()
+    found = answer(made, level)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=0)
+
+
+@LEVELS
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_are_exact_on_this_processor(name: str, level: str) -> None:
+    made, expected = PRODUCTS[name]()
+    np.testing.assert_allclose(answer(made, level), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["MatMulInteger", "QLinearMatMul", "QLinearConv", "QLinearConv by channel"])
+def test_what_is_written_has_the_answer_of_onnx_s_evaluator(name: str) -> None:
+    made, _ = PRODUCTS[name]()
+    (before,) = ReferenceEvaluator(made).run(None, {})
+    assert with_unsigned_weights(made)
+    np.testing.assert_array_equal(ReferenceEvaluator(made).run(None, {})[0], before)
+
+
+def test_weights_that_are_an_input_are_written_unsigned(saturating: None) -> None:
+    given = [LEFT, RIGHT, LEFT_ZERO, RIGHT_ZERO]
+    made = model("MatMulInteger", given, inputs=[0, 1], result=onnx.TensorProto.INT32)
+    np.testing.assert_array_equal(answer(made, "ORT_ENABLE_ALL", {"x0": LEFT, "x1": RIGHT}), EXACT)
+    assert with_unsigned_weights(made)
+
+
+def test_weights_that_the_graph_quantises_are_written_unsigned() -> None:
+    made, _ = PRODUCTS["QLinearMatMul"]()
+    made.graph.node[0].input[3] = "w"
+    made.graph.node.insert(0, helper.make_node("QuantizeLinear", ["f", "x4", "x5"], ["w"]))
+    made.graph.initializer.append(numpy_helper.from_array((RIGHT.astype(np.float32) + 2) / 2, "f"))
+    (before,) = ReferenceEvaluator(made).run(None, {})
+    assert with_unsigned_weights(made)
+    np.testing.assert_array_equal(ReferenceEvaluator(made).run(None, {})[0], before)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(LEFT, RIGHT.astype(np.uint8)), ((LEFT // 2).astype(np.int8), RIGHT)], ids=["unsigned", "signed"]
+)
+def test_products_of_one_type_are_left(left: Array, right: Array) -> None:
+    made = model("MatMulInteger", [left, right], result=onnx.TensorProto.INT32)
+    before = made.SerializeToString()
+    assert not with_unsigned_weights(made)
+    assert made.SerializeToString() == before
+
+
+def test_bodies_are_written_too(saturating: None) -> None:
+    inner, expected = PRODUCTS["MatMulInteger"]()
+    node = helper.make_node("If", ["c"], ["z"], then_branch=inner.graph, else_branch=inner.graph)
+    inputs = [helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])]
+    outputs = [helper.make_tensor_value_info("z", onnx.TensorProto.INT32, None)]
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    np.testing.assert_array_equal(answer(made, "ORT_DISABLE_ALL", {"c": np.array(True)}), expected)
+    assert with_unsigned_weights(made)
+
+
+def test_a_reference_reads_weights_beside_its_file(tmp_path: Path, saturating: None) -> None:
+    made, expected = PRODUCTS["QLinearMatMul"]()
+    made.graph.node[0].input[0] = "x"
+    made.graph.input.append(helper.make_tensor_value_info("x", UINT8, LEFT.shape))
+    path = tmp_path / "m.onnx"
+    onnx.save(made, str(path), save_as_external_data=True, size_threshold=0, location="m.data")
+    for preserve in (False, True):
+        (found,) = OnnxRuntime(path, preserve=preserve).run({"x": LEFT})
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_options_of_a_program_are_not_overruled() -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "0")
+    ask_for_exact_products(options)
+    assert options.get_session_config_entry("session.x64quantprecision") == "0"
