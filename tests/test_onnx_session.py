@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from nnbridge import onnx_session  # noqa: E402
 from nnbridge.compare.references import OnnxRuntime  # noqa: E402
-from nnbridge.onnx_session import ask_for_exact_products, open_session, with_unsigned_weights  # noqa: E402
+from nnbridge.onnx_session import open_session, with_unsigned_weights  # noqa: E402
 
 Array = npt.NDArray[Any]
 UINT8, INT8 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
@@ -194,8 +194,131 @@ def test_a_reference_reads_weights_beside_its_file(tmp_path: Path, saturating: N
         np.testing.assert_array_equal(found, expected)
 
 
-def test_options_of_a_program_are_not_overruled() -> None:
-    options = ort.SessionOptions()
-    options.add_session_config_entry("session.x64quantprecision", "0")
-    ask_for_exact_products(options)
-    assert options.get_session_config_entry("session.x64quantprecision") == "0"
+RNG = np.random.default_rng(0)
+EXTREMES = np.array([-128, -127, 127, 126, 100], np.int8)
+"""Weights that saturate beside numbers of 255."""
+
+
+def real_network(form: str) -> Any:
+    """Products of real numbers between DequantizeLinear and QuantizeLinear, as exporters write quantised networks."""
+    signed = "signed" in form
+    zero = np.array(-3, np.int8) if signed else np.array(5, np.uint8)
+    constants: dict[str, Array] = {"step": np.float32(0.02), "zero": zero, "half": np.float32(0.01), "none": np.int8(0)}
+    constants["kernel"] = RNG.choice(EXTREMES, (8, 4, 3, 3))
+    constants["matrix"] = RNG.choice(EXTREMES, (64, 64))
+    constants["steps"] = (RNG.random(8) * 0.01 + 0.001).astype(np.float32)
+    constants["zeros"] = np.zeros(8, np.int8)
+    constants["real"] = (constants["matrix"] * np.float32(0.01)).astype(np.float32)
+    constants["sums"] = np.float32(0.5)
+    make = helper.make_node
+    behind = {
+        "Conv": [make("DequantizeLinear", ["kernel", "half", "none"], ["w"]), make("Conv", ["d", "w"], ["r"])],
+        "Conv by channel": [
+            make("DequantizeLinear", ["kernel", "steps", "zeros"], ["w"], axis=0),
+            make("Conv", ["d", "w"], ["r"]),
+        ],
+        "Conv by channel without zero points": [
+            make("DequantizeLinear", ["kernel", "steps"], ["w"], axis=0),
+            make("Conv", ["d", "w"], ["r"]),
+        ],
+        "MatMul": [make("DequantizeLinear", ["matrix", "half", "none"], ["w"]), make("MatMul", ["d", "w"], ["r"])],
+        "MatMul without zero point": [make("DequantizeLinear", ["matrix", "half"], ["w"]), make("MatMul", ["d", "w"], ["r"])],
+        "Gemm": [make("DequantizeLinear", ["matrix", "half", "none"], ["w"]), make("Gemm", ["d", "w"], ["r"], transB=1)],
+        "MatMul of a Transpose": [
+            make("DequantizeLinear", ["matrix", "half", "none"], ["v"]),
+            make("Transpose", ["v"], ["w"], perm=[1, 0]),
+            make("MatMul", ["d", "w"], ["r"]),
+        ],
+        "MatMul of what the graph quantises": [
+            make("QuantizeLinear", ["real", "half", "none"], ["p"]),
+            make("DequantizeLinear", ["p", "half", "none"], ["w"]),
+            make("MatMul", ["d", "w"], ["r"]),
+        ],
+        "MatMul of two results": [
+            make("Transpose", ["d"], ["e"], perm=[1, 0]),
+            make("QuantizeLinear", ["e", "half", "none"], ["p"]),
+            make("DequantizeLinear", ["p", "half", "none"], ["w"]),
+            make("MatMul", ["d", "w"], ["r"]),
+        ],
+        "two Convs of the same weights": [
+            make("DequantizeLinear", ["kernel", "half", "none"], ["w"]),
+            make("Conv", ["d", "w"], ["r1"]),
+            make("QuantizeLinear", ["r1", "sums", "zero"], ["q1"]),
+            make("DequantizeLinear", ["q1", "sums", "zero"], ["d1"]),
+            make("Slice", ["d1", "from", "to", "axis"], ["d2"]),
+            make("Conv", ["d2", "w"], ["r"]),
+        ],
+    }
+    constants |= {"from": np.array([0]), "to": np.array([4]), "axis": np.array([1])}
+    nodes = [
+        make("QuantizeLinear", ["x", "step", "zero"], ["q"]),
+        make("DequantizeLinear", ["q", "step", "zero"], ["d"]),
+        *behind[form.removesuffix(", signed")],
+        make("QuantizeLinear", ["r", "sums", "zero"], ["s"]),
+        make("DequantizeLinear", ["s", "sums", "zero"], ["y"]),
+    ]
+    dims = [1, 4, 6, 6] if "Conv" in form else [64, 64]
+    ends = [[helper.make_tensor_value_info("x", 1, dims)], [helper.make_tensor_value_info("y", 1, None)]]
+    used = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        nodes, "g", *ends, [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items() if k in used]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+FORMS = (
+    "Conv",
+    "Conv by channel",
+    "Conv by channel without zero points",
+    "MatMul",
+    "MatMul without zero point",
+    "MatMul of a Transpose",
+    "MatMul of what the graph quantises",
+    "MatMul of two results",
+    "Gemm",
+    "two Convs of the same weights",
+)
+
+
+@LEVELS
+@pytest.mark.parametrize("kind", ["", ", signed"])
+@pytest.mark.parametrize("form", FORMS)
+def test_quantised_networks_are_as_exact_as_their_steps(form: str, kind: str, level: str, saturating: None) -> None:
+    made = real_network(form + kind)
+    x = RNG.choice(
+        np.array([-5.0, 5.0, 4.9, 0.3], np.float32), [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim]
+    )
+    (expected,) = ReferenceEvaluator(made).run(None, {"x": x})
+    found = answer(made, level, {"x": x})
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=0.5
+    )  # one step: real numbers and whole ones round some sums otherwise
+
+
+def small(*dims: int) -> Array:
+    """Weights whose products no processor saturates, so that a session without rewriting is right everywhere."""
+    return RNG.integers(-60, 61, dims).astype(np.int8)
+
+
+def lstm() -> Any:
+    given = [RNG.standard_normal((3, 2, 4)).astype(np.float32), small(1, 4, 20), small(1, 5, 20), *[None] * 5]
+    given += [np.float32([0.02]), np.int8([3]), np.float32([0.01]), np.int8([-7])]
+    made = model("DynamicQuantizeLSTM", given, MICROSOFT, result=onnx.TensorProto.FLOAT)
+    made.graph.node[0].attribute.append(helper.make_attribute("hidden_size", 5))
+    return made
+
+
+def attention() -> Any:
+    given = [RNG.integers(0, 256, (1, 3, 8)).astype(np.uint8), small(8, 24), RNG.standard_normal(24).astype(np.float32)]
+    given += [np.float32(0.02), np.float32(0.03), None, np.uint8(120), np.int8(9)]
+    made = model("QAttention", given, MICROSOFT, result=onnx.TensorProto.FLOAT)
+    made.graph.node[0].attribute.append(helper.make_attribute("num_heads", 2))
+    return made
+
+
+@pytest.mark.parametrize("made", [lstm(), attention()], ids=["DynamicQuantizeLSTM", "QAttention"])
+def test_recurrent_and_attention_weights_are_the_same_unsigned(made: Any, saturating: None) -> None:
+    (expected,) = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {})
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
+        np.testing.assert_array_equal(answer(made, level), expected)
+    assert with_unsigned_weights(made)

@@ -2,60 +2,54 @@
 
 On x86 processors without VNNI instructions, ONNX Runtime adds pairs of products of unsigned and signed bytes in 16 bits, which
 saturate (https://github.com/microsoft/onnxruntime/pull/12088). No phone's processor does. With unsigned weights, whose zero point
-is 128 more, the same products are exact. ONNX Runtime writes constant weights so with ``session.x64quantprecision``, at its
-highest level of optimisation; what it would leave is written so here.
+is 128 more, the same products are exact, so files are written so there. ``session.x64quantprecision`` does it in a part of the
+cases, and does not load files in which several nodes share a zero point.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-_PRECISION = "session.x64quantprecision"
 _UINT8, _INT8, _INT32 = 2, 3, 6
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Where an operator has its signed weights, their zero point, and that of what they are multiplied with."""
+    """Where an operator has its signed weights with their zero points, and what they are multiplied with."""
 
-    weights: int
-    zero_point: int
-    left_zero_point: int | None
-    """None where that is always unsigned."""
+    weights: Sequence[tuple[int, int]]
+    left: Sequence[int] = ()
+    """What has the type of the other factor; nothing where that is always unsigned."""
 
 
 _MICROSOFT = "com.microsoft"
 _PRODUCTS: Mapping[tuple[str, str], _Product] = {
-    ("", "QLinearConv"): _Product(3, 5, 2),
-    ("", "QLinearMatMul"): _Product(3, 5, 2),
-    ("", "MatMulInteger"): _Product(1, 3, 2),
-    (_MICROSOFT, "QGemm"): _Product(3, 5, 2),
-    (_MICROSOFT, "MatMulIntegerToFloat"): _Product(1, 5, 4),
-    (_MICROSOFT, "DynamicQuantizeMatMul"): _Product(1, 3, None),
+    ("", "QLinearConv"): _Product([(3, 5)], (0, 2)),
+    ("", "QLinearMatMul"): _Product([(3, 5)], (0, 2)),
+    ("", "MatMulInteger"): _Product([(1, 3)], (0, 2)),
+    (_MICROSOFT, "QGemm"): _Product([(3, 5)], (0, 2)),
+    (_MICROSOFT, "QAttention"): _Product([(1, 7)], (0, 6)),
+    (_MICROSOFT, "MatMulIntegerToFloat"): _Product([(1, 5)], (0, 4)),
+    (_MICROSOFT, "DynamicQuantizeMatMul"): _Product([(1, 3)]),
+    (_MICROSOFT, "DynamicQuantizeLSTM"): _Product([(1, 9), (2, 11)]),
 }
+_FUSED = ("Conv", "Gemm", "MatMul")
+"""Operators on real numbers that ONNX Runtime makes products of bytes where a DequantizeLinear stands before their weights."""
+_MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+"""What may stand between the DequantizeLinear and the product: ONNX Runtime moves the weights instead."""
 
 
 def open_session(model: str | bytes, options: Any = None) -> Any:
     """ONNX Runtime's ``InferenceSession`` on the CPU for a file, or a file's bytes; its errors have no common class."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions() if options is None else options
-    ask_for_exact_products(options)
     return onnxruntime.InferenceSession(_exact(model) if saturates() else model, options, providers=["CPUExecutionProvider"])
-
-
-def ask_for_exact_products(options: Any) -> None:
-    """Have ONNX Runtime make constant weights unsigned where products saturate, unless the ``SessionOptions`` say otherwise."""
-    try:
-        options.get_session_config_entry(_PRECISION)
-    except RuntimeError:  # it has no such entry
-        options.add_session_config_entry(_PRECISION, "1")
 
 
 @functools.cache
@@ -78,11 +72,9 @@ def _exact(model: str | bytes) -> str | bytes:
     """A file with unsigned weights; the same one if it has no products of unsigned and signed bytes."""
     import onnx
 
-    proto = onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
+    proto = onnx.load(model) if isinstance(model, str) else onnx.load_model_from_string(model)
     if not with_unsigned_weights(proto):
         return model
-    if isinstance(model, str):
-        onnx.load_external_data_for_model(proto, str(Path(model).parent))
     content: bytes = proto.SerializeToString()
     return content
 
@@ -90,48 +82,43 @@ def _exact(model: str | bytes) -> str | bytes:
 def with_unsigned_weights(model: Any) -> bool:
     """Write a ``ModelProto``'s products of unsigned and signed bytes with unsigned weights; False if it has none.
 
-    It knows them by the types that the graph states, or that its quantising operators give; calls of functions are left.
+    It knows them by the types that the graph states, or that its quantising operators give; bodies of functions are left.
     """
-    return _rewrite(model.graph, {})
+    return _Writer(model.graph, _Values().inside(model.graph), itertools.count()).write()
 
 
-def _rewrite(graph: Any, outer: Mapping[str, int]) -> bool:
-    types = {**outer, **_types(graph)}
-    nodes: list[Any] = []
-    found = False
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                found |= _rewrite(inner, types)
-        product = _PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
-        if product is not None and _is_mixed(node, product, types):
-            found = True
-            nodes += _unsigned(node, product, len(nodes))
-        nodes.append(node)
-    if len(nodes) > len(graph.node):
-        copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What is known of the values that a graph and those around it have."""
+
+    types: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    """``TensorProto`` by name."""
+    made: dict[str, Any] = field(default_factory=dict)
+    """The node that gives a value."""
+
+    def inside(self, graph: Any) -> _Values:
+        """With those of a graph."""
+        found = _Values(dict(self.types), dict(self.constants), dict(self.made))
+        found.types.update((value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.value_info))
+        found.constants.update((tensor.name, tensor) for tensor in graph.initializer)
+        for node in graph.node:
+            found.made.update((name, node) for name in node.output)
+            if node.op_type == "Constant":
+                found.constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+        found.types.update((name, tensor.data_type) for name, tensor in found.constants.items())
+        for node in graph.node:
+            found.types.update(_results(node, found.types))
+        return found
 
 
-def _types(graph: Any) -> dict[str, int]:
-    """The element types of values that state one, and of results of quantising operators."""
-    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
-    types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
-    for node in graph.node:
-        types.update(_made(node, types))
-    return types
-
-
-def _made(node: Any, types: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+def _results(node: Any, types: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+    """The types that a quantising operator's results have."""
     if node.op_type == "DynamicQuantizeLinear":
         return [(node.output[0], _UINT8), *((name, _UINT8) for name in node.output[2:])]
     if node.op_type == "QuantizeLinear":
         stated = next((a.i for a in node.attribute if a.name == "output_dtype" and a.i), _UINT8)
         return [(node.output[0], types.get(_input(node, 2), stated))]
-    if node.op_type == "Constant":
-        return [(node.output[0], a.t.data_type) for a in node.attribute if a.name == "value"]
     return []
 
 
@@ -139,31 +126,102 @@ def _input(node: Any, place: int) -> str:
     return str(node.input[place]) if place < len(node.input) else ""
 
 
-def _is_mixed(node: Any, product: _Product, types: Mapping[str, int]) -> bool:
-    """True for a product of unsigned bytes with signed weights."""
-    places = [] if product.left_zero_point is None else [0, product.left_zero_point]
-    left = {types[name] for place in places if (name := _input(node, place)) in types}
-    return types.get(_input(node, product.weights)) == _INT8 and (not places or left == {_UINT8})
+@dataclass(slots=True)
+class _Writer:
+    """The nodes of a graph as they become."""
 
+    graph: Any
+    values: _Values
+    numbers: Iterator[int]
+    nodes: list[Any] = field(default_factory=list)
 
-def _unsigned(node: Any, product: _Product, number: int) -> Sequence[Any]:
-    """Nodes that make the weights and their zero point unsigned, which the node reads from now on."""
-    from onnx import helper, numpy_helper
+    def write(self) -> bool:
+        """Write its products, and those of the graphs inside; True if there are any."""
+        found = False
+        for node in self.graph.node:
+            for attribute in node.attribute:
+                for inner in (attribute.g, *attribute.graphs):
+                    found |= _Writer(inner, self.values.inside(inner), self.numbers).write()
+            found |= self._product(node) or self._fused(node)
+            self.nodes.append(node)
+        if len(self.nodes) > len(self.graph.node):
+            copies = [type(node).FromString(node.SerializeToString()) for node in self.nodes]
+            del self.graph.node[:]
+            self.graph.node.extend(copies)
+        return found
 
-    made: list[Any] = []
+    def _product(self, node: Any) -> bool:
+        """Write a product of bytes."""
+        product = _PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
+        if product is None or any(self.values.types.get(_input(node, place)) != _INT8 for place, _ in product.weights):
+            return False
+        types = self.values.types
+        if product.left and {types[name] for p in product.left if (name := _input(node, p)) in types} != {_UINT8}:
+            return False
+        for place, zero_point in product.weights:
+            given = _input(node, zero_point)
+            node.input.extend([""] * (zero_point + 1 - len(node.input)))
+            node.input[place] = self._moved(node.input[place])
+            node.input[zero_point] = self._moved(given) if given else self._constant(np.array(128, np.uint8))
+        return True
 
-    def add(kind: str, inputs: Sequence[str], **attributes: Any) -> str:
-        name = f"{node.output[0]} unsigned {number} {len(made)}"
-        made.append(helper.make_node(kind, list(inputs), [name], **attributes))
-        return name
+    def _fused(self, node: Any) -> bool:
+        """Write a product of real numbers whose weights are signed bytes behind a DequantizeLinear: it gets one of its own."""
+        if node.op_type not in _FUSED or node.domain not in ("", "ai.onnx"):
+            return False
+        way: list[Any] = []
+        source = self.values.made.get(_input(node, 1))
+        while source is not None and source.op_type in _MOVES:
+            way.append(source)
+            source = self.values.made.get(source.input[0])
+        if source is None or source.op_type != "DequantizeLinear" or self.values.types.get(source.input[0]) != _INT8:
+            return False
+        inputs = [self._moved(source.input[0]), source.input[1], self._zero_point(source)]
+        last = self._copy(source, inputs)
+        for step in reversed(way):
+            last = self._copy(step, [last, *step.input[1:]])
+        node.input[1] = last
+        return True
 
-    def moved(name: str) -> str:
-        offset = add("Constant", [], value=numpy_helper.from_array(np.array(128, np.int32)))
-        return add("Cast", [add("Add", [add("Cast", [name], to=_INT32), offset])], to=_UINT8)
+    def _zero_point(self, node: Any) -> str:
+        """A DequantizeLinear's, which has the shape of its scale."""
+        if given := _input(node, 2):
+            return self._moved(given)
+        from onnx import numpy_helper
 
-    zero_point = _input(node, product.zero_point)
-    node.input.extend([""] * (product.zero_point + 1 - len(node.input)))
-    node.input[product.weights] = moved(node.input[product.weights])
-    given = numpy_helper.from_array(np.array(128, np.uint8))
-    node.input[product.zero_point] = moved(zero_point) if zero_point else add("Constant", [], value=given)
-    return made
+        value = numpy_helper.from_array(np.array([128], np.uint8))
+        return self._node("ConstantOfShape", [self._node("Shape", [node.input[1]])], value=value)
+
+    def _moved(self, name: str) -> str:
+        """Signed bytes as unsigned ones, 128 more."""
+        from onnx import numpy_helper
+
+        if name in self.values.constants:
+            return self._constant((numpy_helper.to_array(self.values.constants[name]).astype(np.int16) + 128).astype(np.uint8))
+        offset = self._constant(np.array(128, np.int32))
+        return self._node("Cast", [self._node("Add", [self._node("Cast", [name], to=_INT32), offset])], to=_UINT8)
+
+    def _constant(self, array: Any) -> str:
+        from onnx import numpy_helper
+
+        return self._node("Constant", [], value=numpy_helper.from_array(array))
+
+    def _node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(kind, list(inputs), [self._name()], **attributes))
+        return str(self.nodes[-1].output[0])
+
+    def _copy(self, node: Any, inputs: Sequence[str]) -> str:
+        """A node like another one."""
+        made = type(node).FromString(node.SerializeToString())
+        del made.input[:], made.output[:]
+        made.name = ""
+        made.input.extend(inputs)
+        made.output.append(self._name())
+        self.nodes.append(made)
+        return str(made.output[0])
+
+    def _name(self) -> str:
+        """A name that no file has."""
+        return f"nnbridge unsigned {next(self.numbers)}"

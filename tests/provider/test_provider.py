@@ -197,10 +197,6 @@ def test_the_second_name_is_found_by_providers() -> None:
     assert running.run(None, {"x": X})[0].tolist() == np.maximum(X, 0).tolist()
 
 
-def test_nodes_that_stay_with_onnx_runtime_have_exact_products() -> None:
-    assert provider.session_options(DEVICE).get_session_config_entry("session.x64quantprecision") == "1"
-
-
 def test_a_second_provider_gets_what_the_first_one_left() -> None:
     import onnxruntime as ort
 

@@ -8,7 +8,6 @@ from typing import Any
 from nnbridge.devices.device import Device
 from nnbridge.embedding import EmbeddedLibrary
 from nnbridge.errors import InputError, Reason
-from nnbridge.onnx_session import ask_for_exact_products
 from nnbridge.provider.source import CALLED_BY_PYTHON, EXPORTED, INNER, NAMES, TYPES
 
 LIBRARY = "libnnbridge_provider.so"
@@ -68,6 +67,5 @@ def session_options(device: str | Device = "", *, options: Any = None, **setting
         import onnxruntime as ort
 
         options = ort.SessionOptions()
-    ask_for_exact_products(options)  # of the nodes that stay with ONNX Runtime
     options.add_provider_for_devices(devices[:1], {key: str(value) for key, value in {**named, **settings}.items()})
     return options
