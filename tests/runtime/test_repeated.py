@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,6 +13,7 @@ from nnbridge.devices.device import Request, Result
 from nnbridge.errors import BadDataError, BadStateError
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, OperationCode
+from tests.counting import calls
 from tests.graphs import unary_chain
 
 FLOAT, INT = OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_INT32
@@ -138,32 +137,22 @@ def dynamic_chain(operations: int, kernels: str = "auto") -> tuple[Execution, np
     return execution, dims, out
 
 
-def microseconds(run: Callable[[], object], rounds: int = 300) -> float:
-    """The least time of a run: what it costs where nothing else runs."""
-    best = 1e9
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best * 1e6
-
-
-@pytest.mark.parametrize(("kernels", "limit"), [("auto", 20), ("reference", 50)])
-def test_the_fixed_cost_of_a_run_is_small(kernels: str, limit: float) -> None:
-    # Half of these limits is what docs/performance.md states; the rest is for slower machines.
+@pytest.mark.parametrize(("kernels", "limit"), [("auto", 30), ("reference", 75)])
+def test_the_fixed_cost_of_a_run_is_small(kernels: str, limit: int) -> None:
+    # About 20 and 50 calls; docs/performance.md has what they take.
     execution, _ = bound(RELUS, kernels, np.ones((1, 4), np.float32), size=16)
-    assert microseconds(execution.compute) < limit
+    assert calls(execution.compute) < limit
 
 
 def test_dynamic_operations_cost_little_each() -> None:
     few, many = dynamic_chain(1)[0], dynamic_chain(41)[0]
-    assert (microseconds(many.compute) - microseconds(few.compute)) / 40 < 20
+    assert (calls(many.compute) - calls(few.compute)) / 40 < 30
 
 
 def test_cost_grows_linearly_with_operations() -> None:
     chains = [unary_chain(*[OperationCode.RELU] * count) for count in (50, 200)]
     short, long = (bound(chain, "reference", np.ones((1, 4), np.float32), size=16)[0] for chain in chains)
-    assert microseconds(long.compute) < 8 * microseconds(short.compute)
+    assert calls(long.compute) <= 4 * calls(short.compute)
 
 
 def test_a_small_output_of_unknown_size_is_computed_once(executions: list[Request]) -> None:
@@ -255,5 +244,5 @@ def test_large_models_are_not_copied(executions: list[Request]) -> None:
 
 def test_the_fixed_cost_of_a_single_run_is_small() -> None:
     compilation, x = finished(RELUS), np.ones((1, 4), np.float32)
-    # 14 microseconds where docs/compiled-kernels.md was measured.
-    assert microseconds(lambda: Execution(compilation).run([x])) < 40
+    # About 85 calls; docs/compiled-kernels.md has what they take.
+    assert calls(lambda: Execution(compilation).run([x])) < 130
