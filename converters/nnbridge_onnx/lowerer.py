@@ -61,9 +61,10 @@ class Lowerer(LowererBase):
         found = self._definition
         if found is None:
             return self.node.attributes.get(name, default)
-        value, option = found.value(self.node.attributes, name, default), found.option(name)
-        broken = "" if option is None or name not in self.node.attributes else option.violation(value)
-        self.require(not broken, broken, value, name)
+        value = found.value(self.node.attributes, name, default)
+        option = found.option(name) if name in self.node.attributes else None
+        if option is not None and (broken := option.violation(value)):
+            self.require(False, broken, value, name)
         return value
 
     def shape(self, i: int = 0, *, open_dimensions: int = 0) -> Dims:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import saved_edits, storage
-from nnbridge.converters import ConversionOptions, Converter, check_options, converter_for, resolved
+from nnbridge.converters import HEAD, ConversionOptions, Converter, check_options, converter_for, resolved
 from nnbridge.converters.delegation import HALVES_RULE, whole_or_nothing
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
@@ -98,8 +98,8 @@ def adjustable(path: str | Path, subgraph: int, index: int) -> Adjustable | None
 
 def _converter(path: Path) -> Converter | None:
     """The converter for a file; None for a saved model."""
-    _check_is_model(path)
-    return None if is_saved(path) else converter_for(path)
+    head = _head_of_model(path)
+    return None if is_saved(path, head) else converter_for(path, head)
 
 
 def _resolved(path: Path, options: ConversionOptions) -> tuple[Converter | None, ConversionOptions]:
@@ -157,26 +157,29 @@ _NO_MODELS = {
 """How files begin that are often taken for models, in lower case → what they are."""
 
 
-def _check_is_model(path: Path) -> None:
-    """ConversionError for what is no file, and for files that cannot be models of any format."""
+def _head_of_model(path: Path) -> bytes:
+    """How a file begins; ConversionError for what is no file, and for files that cannot be models of any format."""
     if not path.is_file():
         found = "a folder" if path.is_dir() else "a device or pipe" if path.exists() else "none at this path"
         raise ConversionError(Reason("a model file", found, str(path)))
     try:
         with path.open("rb") as file:
-            head = file.read(64)
+            head = file.read(HEAD)
     except OSError as error:
         raise ConversionError(Reason("a readable model file", error.strerror or str(error), str(path))) from error
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     found = next((what for mark, what in _NO_MODELS.items() if start.startswith(mark)), "" if head else "an empty file")
     if found:
         raise ConversionError(Reason("a model file", found, str(path)))
+    return head
 
 
-def is_saved(path: Path) -> bool:
-    """True for a saved NNAPI model, by its mark or its suffix."""
-    with path.open("rb") as file:
-        return file.read(8)[4:8] == storage.MAGIC or path.suffix.lower() == storage.SUFFIX
+def is_saved(path: Path, head: bytes = b"") -> bool:
+    """True for a saved NNAPI model, by its mark or its suffix; ``head``: how it begins, for callers that have read it."""
+    if not head:
+        with path.open("rb") as file:
+            head = file.read(8)
+    return head[4:8] == storage.MAGIC or path.suffix.lower() == storage.SUFFIX
 
 
 class Reader:

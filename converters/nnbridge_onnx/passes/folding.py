@@ -16,6 +16,7 @@ from nnbridge_onnx.read.graph import Dims, Fold, Graph, Node, Tensor, dtype_of
 MAX_ELEMENTS = 1 << 22
 """Constants larger than this are not created at conversion; the operator runs instead."""
 
+_UNKNOWN = Tensor(0, instead="a value of a type that inference does not know")
 _FEW = 64
 """Elements of arrays that are compared."""
 
@@ -35,12 +36,12 @@ class Known:
 
     def tensor(self, name: str) -> Tensor:
         """Type and shape; neither known for a name that inference does not describe."""
-        return self._tensors.get(name, Tensor(0, instead="a value of a type that inference does not know"))
+        return self._tensors.get(name, _UNKNOWN)
 
     def shape(self, name: str) -> Dims | None:
         """The shape, None while a dimension is open."""
         shape = self.tensor(name).shape
-        return None if shape is None or any(d < 0 for d in shape) else shape
+        return None if shape is None or (shape and min(shape) < 0) else shape
 
     def results(self, node: Node, inputs: Mapping[str, Array]) -> Sequence[Array]:
         """What a node computes, once for the same inputs however often the graph is gone through. OP_FAILED if it cannot."""

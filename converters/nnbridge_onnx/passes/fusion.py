@@ -58,7 +58,9 @@ class ChainFinder:
         node, definition = chain.node, declared(chain.node)
         product = None if definition is None else definition.product
         weights = self._weights(node)
-        if product is None or weights is None:
+        reader = self._readers.get(node.outputs[0])
+        follows = None if reader is None else declared(reader)
+        if product is None or weights is None or follows is None or follows.affine is None:
             return chain
         bias = self._bias(node, product.channels(node, weights))
         if bias is None:

@@ -25,9 +25,9 @@ _AXES_AS_INPUT = 13
 """The opset from which Unsqueeze reads its axes."""
 
 
-def subgraphs(attribute: Any) -> list[Any]:
+def subgraphs(attribute: Any) -> Sequence[Any]:
     """The graphs that an attribute holds."""
-    return [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+    return [attribute.g] if attribute.HasField("g") else attribute.graphs
 
 
 def check_functions(model: Any, source: str) -> None:

@@ -142,9 +142,11 @@ def _broken_rule(node: Any, attribute: Any) -> tuple[str, str] | None:
     if name == ("Einsum", "equation") and not _EQUATION.fullmatch(attribute.s):
         rule = "an equation of letters, commas, '...' once for each operand, and '->'"
         return rule, attribute.s.decode(errors="backslashreplace")[:200]
-    low, high = {**_NUMBERS, ("Split", "num_outputs"): (len(node.output),) * 2}.get(name, (value, value))
+    low, high = (len(node.output),) * 2 if name == ("Split", "num_outputs") else _NUMBERS.get(name, (value, value))
+    if low <= value <= high:
+        return None
     between = f"of {low}" if low == high else f"from {low} to {high}"
-    return None if low <= value <= high else (f"{attribute.name} {between}", str(value))
+    return f"{attribute.name} {between}", str(value)
 
 
 def _onnx(source: object) -> Any:

@@ -28,6 +28,8 @@ from nnbridge.source import SourceDeclaration, SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 CONVERTERS_GROUP = "nnbridge.converters"
+HEAD = 64
+"""How many bytes of a file tell its format."""
 PHONE = "phone"
 """The mapping that Android itself would make of a file of its format."""
 
@@ -146,14 +148,19 @@ def converters() -> tuple[Converter, ...]:
     return tuple(sorted(installed(CONVERTERS_GROUP), key=lambda c: c.name))
 
 
-def converter_for(path: Path) -> Converter:
-    """The converter for a file: by its first bytes, else by its suffix; refused where the two disagree."""
+def converter_for(path: Path, head: bytes = b"") -> Converter:
+    """The converter for a file: by its first bytes, else by its suffix; refused where the two disagree.
+
+    ``head``: its first bytes, :data:`HEAD` of them, for callers that have read them.
+    """
     try:
-        with path.open("rb") as file:
-            head = file.read(64)
+        if not head:
+            with path.open("rb") as file:
+                head = file.read(HEAD)
     except OSError as error:
         raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
-    by_suffix = next((c for c in converters() if path.suffix.lower() in c.suffixes), None)
+    suffix = path.suffix.lower()
+    by_suffix = next((c for c in converters() if suffix in c.suffixes), None)
     by_content = next((c for c in converters() if c.recognises(head)), None)
     if by_content is not None and by_suffix is not None and by_content is not by_suffix:
         raise ConversionError(

@@ -23,7 +23,7 @@ modules of a package by itself: adding an operator touches one module and a test
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -80,7 +80,8 @@ class Option:
 
     def violation(self, value: Any) -> str:
         """The rule that a value breaks; empty if it may have this value. Lists are checked element by element."""
-        values = np.ravel(value).tolist() if isinstance(value, (list, tuple, np.ndarray)) else [value]
+        given = value.ravel().tolist() if isinstance(value, np.ndarray) else value
+        values = given if isinstance(given, (list, tuple)) else [given]
         if self.at_least is not None and [v for v in values if v < self.at_least]:
             return self.rule or f"{self.name} of at least {self.at_least:g}"
         if self.choices and [v for v in values if v not in self.choices]:
@@ -127,7 +128,11 @@ class OperatorDef:
 
     def option(self, name: str) -> Option | None:
         """A declared option."""
-        return next((option for option in self.options if option.name == name), None)
+        return self._options.get(name)
+
+    @cached_property
+    def _options(self) -> Mapping[str, Option]:
+        return {option.name: option for option in self.options}
 
     @cached_property
     def input_counts(self) -> tuple[int, int | None]:
