@@ -322,3 +322,29 @@ def test_recurrent_and_attention_weights_are_the_same_unsigned(made: Any, satura
     for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
         np.testing.assert_array_equal(answer(made, level), expected)
     assert with_unsigned_weights(made)
+
+
+@pytest.mark.parametrize("kind", ["Transpose", "Cast"])
+def test_weights_that_are_moved_or_cast_are_written_unsigned(kind: str, saturating: None) -> None:
+    made, expected = PRODUCTS["MatMulInteger"]()
+    weights = made.graph.initializer[1]
+    if kind == "Transpose":
+        weights.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(RIGHT.T), weights.name))
+        step = helper.make_node("Transpose", [weights.name], ["w"], perm=[1, 0])
+    else:
+        weights.CopyFrom(numpy_helper.from_array(RIGHT.astype(np.int32), weights.name))
+        step = helper.make_node("Cast", [weights.name], ["w"], to=INT8)
+    made.graph.node[0].input[1] = "w"
+    made.graph.node.insert(0, step)
+    np.testing.assert_array_equal(answer(made, "ORT_ENABLE_ALL"), expected)
+    assert with_unsigned_weights(made)
+
+
+def test_rings_of_transpositions_are_left() -> None:
+    nodes = [
+        helper.make_node("Transpose", ["b"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"]),
+        helper.make_node("MatMul", ["x", "a"], ["y"]),
+    ]
+    ends = [[helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 2])] for name in "xy"]
+    assert not with_unsigned_weights(helper.make_model(helper.make_graph(nodes, "g", *ends)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,10 @@ _FUSED = ("Conv", "Gemm", "MatMul")
 """Operators on real numbers that ONNX Runtime makes products of bytes where a DequantizeLinear stands before their weights."""
 _MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """What may stand between the DequantizeLinear and the product: ONNX Runtime moves the weights instead."""
+_SAME_TYPE = (*_MOVES, "Slice", "Split", "Concat", "Gather", "Pad", "Expand", "Tile", "MaxPool", "Relu", "Clip")
+"""Operators whose results have the type of their first input."""
+_FAR = 8
+"""How many of them are followed; files may have rings of them."""
 
 
 def open_session(model: str | bytes, options: Any = None) -> Any:
@@ -91,35 +96,39 @@ def with_unsigned_weights(model: Any) -> bool:
 class _Values:
     """What is known of the values that a graph and those around it have."""
 
-    types: dict[str, int] = field(default_factory=dict)
-    constants: dict[str, Any] = field(default_factory=dict)
+    types: ChainMap[str, int] = field(default_factory=ChainMap)
+    constants: ChainMap[str, Any] = field(default_factory=ChainMap)
     """``TensorProto`` by name."""
-    made: dict[str, Any] = field(default_factory=dict)
+    made: ChainMap[str, Any] = field(default_factory=ChainMap)
     """The node that gives a value."""
 
     def inside(self, graph: Any) -> _Values:
         """With those of a graph."""
-        found = _Values(dict(self.types), dict(self.constants), dict(self.made))
-        found.types.update((value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.value_info))
-        found.constants.update((tensor.name, tensor) for tensor in graph.initializer)
+        found = _Values(self.types.new_child(), self.constants.new_child(), self.made.new_child())
+        tensors = {tensor.name: tensor for tensor in graph.initializer}
         for node in graph.node:
-            found.made.update((name, node) for name in node.output)
+            found.made.update((name, node) for name in node.output if name)
             if node.op_type == "Constant":
-                found.constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-        found.types.update((name, tensor.data_type) for name, tensor in found.constants.items())
+                tensors.update((name, a.t) for name in node.output for a in node.attribute if a.name == "value")
+        found.constants.update(tensors)
+        found.types.update((value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.value_info))
+        found.types.update((name, tensor.data_type) for name, tensor in tensors.items())
         for node in graph.node:
             found.types.update(_results(node, found.types))
         return found
 
 
 def _results(node: Any, types: Mapping[str, int]) -> Iterable[tuple[str, int]]:
-    """The types that a quantising operator's results have."""
+    """The types of the results of operators that quantise, cast, or move what they read."""
     if node.op_type == "DynamicQuantizeLinear":
-        return [(node.output[0], _UINT8), *((name, _UINT8) for name in node.output[2:])]
+        return [(name, _UINT8) for name in (*node.output[:1], *node.output[2:])]
     if node.op_type == "QuantizeLinear":
         stated = next((a.i for a in node.attribute if a.name == "output_dtype" and a.i), _UINT8)
-        return [(node.output[0], types.get(_input(node, 2), stated))]
-    return []
+        return [(name, types.get(_input(node, 2), stated)) for name in node.output[:1]]
+    if node.op_type == "Cast":
+        return [(name, a.i) for name in node.output for a in node.attribute if a.name == "to"]
+    known = types.get(_input(node, 0)) if node.op_type in _SAME_TYPE else None
+    return [] if known is None else [(name, known) for name in node.output]
 
 
 def _input(node: Any, place: int) -> str:
@@ -171,12 +180,12 @@ class _Writer:
             return False
         way: list[Any] = []
         source = self.values.made.get(_input(node, 1))
-        while source is not None and source.op_type in _MOVES:
+        while source is not None and source.op_type in _MOVES and len(way) < _FAR:
             way.append(source)
-            source = self.values.made.get(source.input[0])
-        if source is None or source.op_type != "DequantizeLinear" or self.values.types.get(source.input[0]) != _INT8:
+            source = self.values.made.get(_input(source, 0))
+        if source is None or source.op_type != "DequantizeLinear" or self.values.types.get(_input(source, 0)) != _INT8:
             return False
-        inputs = [self._moved(source.input[0]), source.input[1], self._zero_point(source)]
+        inputs = [self._moved(_input(source, 0)), _input(source, 1), self._zero_point(source)]
         last = self._copy(source, inputs)
         for step in reversed(way):
             last = self._copy(step, [last, *step.input[1:]])
