@@ -120,6 +120,10 @@ def test_blocks_of_0_are_refused() -> None:
             run(code, [tensor(np.ones((1, 2, 2, 4))), scalar(0)])
 
 
+def test_nothing_is_filled() -> None:
+    assert run(Op.FILL, [integers([0]), scalar(1.0, F32)])[0].shape == (0,)
+
+
 # -- images ------------------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +153,14 @@ def test_transposed_sums_of_many_terms_are_exact() -> None:
     assert y.ravel().tolist() == [45]
 
 
+def test_transposed_sums_of_several_taps_are_exact() -> None:
+    # The middle gets four taps of 70 products of 255 * 255, or 18,207,000: 255 steps of 71,400.
+    inputs = [tensor(np.full((1, 2, 2, 70), 255), U8, scale=1.0), tensor(np.full((1, 2, 2, 70), 255), U8, scale=1.0)]
+    inputs.append(Arg(INTS, (1,), 1.0, 0, None, np.array([1 - 18_207_000], np.int32)))
+    [y] = run(Op.TRANSPOSE_CONV_2D, [*inputs, *whole(0, 0, 0, 0, 1, 1, 0), scalar(False, BOOL)], output(U8, scale=1.0))
+    assert y[0, 1, 1].tolist() == [1]
+
+
 def test_an_odd_padding_of_a_transposed_convolution_is_larger_behind() -> None:
     # A filter of 2 over an image of 2 reaches one column beyond it, which is cut off behind.
     inputs = [tensor([[[[1], [10]]]]), tensor([[[[1], [2]]]]), tensor([0]), integers([1, 1, 2, 1])]
@@ -161,6 +173,9 @@ def test_neighbours_between_aligned_corners_are_at_rounded_steps() -> None:
     lower, upper, share = neighbours_fixed(4, 6, align_corners=True, half_pixel_centers=False)
     assert (lower.tolist(), upper.tolist()) == ([0, 0, 1, 1, 2, 2], [0, 1, 2, 2, 3, 3])
     assert share.tolist() == [0, 614, 204, 818, 408, 1022]
+    # A step of 1,025 of 1,024 leads just beyond a pixel.
+    lower, upper, share = neighbours_fixed(1001, 1000, align_corners=False, half_pixel_centers=False)
+    assert (lower[1], upper[1], share[1]) == (1, 2, 1)
 
 
 # -- boxes -------------------------------------------------------------------------------------------------------------------
@@ -192,6 +207,7 @@ def test_proposals_are_as_many_as_may_be_suppressed(before: int, left: int) -> N
 def test_proposals_of_a_wide_image_lie_in_its_width_and_height() -> None:
     # Middles at x 15 and y 3 of an image 6 high and 20 wide.
     assert proposals([0.5], (6, 20), [[14, 2, 16, 4]], -1) == [0.5]
+    assert proposals([0.5], (6, 20), [[2, 8, 4, 12]], -1) == []
 
 
 def test_a_box_grows_by_its_own_height_and_width() -> None:
@@ -230,6 +246,21 @@ def test_padding_of_bytes_needs_level_3_with_a_zero_point(zero_point: int, expec
 @pytest.mark.parametrize(("rank", "expected"), [(1, 3), (2, 1), (3, 3), (4, 1)])
 def test_softmax_without_an_axis_needs_level_3_for_other_ranks_than_2_and_4(rank: int, expected: int) -> None:
     assert level(Op.SOFTMAX, [tensor(np.ones([1] * rank)), scalar(1.0, F32)], output()) == expected
+
+
+@pytest.mark.parametrize(("kind", "other", "expected"), [(U8, 0.5, 3), (U8, 0.25, 1), (I8, 0.5, 1)])
+def test_concatenation_of_bytes_needs_level_3_to_rescale(kind: OperandCode, other: float, expected: int) -> None:
+    parts = [tensor([1], kind, scale=scale) for scale in (0.25, other)]
+    assert level(Op.CONCATENATION, [*parts, scalar(0)], output(kind, scale=0.25)) == expected
+
+
+@pytest.mark.parametrize("code", [Op.CONV_2D, Op.DEPTHWISE_CONV_2D])
+def test_convolutions_have_three_more_inputs_from_level_3(code: OperationCode) -> None:
+    declared = definition(code)
+    assert declared is not None
+    for form in declared.signatures:
+        least = min(form.counts)
+        assert {count - least: needed for count, needed in form.counts.items()} == {0: 1, 1: 3, 3: 3}
 
 
 def test_signed_bytes_and_control_flow_come_with_level_4() -> None:

@@ -130,11 +130,17 @@ def test_an_8_bit_lstm_s_forget_gate_opens_by_the_state_that_it_looks_at() -> No
     # 1000 * 20,000 * 2 steps of 2**-12 are more than a gate holds: it is open as far as 32767 steps open it.
     opened = int(logistic16(32767))
     assert small_lstm(peephole=1000, state=20_000)[1].tolist() == [[int(rdbp(opened * 20_000, 15))]]
+    closed = int(logistic16(-32768))
+    assert small_lstm(peephole=-1, state=20_000)[1].tolist() == [[int(rdbp(closed * 20_000, 15))]]
+
+
+def test_an_8_bit_lstm_without_a_clip_clips_nothing() -> None:
+    assert small_lstm(clip=None, state=20_000)[1].tolist() == [[10_000]]
 
 
 def small_lstm(
     *,
-    clip: float = 0.0,
+    clip: float | None = 0.0,
     state: int = 0,
     drive: int = 0,
     peephole: int | None = None,
@@ -148,7 +154,8 @@ def small_lstm(
     biases = [tensor([0], I32, scale=1.0) for _ in GATES]
     projection = [tensor([[0]], S8, scale=0.5), tensor([projection_bias], I32, scale=2.0**-8)]
     hidden = tensor([[3]], I8, scale=2.0**-8, zero_point=3)
-    real = [scalar(value, OperandCode.FLOAT32) for value in (clip, proj_clip, *[2.0**-12] * 4)]
+    kind = OperandCode.FLOAT32
+    real = [omitted(kind) if value is None else scalar(value, kind) for value in (clip, proj_clip, *[2.0**-12] * 4)]
     tail = [*[omitted(S16)] * 4, *real, scalar(0), scalar(2.0**-7, OperandCode.FLOAT32)]
     previous = tensor([[state]], S16, scale=2.0**exponent)
     args = [tensor([[drive]], I8, scale=1.0), *weights, *weights, *looking, *biases, *projection, hidden, previous, *tail]
