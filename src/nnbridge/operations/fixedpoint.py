@@ -42,9 +42,7 @@ class _Width:
         return min(raw, self.high) if isinstance(raw, int) else np.minimum(raw, self.high)
 
     def rescale(self, raw: Array, source: int, target: int) -> Array:
-        """Other integer bits: fewer shift left with saturation, more round."""
-        if target >= source:
-            return rdbp(raw, target - source)
+        """As many integer bits or fewer, by a shift to the left with saturation."""
         return self.saturate(raw << (source - target))
 
 
