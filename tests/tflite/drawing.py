@@ -221,7 +221,7 @@ def convolution(rng: Rng, name: str) -> Case:
         drawn = pick(rng, rng.integers(low, high + 1, shape), rng.integers(low, high + 1, shape), np.full(shape, high))
         weights = constant(drawn, stored)
         weights.scale, weights.axis, weights.zero_point = scales, axis, point(rng, U8) if type == U8 else 0
-        most = int(pick(rng, 100, 5000, 10**6))
+        most = int(pick(rng, 100, 5000, 10**6, 2**30))
         bias = constant(rng.integers(-most, most, units), I64 if type == I16 else I32)
         bias.scale = [float(x.scale) * s for s in scales]  # type: ignore[arg-type]  # x has one scale
     options: dict[str, Any] = {"fused_activation_function": 0 if transposed else int(pick(rng, 0, 0, 1, 2, 3))}

@@ -176,6 +176,18 @@ def test_wrapping_sums_of_a_fully_connected_operator_are_those_of_the_optimised_
     assert run(model, {"t0": np.zeros((1, 1), np.int8)})[0].tolist() == [[127, -128, -128, 127]]  # LiteRT's answers
 
 
+def test_sums_of_units_with_large_scales_wrap_as_those_of_the_optimised_kernel(tmp_path: Path) -> None:
+    """With a scale for each unit, which the host computes: 1084134 << 12 keeps its sign in 32 bits, 600000 << 12 does not."""
+    builder = TfliteBuilder()
+    data, out = builder.tensor((1, 1), "int8", scale=1.0), builder.tensor((1, 3), "int8", scale=1.0)
+    scales = [3799.58, 3799.58, 2.0]
+    weights = builder.constant(np.ones((3, 1)), "int8", scale=scales, axis=0)
+    bias = builder.constant([1084134, 600000, -20], "int32", scale=scales, axis=0)
+    builder.operator("FULLY_CONNECTED", [data, weights, bias], [out], {}, 4)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [data], [out]))
+    assert run(model, {"t0": np.zeros((1, 1), np.int8)})[0].tolist() == [[127, -128, -40]]  # LiteRT's answers
+
+
 def test_ends_count_from_the_begins_whatever_end_mask_says(tmp_path: Path) -> None:
     """LiteRT has this shape, but reads to the dimension's end: it would write six numbers and more into it."""
     builder = TfliteBuilder()

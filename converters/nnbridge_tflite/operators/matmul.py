@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.errors import Why
+from nnbridge.operations.arithmetic import mbqm_once
 from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
@@ -127,11 +128,12 @@ def _narrowed(sums: Array, multiplier: Array, shift: Array) -> Array:
 
 @FULLY_CONNECTED.kernel_16_bit
 def fully_connected_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """A product with a matrix of weights."""
+    """A product with a matrix of weights; sums of 8-bit data wrap in 32 bits, as in LiteRT's optimised kernel."""
     weights = centred(inputs[1])
     data = centred(inputs[0])
     sums = data.reshape(-1, weights.shape[1]) @ weights.T
-    result = finished(sums, inputs, (0, 1, 2), outputs[0], options, _narrowed)
+    rescale = _narrowed if inputs[0].dtype == np.int16 else mbqm_once
+    result = finished(sums, inputs, (0, 1, 2), outputs[0], options, rescale)
     return [result.reshape(*data.shape[:-1], -1) if options["keep_num_dims"] else result]
 
 
