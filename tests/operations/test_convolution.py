@@ -186,8 +186,7 @@ def test_convolutions_are_their_sums_written_out_whether_weights_are_constants_o
 def test_sums_within_a_unit_of_a_tie_round_as_in_integers() -> None:
     # The products are 0, so that each channel's result is that of its bias.
     rng = np.random.default_rng(0)
-    for real in rng.uniform(1e-4, 0.9, 20):
-        multiplier = quantize_multiplier(float(np.float32(real)))
+    for real in [*rng.uniform(1e-4, 0.9, 20), *10 ** rng.uniform(-7.5, -4, 20)]:
         ties = ((np.arange(-60, 60) + 0.5) / real).astype(np.int64)
         bias = np.concatenate([ties + k for k in (-1, 0, 1)]).astype(np.int32)
         builder = ModelBuilder()
@@ -206,6 +205,37 @@ def test_sums_within_a_unit_of_a_tie_round_as_in_integers() -> None:
         multiplier = quantize_multiplier(1 / float(np.float32(model.main.operands[model.main.outputs[0]].scale)))
         [got] = Executor(model).run([np.zeros((1, 1, 1, 1), np.uint8)])
         np.testing.assert_array_equal(got.data.reshape(-1), np.clip(mbqm(bias, *multiplier) + 100, 0, 255))
+
+
+@pytest.mark.parametrize("tier", Tier)
+@pytest.mark.parametrize(
+    ("scale", "weight", "bias", "expected"),
+    # Exact products are less than 2**-46 below what would round to the next number; float64 has steps of 2**-45 or 2**-46 there.
+    [
+        (0.526, 3.8385392e-07, 542328441, 109),
+        (0.678, 5.9175494e-07, 387577738, 155),
+        (0.331, 2.6893616e-07, 2038916461, 181),
+        (0.283, 8.477211e-07, 835747274, 200),
+    ],
+)
+def test_products_that_float64_does_not_hold_round_as_in_integers(
+    tier: Tier, scale: float, weight: float, bias: int, expected: int
+) -> None:
+    builder = ModelBuilder()
+    x = builder.add_operand(U8, (1, 1, 1, 1), scale=scale)
+    w = builder.add_operand(PER_CHANNEL, (1, 1, 1, 1))
+    builder.set_operand_symm_per_channel_quant_params(w, [weight], 0)
+    builder.set_operand_value(w, np.ones((1, 1, 1, 1), np.int8))
+    b = builder.add_operand(OperandCode.TENSOR_INT32, (1,))
+    builder.set_operand_value(b, np.array([bias], np.int32))
+    numbers = [builder.add_operand(OperandCode.INT32) for _ in range(4)]
+    for operand, number in zip(numbers, (1, 1, 1, 0), strict=True):
+        builder.set_operand_value(operand, number)
+    y = builder.add_operand(U8, (1, 1, 1, 1), scale=1.0)
+    builder.add_operation(OperationCode.CONV_2D, [x, w, b, *numbers], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    [got] = Executor(builder.finish(), kernels=tier).run([np.zeros((1, 1, 1, 1), np.uint8)])
+    assert got.data.item() == expected
 
 
 def test_parameters_beyond_floats_prepare_and_are_refused_by_the_run() -> None:

@@ -23,7 +23,6 @@ from nnbridge.operations.correlation import (
     Sum,
     correlation,
     depthwise_sums,
-    epilogue,
     exact_dtype,
     operand_values,
     padded,
@@ -31,6 +30,7 @@ from nnbridge.operations.correlation import (
     sum_dtype,
 )
 from nnbridge.operations.declaration import Input, Layout, Output, Signature, operation, rank, signature, types
+from nnbridge.operations.epilogue import epilogue
 from nnbridge.operations.kernels import Function, InPlace, prepared
 from nnbridge.operations.numerics import current, real_product
 from nnbridge.operations.shapes import Window, implicit_padding, positions, require_pixels, windows

@@ -6,7 +6,6 @@ below the mantissa; see :func:`exact_dtype`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -17,23 +16,16 @@ from numpy.lib.stride_tricks import as_strided
 
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
-    FLOAT_RANGES,
-    activation_range,
-    fused_activation,
     integer_range,
     is_quant8,
-    mbqm,
-    mbqm_once,
     product_multiplier,
     product_scale,
     quantize_multipliers,
-    wrap32,
 )
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.kernels import InPlace
-from nnbridge.operations.numerics import current, real_product
+from nnbridge.operations.numerics import real_product
 from nnbridge.operations.shapes import Window, windows
-from nnbridge.types import OperandCode as T
 
 
 def exact_dtype(terms: int) -> type[np.float32] | type[np.float64]:
@@ -80,104 +72,8 @@ def operand_values(arg: Arg) -> Array:
     return data if data.dtype.kind == "f" else data.astype(np.int16) - np.int16(arg.zero_point)
 
 
-_BLOCK = 1 << 14
-"""Elements that an epilogue works on at a time: what stays in a core's cache in 64 bits."""
-
 Epilogue: TypeAlias = Callable[[Array, Array], None]
 """Writes outputs for sums of products, both [..., channels]. Real sums may be the output's own array."""
-
-
-def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
-    """Bias, rescaling and the fused activation behind sums of products with the weights ``w`` [channels, terms].
-
-    8-bit values are multiplied as they are, and their zero point times the weights is subtracted here, unless ``centred``.
-    """
-    x, out, bias = call["input"], call.out, call["bias"].data
-    activation = fused_activation(call)
-    if not is_quant8(out.type):
-        return _by_blocks(_real_epilogue(activation, bias))
-    call.require(*bias_scale(call["input"], call["filter"], call["bias"]), "bias")
-    multiplier, shift = multipliers(call)
-    offset = bias.astype(np.int64)
-    if not centred:
-        offset = offset - x.zero_point * w.sum(axis=1, dtype=np.int64)
-    limits = activation_range(out, activation)
-    largest = max(abs(bound - x.zero_point) for bound in integer_range(x))
-    furthest = largest * np.abs(w.astype(np.float64)).sum(axis=1) + np.abs(bias.astype(np.float64))
-    rounding = current().rounding
-    rescale = mbqm_once if rounding == "matrix" else mbqm
-    twice = rounding in ("nnapi", "matrix", "double") and rescale is mbqm
-    if twice and np.ldexp(furthest, np.maximum(shift, 0)).max(initial=0) < 2**31:
-        return _by_blocks(_rescaled_in_doubles(out, offset, multiplier, shift, limits))
-
-    def wrapping(sums: Array, target: Array) -> None:
-        """Android's and LiteRT's sums wrap in 32 bits, and so does the shift to the left."""
-        part = rescale(wrap32(sums.astype(np.int64) + offset), multiplier, shift)
-        part += out.zero_point
-        np.clip(part, *limits, out=part)
-        target[...] = part
-
-    return _by_blocks(wrapping)
-
-
-def _by_blocks(finish: Epilogue) -> Epilogue:
-    """Rows a few at a time, so that they stay in the cache."""
-
-    def apply(sums: Array, out: Array) -> None:
-        channels = out.shape[-1]
-        rows, targets = sums.reshape(-1, channels), out.reshape(-1, channels)
-        count = max(1, _BLOCK // channels)
-        for start in range(0, len(rows), count):
-            finish(rows[start : start + count], targets[start : start + count])
-
-    return apply
-
-
-def _real_epilogue(activation: int, bias: Array) -> Epilogue:
-    low, high = FLOAT_RANGES.get(activation, (-math.inf, math.inf))
-
-    def finish(sums: Array, out: Array) -> None:
-        np.add(sums, bias, out=out)
-        if high < math.inf:
-            np.clip(out, low, high, out=out)
-        elif low > -math.inf:
-            np.maximum(out, low, out=out)
-
-    return finish
-
-
-def _rescaled_in_doubles(out: Arg, offset: Array, multiplier: Array, shift: Array, limits: tuple[int, int]) -> Epilogue:
-    """Android's two roundings in one pass over doubles, for sums that wrap nowhere.
-
-    Android rounds the product with the 31-bit multiplier to nearest (ties up), then its shift by e to nearest (ties away from
-    zero). Nested floors combine to one: floor(y + 1/2 + 2**-(e+1)) for y >= 0 and floor(y + 1/2 - 2**-(e+1)) below, with y the
-    exact product, which float64 holds to within 2**-53.
-    """
-    factor = np.ldexp(multiplier.astype(np.float64), (shift - 31).astype(np.int64))
-    tie = np.where(shift < 0, np.ldexp(1.0, np.minimum(shift, 0).astype(np.int64) - 1), 0.0)
-    # Unsigned bytes come from non-negative values, for which truncation is floor; signed ones from flipping a bit of these.
-    signed = out.type == T.TENSOR_QUANT8_ASYMM_SIGNED
-    lift = out.zero_point + (128 if signed else 0)
-    low, high = (float(bound - out.zero_point + lift) for bound in limits)
-    # Where values below the zero point are clamped away, the rounding of negative ones does not matter.
-    one_sided = limits[0] >= out.zero_point
-    added, rounding = offset * factor, 0.5 + lift
-    if one_sided:
-        added = added + (rounding + tie)
-
-    def finish(sums: Array, target: Array) -> None:
-        y = np.multiply(sums, factor, dtype=np.float64)
-        y += added
-        if not one_sided:
-            y += np.copysign(tie, y)
-            y += rounding
-        np.clip(y, low, high, out=y)
-        unsigned = target.view(np.uint8)
-        np.copyto(unsigned, y, casting="unsafe")
-        if signed:
-            np.bitwise_xor(unsigned, 0x80, out=unsigned)
-
-    return finish
 
 
 def patches(x: Array, rows: Window, columns: Window, out_h: int, out_w: int) -> Array:
