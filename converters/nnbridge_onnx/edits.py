@@ -12,6 +12,7 @@ import numpy as np
 
 from nnbridge.converters.edits import WHOLE, Answers, Edit
 from nnbridge.errors import ConversionError, Reason, first_line
+from nnbridge_onnx import native
 from nnbridge_onnx.messages import EditedGraph, copied, loaded
 
 _MAX_PIECES = 64
@@ -155,9 +156,8 @@ def _newer_opset(model: Any) -> Any | None:
     # The version converter requires constants that are inputs or a recent format; it reads no metadata.
     prepared = _constants_only(model) or model
     try:
-        return onnx.version_converter.convert_version(prepared, _OPSET)
-    except Exception as error:
-        # The converter's errors have no common class.
+        return native.convert_version(onnx, prepared, _OPSET)
+    except RuntimeError as error:
         raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", first_line(error))) from error
 
 

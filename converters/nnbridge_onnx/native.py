@@ -1,8 +1,9 @@
-"""The onnx package's native checker and shape inference, in a process of their own: what a file does to them is an answer here.
+"""The onnx package's native code, in a process of its own: what a file does to it is an answer here.
 
-Inference takes numbers of files for addresses and counts, not all of which it looks at first; a file may end the process that
-infers, and that is not the user's. It starts with the first file, beside the import of the package, and serves all files after
-it; one that a file has ended is replaced. :mod:`nnbridge_onnx.native_process` is what runs in it.
+Shape inference takes numbers of files for addresses and counts, not all of which it looks at first; a file may end the process
+that infers, and that is not the user's. The version converter infers too. The process starts with the first file, beside the
+import of the package, and serves all files after it; one that a file has ended is replaced. What runs in it is
+:mod:`nnbridge_onnx.native_process`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.platforms import after_fork
-from nnbridge_onnx.native_process import CHECK, FOLLOW, HEAD, INFER
+from nnbridge_onnx.native_process import CHECK, CHECK_MODEL, CONVERT, FOLLOW, HEAD, INFER, INLINE
 
 SECONDS = 120.0
 """A model that takes longer is refused."""
 REMEMBERED = 8 << 20
 """Bytes of requests and answers that are remembered: files are loaded again, and bodies inferred alone before they are read."""
-_WHAT = {INFER: "shape inference", FOLLOW: "shape inference", CHECK: "the checker"}
+_WHAT = {
+    INFER: "shape inference",
+    FOLLOW: "shape inference",
+    CHECK: "the checker",
+    CHECK_MODEL: "the checker",
+    CONVERT: "the version converter",
+    INLINE: "the inliner",
+}
 
 
 class CrashError(RuntimeError):
@@ -264,6 +272,30 @@ def checking(path: Path) -> Iterator[Check]:
     """A file that is checked while the caller reads it. ImportError without the onnx package."""
     with NATIVE.asked(CHECK, os.fsencode(path.absolute())) as answer:
         yield Check(answer)
+
+
+def check_model(onnx: Any, model: Any) -> None:
+    """As :meth:`Check.wait`, of a ``ModelProto``."""
+    good, text = NATIVE.ask(CHECK_MODEL, model.SerializeToString())
+    if not good:
+        raise onnx.checker.ValidationError(text.decode())
+
+
+def convert_version(onnx: Any, model: Any, opset: int) -> Any:
+    """A ``ModelProto`` of another opset of ONNX's own domain; RuntimeError if the package cannot convert it."""
+    return _made(onnx, CONVERT, bytes((opset,)) + model.SerializeToString())
+
+
+def inline_functions(onnx: Any, model: Any) -> Any:
+    """A ``ModelProto`` without calls of its own functions; RuntimeError if the package cannot write them out."""
+    return _made(onnx, INLINE, model.SerializeToString())
+
+
+def _made(onnx: Any, kind: int, request: bytes) -> Any:
+    good, answer = NATIVE.ask(kind, request)
+    if not good:
+        raise RuntimeError(answer.decode())
+    return onnx.load_model_from_string(answer)
 
 
 def infer_shapes(onnx: Any, model: Any, *, follow: bool = False, meanwhile: Callable[[], None] | None = None) -> Any:

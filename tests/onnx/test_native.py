@@ -1,4 +1,4 @@
-"""The checker and shape inference in a process of their own."""
+"""The onnx package's native code in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from nnbridge.errors import ConversionError
 from nnbridge.loading import load
 
 onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx.inliner")
+pytest.importorskip("onnx.version_converter")
 from nnbridge_onnx import native  # noqa: E402
 
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
@@ -96,6 +98,42 @@ def test_a_crash_is_told_by_its_signal(process: Any) -> None:
     with pytest.raises(native.CrashError, match=r"shape inference of the onnx package crashes \(SIGSEGV\)$"):
         native.infer_shapes(onnx, RELU)
     assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
+
+
+OLD = helper.make_model(RELU.graph, opset_imports=[helper.make_opsetid("", 6)], ir_version=8)
+CALL = _model(helper.make_node("Twice", ["x"], ["y"], domain="own"), X)
+CALL.opset_import.append(helper.make_opsetid("own", 1))
+TWICE = [helper.make_node("Add", ["a", "a"], ["b"])]
+CALL.functions.append(helper.make_function("own", "Twice", ["a"], ["b"], TWICE, [helper.make_opsetid("", 17)]))
+
+
+def test_versions_are_converted_and_functions_inlined_as_by_the_package() -> None:
+    assert native.convert_version(onnx, OLD, 7) == onnx.version_converter.convert_version(OLD, 7)
+    assert native.inline_functions(onnx, CALL) == onnx.inliner.inline_local_functions(CALL)
+
+
+@pytest.mark.parametrize(("model", "what"), [(OLD, "version converter"), (CALL, "inliner")])
+def test_a_file_that_crashes_the_converter_or_the_inliner_is_refused(
+    model: Any, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = native._Process.ask
+
+    def crashing(self: Any, kind: int, content: bytes) -> Any:
+        if kind in (native.CONVERT, native.INLINE):
+            os.kill(self.number, signal.SIGSEGV)
+        return ask(self, kind, content)
+
+    monkeypatch.setattr(native._Process, "ask", crashing)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ConversionError, match=rf"model\.onnx.*the {what} of the onnx package crashes \(SIGSEGV\)"):
+        load(tmp_path / "model.onnx")
+
+
+def test_a_conversion_that_the_package_refuses_has_its_error() -> None:
+    upsample = helper.make_node("Upsample", ["x"], ["y"], width_scale=2.0, height_scale=2.0)
+    old = helper.make_model(_model(upsample, X).graph, opset_imports=[helper.make_opsetid("", 1)], ir_version=3)
+    with pytest.raises(RuntimeError, match="Upsample in opset 1 supports only 4D input"):
+        native.convert_version(onnx, old, 7)
 
 
 def test_inference_that_takes_long_is_ended() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import needed
 from nnbridge.errors import ConversionError, Reason, first_line, near
+from nnbridge_onnx import native
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.float64 import apply_float64
 from nnbridge_onnx.passes.folding import fold_constants
@@ -64,7 +65,7 @@ def _renew(model: Any, file: FileContext) -> Any:
     if opset is None or opset >= FIRST_OPSET:
         return model
     try:
-        return file.onnx.version_converter.convert_version(model, FIRST_OPSET)
+        return native.convert_version(file.onnx, model, FIRST_OPSET)
     except RuntimeError as error:
         rule = f"an opset from {FIRST_OPSET} on, or one that the onnx package can bring up to it"
         raise ConversionError(Reason(rule, f"{opset} ({first_line(error)})", file.source)) from error
@@ -79,7 +80,7 @@ def _inline_functions(model: Any, file: FileContext) -> Any:
     if not model.functions:
         return model
     check_functions(model, file.source)
-    return file.onnx.inliner.inline_local_functions(model)
+    return native.inline_functions(file.onnx, model)
 
 
 def _float64(model: Any, file: FileContext) -> Any:

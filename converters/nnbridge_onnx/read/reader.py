@@ -119,7 +119,7 @@ def _checked(onnx: Any, model: Any, source: str, check: native.Check | None) -> 
         check.wait(onnx)
     else:
         with _described(mended):
-            onnx.checker.check_model(mended)
+            native.check_model(onnx, mended)
     # What inference reads is checked before: of values that nothing makes it has no types.
     return mended if all(map(_has_shape, mended.graph.output)) else _typed(onnx, mended)
 
@@ -153,8 +153,6 @@ def _onnx(source: object) -> Any:
     try:
         native.NATIVE.start()
         import onnx
-        import onnx.inliner
-        import onnx.version_converter
     except ImportError as error:
         raise InputError(Reason("the onnx package (pip install onnx)", str(error), operand=str(source))) from error
     return onnx
