@@ -121,3 +121,11 @@ def test_near_numbers_are_normalised_in_groups_without_losing_digits() -> None:
     constants = {"s": np.float32([0.2740211]), "b": np.float32([-0.5809608])}
     found = run(node, [np.float32([-1.3112545, -1.2848958]).reshape(1, 1, 1, 2)], 21, constants)
     np.testing.assert_allclose(found.reshape(-1), [-0.847419, -0.314503], atol=3e-6)
+
+
+@pytest.mark.parametrize(("axis", "mask", "expected"), [(None, [0, 1, 1, 0], [-1, -2]), (1, [0, 0, 1], [[-2], [-5]])])
+def test_a_compress_before_opset_11_needs_no_stated_type(axis: int | None, mask: list[int], expected: list[Any]) -> None:
+    chosen = helper.make_node("Compress", ["x0", "x1"], ["c"], **({} if axis is None else {"axis": axis}))
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = run([chosen, helper.make_node("Neg", ["c"], ["y"])], [data, np.array(mask, bool)], 9)
+    np.testing.assert_array_equal(found, expected)

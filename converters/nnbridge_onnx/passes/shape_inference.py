@@ -462,8 +462,23 @@ def _onesided(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
     return [written]
 
 
+def _some_elements(onnx: Any, node: Any, graph: Any) -> list[Any]:
+    """A Compress, which the package has no rule for before opset 11: as many elements along its axis as another input has."""
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), None)
+    flat, which = f"{node.output[0]} flat", f"{node.output[0]} indexes"
+    graph.input.append(onnx.helper.make_tensor_value_info(which, INT64, [None]))
+    if axis is not None:
+        return [onnx.helper.make_node("Gather", [node.input[0], which], node.output[:1], axis=axis)]
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), f"{flat} shape"))
+    return [
+        onnx.helper.make_node("Reshape", [node.input[0], f"{flat} shape"], [flat]),
+        onnx.helper.make_node("Gather", [flat, which], node.output[:1]),
+    ]
+
+
 _WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
     "Range": _without_values,
+    "Compress": _some_elements,
     "GroupNormalization": _like_its_input,
     "STFT": _onesided,
 }
