@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
@@ -52,8 +53,16 @@ def test_objects_of_a_subclass_are_its_own() -> None:
     assert Named(3).x == 3
 
 
-def test_collections_are_as_usual_once_the_last_one_leaves() -> None:
-    usual = gc.get_threshold()
+@pytest.fixture
+def usual() -> Iterator[tuple[int, int, int]]:
+    """Thresholds below those of loading, whatever another library of this process has set."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield gc.get_threshold()
+    gc.set_threshold(*before)
+
+
+def test_collections_are_as_usual_once_the_last_one_leaves(usual: tuple[int, int, int]) -> None:
     with seldom_collected():
         with seldom_collected():
             assert gc.get_threshold() == (10_000, *usual[1:])
@@ -61,8 +70,7 @@ def test_collections_are_as_usual_once_the_last_one_leaves() -> None:
     assert gc.get_threshold() == usual
 
 
-def test_collections_are_as_usual_after_an_error() -> None:
-    usual = gc.get_threshold()
+def test_collections_are_as_usual_after_an_error(usual: tuple[int, int, int]) -> None:
     with pytest.raises(ZeroDivisionError), seldom_collected():
         raise ZeroDivisionError
     assert gc.get_threshold() == usual
