@@ -4,8 +4,8 @@
     python scripts/stress_threads.py --seconds 5 --threads 32
 
 Each subject (executors of both tiers, executions of one compilation on the CPU, over three devices, in another process and with
-events, one execution of all threads, a quantised classifier, loading) works for so long under ``sys.setswitchinterval(1e-6)``;
-every answer is checked. Exit status 1 if one is wrong or an error is raised.
+events, one execution of all threads, a quantised classifier, what repeated runs remember, loading) works for so long under
+``sys.setswitchinterval(1e-6)``; every answer is checked. Exit status 1 if one is wrong or an error is raised.
 """
 
 from __future__ import annotations

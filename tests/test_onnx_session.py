@@ -29,6 +29,7 @@ RIGHT = np.array([[127, -128, 1], [127, -128, -7], [-5, 100, 127], [90, -90, 126
 IMAGE, FILTER = LEFT.T[None, :, :, None], RIGHT.T[:, :, None, None]
 STEP, BIG = np.float32(0.5), np.float32(300)
 LEFT_ZERO, RIGHT_ZERO = np.uint8(3), np.int8(-2)
+SIGNED_IMAGE, UNSIGNED_FILTER = (IMAGE.astype(np.int16) - 128).astype(np.int8), (FILTER.astype(np.int16) + 128).astype(np.uint8)
 EXACT = (LEFT.astype(np.int64) - 3) @ (RIGHT.astype(np.int64) + 2)
 LEVELS = pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL"])
 
@@ -39,12 +40,14 @@ def saturating(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_session, "saturates", lambda: True)
 
 
-def model(operator: str, given: Sequence[object], domain: str = "", *, inputs: Sequence[int] = (), result: int = UINT8) -> Any:
+def model(
+    operator: str, given: Sequence[object], domain: str = "", *, inputs: Sequence[int] = (), result: int = UINT8, **options: Any
+) -> Any:
     """One node of constants; of ``given``, those at the places in ``inputs`` are inputs ``x0``, ``x1``…, None is left out."""
     names = ["" if value is None else f"x{i}" for i, value in enumerate(given)]
     arrays = {name: np.asarray(value) for name, value in zip(names, given, strict=True) if name}
     asked = [names[i] for i in inputs]
-    node = helper.make_node(operator, names, ["y"], domain=domain)
+    node = helper.make_node(operator, names, ["y"], domain=domain, **options)
     declared = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(arrays[n].dtype), arrays[n].shape) for n in asked
     ]
@@ -92,6 +95,19 @@ PRODUCTS: dict[str, Callable[[], tuple[Any, Array]]] = {
         ),
         rounded(EXACT.T, 100)[None, :, :, None],
     ),
+    "QLinearConv with channels last": lambda: (
+        model(
+            "QLinearConv",
+            [IMAGE.transpose(0, 2, 3, 1), STEP, LEFT_ZERO, FILTER, STEP, RIGHT_ZERO, BIG, np.uint8(100)],
+            MICROSOFT,
+            channels_last=1,
+        ),
+        rounded(EXACT, 100)[None, :, None, :],
+    ),
+    "ConvInteger of signed data": lambda: (
+        model("ConvInteger", [SIGNED_IMAGE, UNSIGNED_FILTER, np.int8(-125), np.uint8(126)], result=onnx.TensorProto.INT32),
+        EXACT.T.astype(np.int32)[None, :, :, None],
+    ),
     "QGemm": lambda: (
         model(
             "QGemm",
@@ -137,7 +153,9 @@ def test_products_are_exact_on_this_processor(name: str, level: str) -> None:
     np.testing.assert_allclose(answer(made, level), expected, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("name", ["MatMulInteger", "QLinearMatMul", "QLinearConv", "QLinearConv by channel"])
+@pytest.mark.parametrize(
+    "name", ["MatMulInteger", "QLinearMatMul", "QLinearConv", "QLinearConv by channel", "ConvInteger of signed data"]
+)
 def test_what_is_written_has_the_answer_of_onnx_s_evaluator(name: str) -> None:
     made, _ = PRODUCTS[name]()
     (before,) = ReferenceEvaluator(made).run(None, {})
@@ -348,3 +366,77 @@ def test_rings_of_transpositions_are_left() -> None:
     ]
     ends = [[helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 2])] for name in "xy"]
     assert not with_unsigned_weights(helper.make_model(helper.make_graph(nodes, "g", *ends)))
+
+
+def integers(*nodes: Any, weights: Array = RIGHT, inputs: Sequence[Any] = (), outputs: Sequence[str] = ("y",)) -> Any:
+    """Nodes on the data ``x`` and the weights ``w``."""
+    ends = [helper.make_tensor_value_info("x", UINT8, LEFT.shape), *inputs]
+    results = [helper.make_tensor_value_info(name, onnx.TensorProto.INT32, None) for name in outputs]
+    graph = helper.make_graph(nodes, "g", ends, results, [numpy_helper.from_array(weights, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+PRODUCT = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+PLAIN = LEFT.astype(np.int32) @ RIGHT.astype(np.int32)
+
+
+def test_constants_that_an_input_replaces_are_computed(saturating: None) -> None:
+    made = integers(PRODUCT, inputs=[helper.make_tensor_value_info("w", INT8, RIGHT.shape)])
+    other = RIGHT[::-1].copy()
+    np.testing.assert_array_equal(answer(made, "ORT_ENABLE_ALL", {"x": LEFT}), PLAIN)
+    found = answer(made, "ORT_ENABLE_ALL", {"x": LEFT, "w": other})
+    np.testing.assert_array_equal(found, LEFT.astype(np.int32) @ other.astype(np.int32))
+
+
+def test_constants_of_files_whose_constants_are_all_inputs_stay_constants() -> None:
+    made = integers(PRODUCT, inputs=[helper.make_tensor_value_info("w", INT8, RIGHT.shape)])
+    made.ir_version = 3
+    assert with_unsigned_weights(made)
+    assert [node.op_type for node in made.graph.node] == ["Constant", "Constant", "MatMulInteger"]
+
+
+def test_data_of_a_type_that_only_inference_finds_is_multiplied_with_unsigned_weights(saturating: None) -> None:
+    condition = helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [1])
+    chosen, product = helper.make_node("Where", ["c", "x", "x"], ["a"]), helper.make_node("MatMulInteger", ["a", "w"], ["y"])
+    made = integers(chosen, product, inputs=[condition])
+    np.testing.assert_array_equal(answer(made, "ORT_DISABLE_ALL", {"x": LEFT, "c": np.array([True])}), PLAIN)
+    assert with_unsigned_weights(made)
+
+
+def test_weights_of_many_products_are_written_once_and_replace_the_signed_ones() -> None:
+    weights = np.ones((4, 10_000), np.int8)
+    names = [f"y{i}" for i in range(50)]
+    made = integers(*(helper.make_node("MatMulInteger", ["x", "w"], [name]) for name in names), weights=weights, outputs=names)
+    assert with_unsigned_weights(made)
+    assert made.ByteSize() < 50_000
+
+
+@pytest.mark.parametrize("reader", ["an output", "another operator", "a body"])
+def test_signed_weights_that_are_read_elsewhere_stay(reader: str, saturating: None) -> None:
+    cast = helper.make_node("Cast", ["w"], ["z"], to=onnx.TensorProto.INT32)
+    if reader == "a body":
+        body = helper.make_graph([cast], "b", [], [helper.make_tensor_value_info("z", onnx.TensorProto.INT32, None)])
+        other = helper.make_node("If", ["c"], ["z"], then_branch=body, else_branch=body)
+        made = integers(PRODUCT, other, inputs=[helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])], outputs="yz")
+    else:
+        made = integers(PRODUCT, cast, outputs="yz")
+    if reader == "an output":
+        del made.graph.node[1], made.graph.output[1]
+        made.graph.output.append(helper.make_tensor_value_info("w", INT8, None))
+    feeds = {"x": LEFT, "c": np.array(True)} if reader == "a body" else {"x": LEFT}
+    product, weights = open_session(made.SerializeToString()).run(None, feeds)
+    np.testing.assert_array_equal(product, PLAIN)
+    np.testing.assert_array_equal(weights, RIGHT)
+
+
+def test_weights_beside_a_file_are_left_there_where_bytes_do_not_hold_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saturating: None
+) -> None:
+    monkeypatch.setattr(onnx_session, "_MOST_BYTES", 0)
+    made = integers(PRODUCT, helper.make_node("Add", ["y", "b"], ["z"]), outputs="z")
+    made.graph.initializer.append(numpy_helper.from_array(np.arange(3, dtype=np.int32) * 1000, "b"))
+    path = tmp_path / "m.onnx"
+    onnx.save(made, str(path), save_as_external_data=True, size_threshold=0, location="m.data")
+    for preserve in (False, True):
+        (found,) = OnnxRuntime(path, preserve=preserve).run({"x": LEFT})
+        np.testing.assert_array_equal(found, PLAIN + np.arange(3) * 1000)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.platforms import after_fork
 from nnbridge_onnx.native_process import CHECK, CHECK_MODEL, CONVERT, FOLLOW, HEAD, INFER, INLINE
 
@@ -28,6 +29,7 @@ SECONDS = 120.0
 """A model that takes longer is refused."""
 REMEMBERED = 8 << 20
 """Bytes of requests and answers that are remembered: files are loaded again, and bodies inferred alone before they are read."""
+_PROCESS = "a program of Python's that runs the onnx package's native code (sys.executable)"
 _WHAT = {
     INFER: "shape inference",
     FOLLOW: "shape inference",
@@ -60,7 +62,7 @@ class _Answer:
         if self._got is None:
             try:
                 self._got = self._process.receive()
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, ValueError) as error:  # ValueError: of pipes that an interruption has closed
                 late = time.monotonic() - self._started >= self._process.seconds
                 how = self._process.ended(late)
                 self._got = (LateError if late else CrashError)(f"{_WHAT[self._kind]} of the onnx package {how}")
@@ -99,7 +101,7 @@ class _Process:
         requests = self._process.stdin
         assert requests is not None
         answer = _Answer(self, kind)
-        with contextlib.suppress(OSError):  # A process that has ended gives no answer: that is told there.
+        with contextlib.suppress(OSError):  # A process that has ended gives no answer, which is raised there.
             requests.write(HEAD.pack(len(content), kind))
             requests.write(content)
             requests.flush()
@@ -116,6 +118,11 @@ class _Process:
             raise EOFError
         return bool(good), content
 
+    @property
+    def runs(self) -> bool:
+        """False for a process that was ended, by nnbridge or from outside between two requests."""
+        return self.end.alive and self._process.poll() is None
+
     def ended(self, late: bool) -> str:
         """How a process ended that gives no more answers."""
         status = self._process.wait()
@@ -127,7 +134,9 @@ class _Process:
         """In a forked process: close its ends, and leave the process to the parent."""
         self.end.detach()
         self._process.returncode = 0
-        _close(self._process)
+        for pipe in (self._process.stdin, self._process.stdout):
+            # Not the buffer, which another thread may hold, and would write what the parent writes too.
+            getattr(pipe, "raw").close()  # noqa: B009 - IO[bytes] does not declare it
 
 
 @contextlib.contextmanager
@@ -170,13 +179,15 @@ class _Memory:
 
     def put(self, kind: int, content: bytes, answer: tuple[bool, bytes]) -> None:
         """Remember an answer; the oldest ones are forgotten for it."""
-        if (kind, content) in self._answers:
+        size = len(content) + len(answer[1])
+        if size > REMEMBERED or (kind, content) in self._answers:
             return
         self._answers[kind, content] = answer
-        self._size += len(content) + len(answer[1])
+        self._size += size
         while self._size > REMEMBERED:
-            _, oldest = key = next(iter(self._answers))
-            self._size -= len(oldest) + len(self._answers.pop(key)[1])
+            key, (_, text) = next(iter(self._answers.items()))
+            self._size -= len(key[1]) + len(text)
+            del self._answers[key]
 
 
 class Native:
@@ -211,7 +222,8 @@ class Native:
             with self.asked(kind, content) as answer:
                 do()
                 found = answer.get()
-            self._memory.put(kind, content, found)
+            if found[0]:  # Memory that a process lacks once need not lack again.
+                self._memory.put(kind, content, found)
             return found
 
     @contextlib.contextmanager
@@ -223,25 +235,31 @@ class Native:
             try:
                 yield answer
             finally:
-                self._settle()
+                self._receive_owed()
 
-    def _settle(self) -> None:
+    def _receive_owed(self) -> None:
         """Take the answer that is still owed: answers come in the order of the requests."""
         if self._owed is None or self._process is None:
             return
         try:
-            with _ended_if_interrupted(self._process), contextlib.suppress(CrashError):  # Who wants the answer is told.
+            with _ended_if_interrupted(self._process), contextlib.suppress(CrashError):  # It is raised to who asked.
                 self._owed.get()
         finally:
             self._owed = None
 
     def _started(self) -> _Process:
-        self._settle()
-        if self._process is None or not self._process.end.alive:
+        self._receive_owed()
+        if self._process is None or not self._process.runs:
             found = importlib.util.find_spec("onnx")
             if found is None or found.origin is None:
                 raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
-            self._process = _Process(Path(found.origin).parent)
+            # What has Python inside may have no program of Python's, or would start itself.
+            if not sys.executable or getattr(sys, "frozen", False):
+                raise InputError(Reason(_PROCESS, f"{sys.executable!r}, which is none"))
+            try:
+                self._process = _Process(Path(found.origin).parent)
+            except OSError as error:
+                raise InputError(Reason(_PROCESS, f"{sys.executable!r}: {first_line(error)}")) from error
         return self._process
 
     def _forget(self) -> None:

@@ -25,6 +25,8 @@ INFER, FOLLOW, CHECK, CHECK_MODEL, CONVERT, INLINE = range(6)
 opset that stands before it, write out calls of the model's functions."""
 MEMORY, COPIES = 2 << 30, 8
 """Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
+UNKNOWN = 1 << 30
+"""Bytes of address space that the process has before, where that cannot be read."""
 
 Acts = Mapping[int, Callable[[bytes], bytes]]
 
@@ -71,8 +73,11 @@ def _limit_memory(length: int) -> None:
         return
     import resource
 
-    with open("/proc/self/statm", "rb") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            now = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:  # a system whose /proc is not mounted
+        now = UNKNOWN
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
     limit = now + MEMORY + COPIES * length
     resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))

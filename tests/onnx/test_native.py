@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from nnbridge.errors import ConversionError
+from nnbridge.errors import ConversionError, InputError
 from nnbridge.loading import load
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.inliner")
 pytest.importorskip("onnx.version_converter")
-from nnbridge_onnx import native  # noqa: E402
+from nnbridge_onnx import native, native_process  # noqa: E402
 
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
@@ -92,11 +93,27 @@ def test_the_node_whose_inference_crashes_is_named(before: int, tmp_path: Path) 
         load(path)
 
 
-def test_a_crash_is_told_by_its_signal(process: Any) -> None:
-    os.kill(process.number, signal.SIGSEGV)
-    process._process.wait()
+def test_a_crash_is_reported_by_its_signal(process: Any) -> None:
+    os.kill(process.number, signal.SIGSTOP)
+
+    def crash() -> None:
+        os.kill(process.number, signal.SIGSEGV)
+        os.kill(process.number, signal.SIGCONT)
+
     with pytest.raises(native.CrashError, match=r"shape inference of the onnx package crashes \(SIGSEGV\)$"):
-        native.infer_shapes(onnx, RELU)
+        native.infer_shapes(onnx, RELU, meanwhile=crash)
+    assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
+
+
+def test_a_process_that_was_ended_between_two_requests_is_replaced(process: Any) -> None:
+    os.kill(process.number, signal.SIGKILL)
+    os.waitid(os.P_PID, process.number, os.WEXITED | os.WNOWAIT)
+    assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
+
+
+def test_an_interruption_that_ends_the_process_of_an_owed_answer_is_not_the_next_request_s(process: Any) -> None:
+    native.NATIVE._owed = process.ask(native.INFER, RELU.SerializeToString())
+    process.end()
     assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
 
 
@@ -181,7 +198,7 @@ def test_an_answer_that_nobody_waits_for_is_not_the_next_ones(tmp_path: Path) ->
     assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
 
 
-def test_a_crash_of_the_checker_is_told(process: Any, tmp_path: Path) -> None:
+def test_a_crash_of_the_checker_is_reported(process: Any, tmp_path: Path) -> None:
     process.end()
     with native.checking(tmp_path / "missing.onnx") as check:
         os.kill(native.NATIVE.number or 0, signal.SIGSTOP)
@@ -228,6 +245,21 @@ def test_a_forked_process_has_its_own(process: Any) -> None:
     assert native.NATIVE._process is process
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_writes_nothing_of_a_request_that_its_parent_is_writing(process: Any) -> None:
+    content = RELU.SerializeToString()
+    process._process.stdin.write(native.HEAD.pack(len(content), native.INFER))  # in a buffer, not in the pipe
+    child = multiprocessing.get_context("fork").Process(target=int)
+    child.start()
+    child.join()
+    process._process.stdin.write(content)
+    process._process.stdin.flush()
+    good, answer = process.receive()
+    assert good
+    assert _dims(onnx.load_model_from_string(answer)) == [2, 3]
+
+
 def _in_fork(parents: int) -> None:
     assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
     started = native.NATIVE._process
@@ -239,6 +271,43 @@ def test_a_model_that_the_package_refuses_has_the_packages_error() -> None:
     wrong = _model(helper.make_node("Relu", ["x"], ["y"], domain="own"), X)
     with pytest.raises(onnx.shape_inference.InferenceError, match="No opset import for domain own"):
         native.infer_shapes(onnx, wrong)
+
+
+def test_a_refusal_is_not_remembered(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    ask = native._Process.ask
+    monkeypatch.setattr(native._Process, "ask", lambda self, kind, content: asked.append(kind) or ask(self, kind, content))
+    for _ in range(2):
+        assert not native.NATIVE.ask(native.INFER, b"none")[0]
+    assert asked == [native.INFER] * 2
+
+
+@pytest.mark.parametrize(("executable", "frozen"), [(None, False), ("/none/python", False), (sys.executable, True)])
+def test_files_are_refused_where_no_python_can_be_started(
+    executable: str | None, frozen: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native.NATIVE, "_process", None)
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(sys, "frozen", frozen, raising=False)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(RELU.SerializeToString())
+    with pytest.raises(InputError, match=r"a program of Python's .* \(sys\.executable\), found "):
+        load(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
+def test_memory_is_bounded_where_proc_is_not_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    def missing(*_: object) -> None:
+        raise FileNotFoundError
+
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    monkeypatch.setattr(native_process, "open", missing, raising=False)
+    native_process._limit_memory(1000)
+    assert limits == [((3 << 30) + 8000, resource.RLIM_INFINITY)]
 
 
 def test_a_package_without_the_native_module_is_named(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from nnbridge.model import Model
 from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.repeated import MOST_KINDS, RepeatedRuns
 from nnbridge.types import OperandCode, OperationCode
 from tests.conftest import MODELS
 from tests.runtime.differential import Dealt
@@ -112,6 +113,20 @@ def _host() -> Work:
     return work
 
 
+def _repeated() -> Work:
+    """Kinds of inputs of which a compilation remembers the last ones."""
+    runs, arrays = RepeatedRuns(chain()), [np.zeros((1, 4), np.float32)]
+
+    def work(thread: int) -> None:
+        for number in range(4 * MOST_KINDS):
+            kind = (number * 7 + thread,)
+            if runs.is_worthwhile(kind, arrays, arrays):
+                runs.put(kind, runs.borrow(kind))
+        assert len(runs) <= MOST_KINDS + 32
+
+    return work
+
+
 def _loads() -> Work:
     counts = len(load(MODELS / "digits_int8.tflite").main.operations)
 
@@ -130,6 +145,7 @@ SUBJECTS: dict[str, Callable[[], Work]] = {
     "executions with events": _asynchronous,
     "one execution": _one_execution,
     "a quantised classifier": _host,
+    "kinds of repeated runs": _repeated,
     "loading": _loads,
 }
 

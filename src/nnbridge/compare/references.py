@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from nnbridge.converters import converter_for
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.extensions import TYPES, Codec
 from nnbridge.loading import is_saved
-from nnbridge.onnx_session import open_session
+from nnbridge.onnx_session import open_session, serialised
 
 
 class OnnxRuntime:
@@ -42,7 +43,9 @@ class OnnxRuntime:
         self._nodes: dict[str, int] = {}
         self._outputs = 0
         try:
-            self._session = open_session(self._with_outputs(path) if preserve else str(path), options)
+            folder = os.path.dirname(os.path.abspath(path))
+            model = self._with_outputs(path, folder) if preserve else str(path)
+            self._session = open_session(model, options, folder=folder)
         except Exception as error:
             raise InputError(Reason("a model that ONNX Runtime runs", first_line(error), operand=str(path))) from error
 
@@ -72,18 +75,17 @@ class OnnxRuntime:
         """Every tensor of the last run that the main graph computes."""
         return self._tensors
 
-    def _with_outputs(self, path: Path) -> bytes:
+    def _with_outputs(self, path: Path, folder: str) -> bytes:
         """The file with every tensor among the graph's outputs, the file's own outputs first."""
         import onnx
 
-        model = onnx.load(str(path))
+        model = onnx.load(str(path), load_external_data=False)
         self._outputs = len(model.graph.output)
         self._nodes = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
         known = {output.name for output in model.graph.output}
         self._nodes |= dict.fromkeys(known - self._nodes.keys(), -1)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._nodes if name not in known)
-        content: bytes = model.SerializeToString()
-        return content
+        return serialised(model, folder)
 
     def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         """Inputs with ONNX's scalars, which are vectors of one element in NNAPI, and float64 where it was narrowed."""

@@ -29,7 +29,7 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 CONVERTERS_GROUP = "nnbridge.converters"
 HEAD = 64
-"""How many bytes of a file tell its format."""
+"""How many bytes of a file show its format."""
 PHONE = "phone"
 """The mapping that Android itself would make of a file of its format."""
 

@@ -17,7 +17,7 @@ from nnbridge.model import Array, Model, input_name, output_name
 
 _MOST_BYTES = 1 << 16
 """Of inputs and outputs: more take longer to copy than what is saved."""
-_MOST_KINDS = 16
+MOST_KINDS = 16
 """Combinations of shapes that are remembered."""
 
 Kind: TypeAlias = "tuple[Any, ...]"
@@ -54,6 +54,10 @@ class RepeatedRuns:
         self._model = model
         self._idle: dict[Kind, list[BoundRun] | None] = {}
 
+    def __len__(self) -> int:
+        """How many kinds are remembered."""
+        return len(self._idle)
+
     @cached_property
     def inputs(self) -> list[str]:
         """Names of the inputs."""
@@ -84,10 +88,12 @@ class RepeatedRuns:
 
     def is_worthwhile(self, kind: Kind, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> bool:
         """True if a run that took the whole way is to be bound for its like: the kind came before, and is small."""
-        if kind in self._idle:
-            return self._idle[kind] is not None
-        while len(self._idle) >= _MOST_KINDS:
-            self._idle.pop(next(iter(self._idle)), None)
+        idle = self._idle.get(kind, ())
+        if idle != ():
+            return idle is not None
+        while len(self._idle) >= MOST_KINDS:
+            # A list is made in one go, where an iterator would see the other threads' changes.
+            self._idle.pop(next(iter(list(self._idle)), kind), None)
         size = sum(array.nbytes for array in (*inputs, *outputs) if array is not None)
         self._idle[kind] = [] if size <= _MOST_BYTES else None
         return False
