@@ -108,6 +108,11 @@ class _Process:
             raise EOFError
         return bool(good), content
 
+    def end_if_gone(self) -> None:
+        """A process that something else has ended, while nothing was asked of it, is another one's fault than a file's."""
+        if self._process.poll() is not None:
+            self.end()
+
     def ended(self, late: bool) -> str:
         """How a process ended that gives no more answers."""
         status = self._process.wait()
@@ -229,6 +234,8 @@ class Native:
 
     def _started(self) -> _Process:
         self._settle()
+        if self._process is not None and self._process.end.alive:
+            self._process.end_if_gone()
         if self._process is None or not self._process.end.alive:
             found = importlib.util.find_spec("onnx")
             if found is None or found.origin is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,11 +92,24 @@ def test_the_node_whose_inference_crashes_is_named(before: int, tmp_path: Path) 
 
 
 def test_a_crash_is_told_by_its_signal(process: Any) -> None:
-    os.kill(process.number, signal.SIGSEGV)
-    process._process.wait()
+    def crash() -> None:
+        os.kill(process.number, signal.SIGSEGV)
+        os.kill(process.number, signal.SIGCONT)
+
+    os.kill(process.number, signal.SIGSTOP)
+    threading.Timer(0.2, crash).start()
     with pytest.raises(native.CrashError, match=r"shape inference of the onnx package crashes \(SIGSEGV\)$"):
         native.infer_shapes(onnx, RELU)
     assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
+
+
+def test_a_process_that_ended_while_nothing_was_asked_is_replaced(process: Any, tmp_path: Path) -> None:
+    os.kill(process.number, signal.SIGKILL)
+    os.waitid(os.P_PID, process.number, os.WEXITED | os.WNOWAIT)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(RELU.SerializeToString())
+    assert len(load(path).main.operations) == 1
+    assert native.NATIVE.number not in (None, process.number)
 
 
 def test_inference_that_takes_long_is_ended() -> None:
