@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from nnbridge.platforms import after_fork
 from nnbridge_onnx.native_process import CHECK, FOLLOW, HEAD, INFER
@@ -121,10 +122,15 @@ class _Process:
         return f"takes more than {self.seconds:g} s" if late else f"crashes ({name})"
 
     def forget(self) -> None:
-        """In a forked process: close its ends, and leave the process to the parent."""
+        """In a forked process: close its ends, and leave the process to the parent.
+
+        Below their buffers, whose locks stay locked here if another thread of the parent was reading or writing.
+        """
         self.end.detach()
         self._process.returncode = 0
-        _close(self._process)
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                cast("io.BufferedWriter | io.BufferedReader", pipe).raw.close()
 
 
 @contextlib.contextmanager
