@@ -188,7 +188,12 @@ def test_an_open_dimension_that_a_reference_refuses_is_named(tmp_path: Path) -> 
 
 def test_other_shapes_and_nothing_at_all_fail() -> None:
     assert not compared(np.float32([[1]]), np.float32([1])).passed
-    assert not compared(np.float32([]), np.float32([])).passed
+    assert not compared(np.zeros((0, 3), np.float32), np.zeros((0, 2), np.float32)).passed
+    assert not OutputComparison("y", "").passed
+
+
+def test_outputs_without_elements_on_both_sides_agree() -> None:
+    assert compared(np.float32([]), np.float32([])).passed
 
 
 def test_nan_agrees_with_nan_only() -> None:

@@ -131,7 +131,10 @@ class _Process:
         return f"takes more than {self.seconds:g} s" if late else f"crashes ({name})"
 
     def forget(self) -> None:
-        """In a forked process: close its ends, and leave the process to the parent."""
+        """In a forked process: close its ends, and leave the process to the parent.
+
+        Below their buffers, whose locks stay locked here if another thread of the parent was reading or writing.
+        """
         self.end.detach()
         self._process.returncode = 0
         for pipe in (self._process.stdin, self._process.stdout):

@@ -271,15 +271,16 @@ class Operands(Known):
         """A constant as the file has it; one without elements is an omitted operand."""
         if type in MESSAGES:
             array = encode(array, type)
-        if array.size == 0:
-            return Value(self._type(type, name)[0], (0,), name=name, omitted=True)
         code, quantisation = self._type(type, name)
-        stored = array.view(np.uint8) if array.dtype == np.bool_ else array
-        stored = stored.reshape(array.shape or (1,))
-        value = Value(code, stored.shape, name=name, data=stored)
+        if array.size == 0:
+            value = Value(code, (0,), name=name, omitted=True)
+        else:
+            stored = array.view(np.uint8) if array.dtype == np.bool_ else array
+            stored = stored.reshape(array.shape or (1,))
+            value = Value(code, stored.shape, name=name, data=stored)
         if quantisation is not None:
             value.scale, value.zero_point = quantisation.scale, quantisation.zero_point
-        return in_place(value)
+        return value if value.omitted else in_place(value)
 
     def _reordered(self, value: Value, name: str, *, last: bool) -> Value:
         order = (LAST if last else FIRST).get(value.rank)

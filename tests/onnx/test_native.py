@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -258,6 +259,27 @@ def test_a_forked_process_writes_nothing_of_a_request_that_its_parent_is_writing
     good, answer = process.receive()
     assert good
     assert _dims(onnx.load_model_from_string(answer)) == [2, 3]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_is_forked_while_another_thread_waits_for_an_answer_has_its_own(process: Any) -> None:
+    os.kill(process.number, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(native.infer_shapes, onnx, RELU)
+        while native.NATIVE._owed is None:
+            time.sleep(0.01)
+        time.sleep(0.1)  # It reads now, or will: a lock of the pipe's is locked.
+        child = multiprocessing.get_context("fork").Process(target=_in_fork, args=(process.number,))
+        child.start()
+        child.join(20)
+        os.kill(process.number, signal.SIGCONT)
+        assert _dims(waiting.result()) == [2, 3]
+    hanging = child.is_alive()
+    child.kill()
+    child.join()
+    assert not hanging
+    assert child.exitcode == 0
 
 
 def _in_fork(parents: int) -> None:

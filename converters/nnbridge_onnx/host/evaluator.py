@@ -37,6 +37,8 @@ RunBody: TypeAlias = "Callable[[Mapping[str, Any]], Sequence[Any]]"
 """From values by name to the outputs of a body."""
 _FIRST_QUANTISED = 19
 """The oldest opset of QuantizeLinear and DequantizeLinear that the evaluator knows."""
+_EARLY = {"LayerNormalization": 17, "RMSNormalization": 23}
+"""Operators that ONNX Runtime writes into files before ONNX has them, and the opset that defines them."""
 
 
 class HostNode:
@@ -45,7 +47,8 @@ class HostNode:
     def __init__(self, options: Options) -> None:
         import onnx
 
-        self.domain, self.version = str(options["domain"]), int(options["opset"])
+        self.domain = str(options["domain"])
+        self.version = max(int(options["opset"]), 0 if self.domain else _EARLY.get(options["op"], 0))
         self.label = f"{self.domain or EXTENSION}.{options['op']}"
         self.types: dict[str, int] = dict(options["types"])
         self.checked = bool(options.get("checked"))

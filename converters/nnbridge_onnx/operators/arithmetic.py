@@ -239,7 +239,15 @@ MAX_SUMMED = 2048
 """Running sums are products with a triangle of this size at most."""
 _RUNNING = (Option("exclusive", 0, "1 to leave out the element itself"), Option("reverse", 0, "1 to start at the end"))
 CUMSUM = operator("CumSum", 43, "x axis -> y", "Running sums along an axis.", options=_RUNNING, folding=MOVED)
-operator("CumProd", 42, "x axis -> y", "Running products along an axis.", folding=MOVED)
+CUMPROD = operator("CumProd", 42, "x axis -> y", "Running products along an axis.", folding=MOVED)
+
+
+@CUMSUM.host_kernel
+@CUMPROD.host_kernel
+def _run_running(call: HostCall) -> Sequence[Array]:
+    """An axis may be a list of one, as in ONNX Runtime."""
+    data, axis = call.node.proto.input[:2]
+    return call.node.evaluate({data: call.input(0), axis: call.input(1).reshape(())})
 
 
 @CUMSUM.lowering()

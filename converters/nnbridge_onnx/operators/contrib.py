@@ -209,6 +209,16 @@ def _normalised(e: Expansion, x: str, scale: str, bias: str, *, centred: bool) -
         e.add("Add", scaled, bias, to=e.output())
 
 
+def _layer(e: Expansion) -> None:
+    e.add_all(e.kind, [e.input(i) for i in range(e.count)], [e.output(i) for i in range(e.outputs)], **e.others())
+
+
+def _mean_square(e: Expansion) -> None:
+    if e.output(1):
+        raise Skip
+    e.add("RMSNormalization", e.input(0), e.input(1), to=e.output(), **e.others())
+
+
 def _contrib(name: str, signature: str, summary: str, expand: Callable[[Expansion], None], **facts: Any) -> None:
     operator(name, 0, signature, summary, domain=CONTRIB, expand=expand, **facts)
 
@@ -287,3 +297,5 @@ _contrib(
     "SkipSimplifiedLayerNormalization", "input skip gamma bias? -> output mean? inv_std_var? input_skip_bias_sum?",
     "RMSNormalization of a sum.", _skip_normalisation,
 )  # fmt: skip
+_contrib("LayerNormalization", "X Scale B? -> Y Mean? InvStdDev?", "ONNX's LayerNormalization, of opsets before 17.", _layer)
+_contrib("SimplifiedLayerNormalization", "X scale -> Y inv_std_var?", "ONNX's RMSNormalization.", _mean_square)

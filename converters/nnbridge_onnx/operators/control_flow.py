@@ -22,8 +22,8 @@ from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of,
 _COUNT, _GOING, _MORE, _TRUE, _ONE = (f"nnbridge {what}" for what in ("count", "going", "more", "true", "one"))
 _FIRST_PLAIN_SCAN = 9
 """The oldest opset whose Scan has no batches."""
-IF = operator("If", 80, "cond -> outputs+", "One of two branches.")
-LOOP = operator("Loop", 94, "M? cond? v_initial* -> v_final_and_scan_outputs+", "A body that is run again and again.")
+IF = operator("If", 80, "cond! -> outputs+", "One of two branches.")
+LOOP = operator("Loop", 94, "M!? cond!? v_initial* -> v_final_and_scan_outputs+", "A body that is run again and again.")
 SCAN = operator(
     "Scan",
     154,

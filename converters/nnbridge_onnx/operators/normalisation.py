@@ -107,6 +107,21 @@ RMS_NORMALIZATION = operator(
 )  # fmt: skip
 
 
+@LAYER_NORMALIZATION.host_kernel
+@RMS_NORMALIZATION.host_kernel
+def _run_layer(call: HostCall) -> Sequence[Array] | None:
+    """Of numbers of 16 bits: computed in float32 and rounded once, where the evaluator rounds each step."""
+    x, bias = call.input(0), call.optional(2)
+    if x.dtype.itemsize != 2 or x.dtype.kind not in "fV" or call.outputs > 1:
+        return None
+    axes, wide = tuple(range(int(call.option("axis")) % max(x.ndim, 1), x.ndim)), x.astype(np.float32)
+    if call.node.proto.op_type == "LayerNormalization":
+        wide = wide - wide.mean(axes, keepdims=True)
+    root = np.sqrt((wide * wide).mean(axes, keepdims=True) + np.float32(call.option("epsilon")))
+    made = wide / root * call.input(1).astype(np.float32)
+    return [(made if bias is None else made + bias.astype(np.float32)).astype(x.dtype)]
+
+
 @lowers(LAYER_NORMALIZATION, RMS_NORMALIZATION)
 def _layer(to: Lowerer) -> None:
     """Over all axes from one on."""

@@ -30,6 +30,7 @@ class Expansion:
         self.opset = opset
         self.kind = str(node.op_type)
         self.count = len(node.input)
+        self.outputs = len(node.output)
         self.nodes: list[Any] = []
 
     def input(self, i: int) -> str:

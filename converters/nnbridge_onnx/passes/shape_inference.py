@@ -156,7 +156,7 @@ def _describe(
     del graph.value_info[:]
     for value in graph.output:
         if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
+            value.type.tensor_type.Clear()
     _infer(inference, bare, steps, known)
     found = {value.name: value for value in (*graph.value_info, *graph.output)}
     open_names = _decided_by_values(steps, found, {*inference.weights, *known})
@@ -216,14 +216,22 @@ def _completed(found: Any, declared: Any, open: bool) -> Any:
     if kind is not None and kind.elem_type:
         tensor.elem_type = kind.elem_type
     computed = kind.shape.dim if kind is not None and kind.HasField("shape") else None
-    if computed is not None and (not stated.HasField("shape") or len(computed) != len(stated.shape.dim)):
+    if computed is not None and (not stated.HasField("shape") or _contradict(computed, stated.shape.dim)):
         return None
     for i, dimension in enumerate(tensor.shape.dim):
         if computed is not None and computed[i].HasField("dim_value"):
             dimension.dim_value = computed[i].dim_value
-        elif open:
+        elif open or dimension.dim_value < 0:
             dimension.Clear()
     return None if kind is not None and value.type == found.type else value
+
+
+def _contradict(computed: Sequence[Any], stated: Sequence[Any]) -> bool:
+    """True if two lists of dimensions cannot be those of one value: then what the file states counts nowhere."""
+    known = (
+        (a.dim_value, b.dim_value) for a, b in zip(computed, stated, strict=False) if a.HasField("dim_value") and b.dim_value
+    )
+    return len(computed) != len(stated) or any(a != b for a, b in known)
 
 
 def _infer(inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapping[str, Array]) -> None:
@@ -452,6 +460,11 @@ def _like_its_input(onnx: Any, node: Any, graph: Any) -> list[Any]:
     return [onnx.helper.make_node("Identity", node.input[:1], node.output[:1])]
 
 
+def _normalised(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
+    """A normalisation of rows, which a file may have before ONNX does; None for one with further outputs."""
+    return _like_its_input(onnx, node, graph) if len(node.output) == 1 else None
+
+
 def _onesided(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
     """An STFT that states the operator's default, which inference takes for 0; None for one that states it itself."""
     if any(attribute.name == "onesided" for attribute in node.attribute):
@@ -480,6 +493,8 @@ _WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
     "Range": _without_values,
     "Compress": _some_elements,
     "GroupNormalization": _like_its_input,
+    "LayerNormalization": _normalised,
+    "RMSNormalization": _normalised,
     "STFT": _onesided,
 }
 """Operators as inference sees them: others in their place, or None if it sees the node."""

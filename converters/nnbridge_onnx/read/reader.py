@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,9 +22,10 @@ from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, 
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
-from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
+from nnbridge_onnx.passes.inline import subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
+from nnbridge_onnx.read.mending import free_names, has_type, mend
 
 OLDEST_IR = 3
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
@@ -113,7 +113,7 @@ def _checked(onnx: Any, model: Any, source: str, check: native.Check | None) -> 
     """The model as the onnx package's checker accepts it; ``check``: the one of its file, which has what lies beside it."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         _check_attributes(nodes, source)
-    mended = _ordered(onnx, model)
+    mended = mend(onnx, model)
     values = (*mended.graph.input, *mended.graph.output)
     if check is not None and mended is model and all(map(_has_shape, values)):
         check.wait(onnx)
@@ -166,23 +166,6 @@ def _check_versions(onnx: Any, model: Any, source: str) -> None:
         raise ConversionError(Reason(f"an opset of {newest} at most", str(opset), source))
 
 
-def _ordered(onnx: Any, model: Any) -> Any:
-    """The model with its nodes in run order, and without values that have no type.
-
-    ONNX Runtime accepts such files, the checker does not.
-    """
-    order = _run_order(model.graph)
-    if all(map(_has_type, model.graph.value_info)) and order == list(range(len(order))):
-        return model
-    ordered = onnx.ModelProto()
-    ordered.CopyFrom(model)
-    graph = ordered.graph
-    del graph.node[:], graph.value_info[:]
-    graph.node.extend(model.graph.node[i] for i in order)
-    graph.value_info.extend(value for value in model.graph.value_info if _has_type(value))
-    return ordered
-
-
 def _typed(onnx: Any, model: Any) -> Any:
     """The model with the types that inference finds of outputs that state none."""
     typed = onnx.ModelProto()
@@ -199,7 +182,7 @@ def _typed(onnx: Any, model: Any) -> Any:
 def _described(model: Any) -> Iterator[None]:
     """Outputs whose type or shape only later passes find, and inputs of any shape, are scalars for the checker."""
     graph = model.graph
-    open_values = [v for v in graph.output if not _has_shape(v)] + [v for v in graph.input if _has_type(v) and not _has_shape(v)]
+    open_values = [v for v in graph.output if not _has_shape(v)] + [v for v in graph.input if has_type(v) and not _has_shape(v)]
     types = [type(value.type).FromString(value.type.SerializeToString()) for value in open_values]
     for value in open_values:
         tensor = value.type.tensor_type
@@ -212,32 +195,9 @@ def _described(model: Any) -> Iterator[None]:
             value.type.CopyFrom(found)
 
 
-def _has_type(value: Any) -> bool:
-    return value.type.WhichOneof("value") is not None
-
-
 def _has_shape(value: Any) -> bool:
     """True for a value with a type and, if it is a tensor, a shape."""
-    return _has_type(value) and (not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape"))
-
-
-def _run_order(graph: Any) -> list[int]:
-    """Indexes of the nodes, each behind those whose outputs it reads; nodes of a cycle stay where they are."""
-    producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    reads = [
-        {
-            producers[name]
-            for name in (*node.input, *(n for a in node.attribute for g in subgraphs(a) for n in _free_names(g)))
-            if name in producers
-        }
-        for node in graph.node
-    ]
-    if all(source < i for i, sources in enumerate(reads) for source in sources):
-        return list(range(len(reads)))
-    try:
-        return list(TopologicalSorter(dict(enumerate(reads))).static_order())
-    except CycleError:
-        return list(range(len(reads)))
+    return has_type(value) and (not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape"))
 
 
 class _Reader:
@@ -314,7 +274,7 @@ class _Reader:
         for attribute in proto.attribute:
             if attribute.type in (constants.GRAPH, constants.GRAPHS):
                 for graph in subgraphs(attribute):
-                    captured.update(dict.fromkeys(_free_names(graph)))
+                    captured.update(dict.fromkeys(free_names(graph)))
             else:
                 attributes[attribute.name] = self._attribute(helper.get_attribute_value(attribute))
         return Node(
@@ -377,23 +337,3 @@ class _Reader:
 
 def _names_of(node: Node) -> tuple[str, ...]:
     return (node.type, node.name, node.domain, *node.inputs, *node.outputs, *node.captured, *node.attributes)
-
-
-def _free_names(graph: Any, depth: int = 0) -> Iterator[str]:
-    """Names that a subgraph reads and does not write."""
-    if depth > MAX_DEPTH:
-        raise ConversionError(Reason(f"subgraphs of a depth of at most {MAX_DEPTH}", "more"))
-    known = (
-        {v.name for v in graph.input} | {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-    )
-    for node in graph.node:
-        for name in node.input:
-            if name and name not in known:
-                yield name
-        for attribute in node.attribute:
-            for subgraph in subgraphs(attribute):
-                yield from (name for name in _free_names(subgraph, depth + 1) if name not in known)
-        known.update(node.output)
-    for value in graph.output:
-        if value.name not in known:
-            yield value.name

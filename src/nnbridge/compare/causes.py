@@ -38,7 +38,7 @@ from nnbridge.operations.kernels import Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import OperandCode, OperationCode, is_extension
 
 _SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
 _SUM_MARGIN = 4.0
@@ -58,6 +58,7 @@ _WITHOUT_SUMS = {
 }
 """Operations of one element, or of two."""
 _LITERT = "litert"
+_DRAWING = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FUNCTIONS = {OperationCode.LOGISTIC, OperationCode.SOFTMAX, OperationCode.TANH}
 _OF_TABLES = "8-bit functions from tables of real numbers"
 _OTHERWISE: Mapping[Again, str] = {
@@ -145,6 +146,18 @@ def explain(case: LoneOperation) -> Cause | None:
             operation = next((code.name for code in _OF_ONE.get(kind, ()) if code in case.operations), case.operation)
             return Cause(kind, operation, case.operator, f"{case.operator}: {sentence}")
     return None
+
+
+def _random(case: LoneOperation) -> str:
+    """An operator of the host that computes something else each time, or draws from a seed."""
+    if not any(map(is_extension, case.operations)):
+        return ""
+    if case.operator.rpartition(" ")[2] in _DRAWING:
+        return f"draws random numbers, other ones than {case.reference}"
+    first, second = (case.under(CpuDevice(Tier.REFERENCE)) for _ in range(2))
+    if first is None or second is None or first.tobytes() == second.tobytes():
+        return ""
+    return f"draws random numbers, other ones than {case.reference} and in each run"
 
 
 def _device(case: LoneOperation) -> str:
@@ -338,6 +351,7 @@ def _largest(a: Array, b: Array) -> float:
 
 
 _CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
+    "random_numbers": _random,
     "device_arithmetic": _device,
     "mean_truncates": _mean,
     "sign_flipped": _sign_flipped,

@@ -13,7 +13,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.converters import converter_for
 from nnbridge.errors import InputError, Reason, first_line
-from nnbridge.extensions import TYPES, Codec
+from nnbridge.extensions import TYPES, Codec, numpy_type
 from nnbridge.loading import is_saved
 from nnbridge.onnx_session import open_session, serialised
 
@@ -100,10 +100,29 @@ class OnnxRuntime:
                 held = codec.unpack(value)
                 typed[name] = held if declared[name].type.startswith("seq") else next(iter(held), None)
                 scalars.discard(name)
+            elif name in declared and declared[name].type in _BITS:
+                typed[name] = self._of_bits(value, _BITS[declared[name].type])
             else:
                 typed[name] = value.astype(np.float64) if name in doubles else value
         # An input of any shape is declared like a scalar.
-        return {name: value.reshape(()) if name in scalars and value.size == 1 else value for name, value in typed.items()}
+        return {
+            name: value.reshape(()) if name in scalars and isinstance(value, np.ndarray) and value.size == 1 else value
+            for name, value in typed.items()
+        }
+
+    @staticmethod
+    def _of_bits(value: Array, type: int) -> Any:
+        from onnxruntime import OrtValue
+
+        bits = np.ascontiguousarray(value).view(f"uint{8 * value.dtype.itemsize}")
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(bits, type)
+
+
+_BITS = {
+    "tensor(bfloat16)": 16, "tensor(float8e4m3fn)": 17, "tensor(float8e4m3fnuz)": 18, "tensor(float8e5m2)": 19,
+    "tensor(float8e5m2fnuz)": 20,
+}  # fmt: skip
+"""Types that NumPy does not have, which ONNX Runtime takes as bits → ``TensorProto.DataType``."""
 
 
 def _codec(declared: str) -> Codec | None:
@@ -117,7 +136,8 @@ def _as_held(declared: str, value: Any) -> Array:
     """An output as models hold it."""
     codec = _codec(declared)
     if codec is None:
-        return np.asarray(value)
+        # Of the types that NumPy does not have, it returns this one, as bits.
+        return np.asarray(value).view(numpy_type("float8_e4m3fn")) if declared == "tensor(float8e4m3fn)" else np.asarray(value)
     return codec.pack([np.asarray(one) for one in (value if isinstance(value, list) else [] if value is None else [value])])
 
 

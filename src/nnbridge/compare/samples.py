@@ -92,8 +92,12 @@ def drawn(rng: np.random.Generator, operand: Operand) -> Array:
 
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
     """Random values of an element type, distributed as the module's description states."""
-    if dtype.kind == "f":
+    if dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name):
         return rng.standard_normal(dims).astype(dtype)
+    if dtype.kind == "V" and dtype.name.startswith(("int", "uint")):
+        signed, bits = dtype.name.startswith("int"), int(dtype.name.rpartition("int")[2])
+        low = -(1 << bits - 1) if signed else 0
+        return rng.integers(low, low + (1 << bits), dims).astype(dtype)
     if dtype.kind == "c":
         return (rng.standard_normal(dims) + 1j * rng.standard_normal(dims)).astype(dtype)
     if dtype.kind == "b":

@@ -56,8 +56,10 @@ class OnnxRuntimeEngine:
 
 
 def _dtype(declared: str) -> np.dtype[Any] | None:
-    """NumPy's type for ONNX Runtime's name of a tensor's; None for text, sequences and small floats."""
+    """NumPy's type for ONNX Runtime's name of a tensor's; None for text, sequences, maps and small floats."""
     name = declared.removeprefix("tensor(").removesuffix(")")
+    if not name.isalnum():  # NumPy reads commas and brackets, as in "map(int64,tensor(float))", as lists of types.
+        return None
     try:
         found = np.dtype(_NAMES.get(name, name))
     except TypeError:

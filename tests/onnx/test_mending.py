@@ -1,0 +1,211 @@
+"""Files that ONNX Runtime runs and the onnx package's checker, inference or evaluator does not: beside ONNX Runtime."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from nnbridge.cli.commands import cli
+from nnbridge.compare import compare, seeded_samples
+from nnbridge.compare.references import OnnxRuntime
+from nnbridge.converters import ConversionOptions
+from nnbridge.loading import load
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+helper = onnx.helper
+FLOAT, HALF, INT32, INT64 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "INT32", "INT64"))
+MICROSOFT = "com.microsoft"
+MAPPINGS = ("wide", "provider")
+
+
+def value(name: str, type: int, shape: Any) -> Any:
+    return helper.make_tensor_value_info(name, type, shape)
+
+
+def made(
+    nodes: list[Any], inputs: list[Any], outputs: list[Any], constants: dict[str, Any] | None = None, opset: int = 14, ir: int = 8
+) -> Any:
+    tensors = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+
+
+def compared(model: Any, folder: Path, mapping: str) -> Any:
+    """Beside ONNX Runtime, on two seeds."""
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compilation = Compilation.create(load(path, ConversionOptions(mapping=mapping)), [])
+        compilation.finish()
+        return compare(compilation, "onnxruntime", seeded_samples(compilation.model, OnnxRuntime(path), [0, 1]))
+
+
+X, Y = value("x", FLOAT, [2, 3]), value("y", FLOAT, [2, 3])
+ROW = {"s": np.float32([1, 2, -1])}
+
+
+def _constants_alone() -> Any:
+    return made([helper.make_node("Reshape", ["x", "s"], ["y"])], [X], [Y], {"s": np.int64([2, 3])}, opset=5, ir=3)
+
+
+def _domain_not_imported() -> Any:
+    return made([helper.make_node("Gelu", ["x"], ["y"], domain=MICROSOFT)], [X], [Y])
+
+
+def _no_opset_of_onnx() -> Any:
+    model = made([helper.make_node("Gelu", ["x"], ["y"], domain=MICROSOFT)], [X], [Y])
+    model.opset_import[0].domain, model.opset_import[0].version = MICROSOFT, 1
+    return model
+
+
+def _domain_not_imported_in_a_body() -> Any:
+    def branch(kind: str, domain: str) -> Any:
+        return helper.make_graph([helper.make_node(kind, ["x"], ["r"], domain=domain)], "branch", [], [value("r", FLOAT, [2, 3])])
+
+    more = {"then_branch": branch("Gelu", MICROSOFT), "else_branch": branch("Relu", "")}
+    return made([helper.make_node("If", ["c"], ["y"], **more)], [X], [Y], {"c": np.True_})
+
+
+def _graph_without_a_name() -> Any:
+    model = made([helper.make_node("Relu", ["x"], ["y"])], [X], [Y])
+    model.graph.name = ""
+    return model
+
+
+def _early_normalisation() -> Any:
+    return made([helper.make_node("LayerNormalization", ["x", "s"], ["y"], axis=-1)], [X], [Y], ROW)
+
+
+def _early_normalisation_of_halves() -> Any:
+    x, y = value("x", HALF, [4, 3, 5]), value("y", HALF, [4, 3, 5])
+    scale = {"s": np.float16(np.linspace(-2, 3, 15).reshape(3, 5))}
+    return made([helper.make_node("LayerNormalization", ["x", "s"], ["y"], axis=1)], [x], [y], scale)
+
+
+def _simplified_normalisation() -> Any:
+    return made([helper.make_node("SimplifiedLayerNormalization", ["x", "s"], ["y"], axis=-1)], [X], [Y], ROW, opset=20)
+
+
+def _statistics_of_an_early_normalisation() -> Any:
+    more = [value("m", FLOAT, [2, 1]), value("d", FLOAT, [2, 1])]
+    return made([helper.make_node("LayerNormalization", ["x", "s"], ["y", "m", "d"], axis=-1)], [X], [Y, *more], ROW)
+
+
+def _axis_in_a_list(kind: str, opset: int) -> Any:
+    return made([helper.make_node(kind, ["x", "a"], ["y"])], [X], [Y], {"a": np.int32([1])}, opset=opset)
+
+
+def _another_type_declared() -> Any:
+    constant = onnx.numpy_helper.from_array(np.int32([3]), "c")
+    return made([helper.make_node("Constant", [], ["y"], value=constant)], [], [value("y", FLOAT, [1])])
+
+
+def _another_shape_declared() -> Any:
+    indices, values = value("i", INT32, [None, 2]), value("v", FLOAT, [2])
+    node = helper.make_node("OneHot", ["i", "d", "v"], ["y"], axis=-1)
+    return made([node], [indices, values], [value("y", FLOAT, [3, 5, 2])], {"d": np.int32([3])})
+
+
+def _negative_sizes_declared() -> Any:
+    return made([helper.make_node("NonZero", ["x"], ["y"])], [X], [value("y", INT64, [2, -3])])
+
+
+def _other_rows_declared() -> Any:
+    """A loop whose rows are counted by an input, and declared as two."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Add", ["b", "b"], ["a"])],
+        "body",
+        [value("i", INT64, []), value("c", onnx.TensorProto.BOOL, []), value("b", FLOAT, [1])],
+        [value("d", onnx.TensorProto.BOOL, []), value("a", FLOAT, [1]), value("b", FLOAT, [1])],
+    )
+    node = helper.make_node("Loop", ["m", "", "x"], ["y", "rows"], body=body)
+    outputs = [value("y", FLOAT, [1]), value("rows", FLOAT, [2, 1])]
+    return made([node], [value("m", INT64, [1]), value("x", FLOAT, [1])], outputs)
+
+
+def _empty_factor() -> Any:
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["t"]), helper.make_node("MatMul", ["t", "b"], ["u"])]
+    constants = {"a": np.zeros((3, 0), np.float32), "b": np.zeros((0, 3), np.float32)}
+    return made([*nodes, helper.make_node("Add", ["x", "u"], ["y"])], [X], [Y], constants)
+
+
+def _empty_bytes() -> Any:
+    outputs = [value("y", onnx.TensorProto.UINT8, [0]), value("z", onnx.TensorProto.INT8, [2, 0])]
+    return made([], [], outputs, {"y": np.zeros(0, np.uint8), "z": np.zeros((2, 0), np.int8)})
+
+
+def _empty_output() -> Any:
+    constants = {"a": np.int64([2]), "b": np.int64([2]), "c": np.int64([0])}
+    return made([helper.make_node("Slice", ["x", "a", "b", "c"], ["y"])], [X], [value("y", FLOAT, [0, 3])], constants)
+
+
+FILES = {
+    "constants that are no inputs, before IR version 4": _constants_alone(),
+    "a domain that is not imported": _domain_not_imported(),
+    "no opset of ONNX": _no_opset_of_onnx(),
+    "a domain that is not imported, in a body": _domain_not_imported_in_a_body(),
+    "a graph without a name": _graph_without_a_name(),
+    "LayerNormalization before ONNX had it": _early_normalisation(),
+    "LayerNormalization of float16 before ONNX had it": _early_normalisation_of_halves(),
+    "LayerNormalization with its statistics before ONNX had it": _statistics_of_an_early_normalisation(),
+    "SimplifiedLayerNormalization": _simplified_normalisation(),
+    "CumSum with its axis in a list": _axis_in_a_list("CumSum", 14),
+    "CumProd with its axis in a list": _axis_in_a_list("CumProd", 26),
+    "another type declared than computed": _another_type_declared(),
+    "another shape declared than computed": _another_shape_declared(),
+    "negative sizes declared": _negative_sizes_declared(),
+    "other rows declared than a loop computes": _other_rows_declared(),
+    "a factor without elements": _empty_factor(),
+    "bytes without elements": _empty_bytes(),
+    "an output without elements": _empty_output(),
+}
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_onnx_runtime_runs_has_its_answers(name: str, mapping: str, tmp_path: Path) -> None:
+    found = compared(FILES[name], tmp_path, mapping)
+    assert found.passed, found.outputs
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize("kind", ["Bernoulli", "Multinomial"])
+def test_random_draws_have_the_shape_and_type_of_onnx_runtimes(kind: str, mapping: str, tmp_path: Path) -> None:
+    # Bernoulli is drawn from what are no probabilities.
+    options = {"sample_size": 7} if kind == "Multinomial" else {}
+    output = value("y", INT32, [2, 7]) if kind == "Multinomial" else Y
+    found = compared(made([helper.make_node(kind, ["x"], ["y"], **options)], [X], [output], opset=15), tmp_path, mapping)
+    assert not found.outputs[0].problem
+
+
+def test_draws_follow_their_log_probabilities(tmp_path: Path) -> None:
+    node = helper.make_node("Multinomial", ["x"], ["y"], sample_size=4000, seed=3.0)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made([node], [X], [value("y", INT32, [2, 4000])], opset=15).SerializeToString())
+    compilation = Compilation.create(load(path), [])
+    compilation.finish()
+    odds = np.float32([[1, 2, 5], [1, 0, 1]])
+    with np.errstate(divide="ignore"):
+        (drawn,) = Execution(compilation).run([np.log(odds)]).values()
+    for row, share in zip(drawn, odds, strict=True):
+        np.testing.assert_allclose(np.bincount(row, minlength=3) / 4000, share / share.sum(), atol=0.03)
+
+
+def test_random_numbers_are_named_as_the_cause_of_a_difference(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    node = helper.make_node("RandomNormal", [], ["y"], shape=[2, 3])
+    path.write_bytes(made([node], [], [Y]).SerializeToString())
+    found = CliRunner().invoke(cli, ["compare", str(path), "--reference", "onnxruntime"])
+    assert found.exit_code == 1
+    assert "draws random numbers, other ones than onnxruntime" in found.output
+    assert "float sums" not in found.output
