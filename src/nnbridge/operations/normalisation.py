@@ -82,7 +82,6 @@ def _l2_quantised(
     """Differences are multiplied by 128, one over the output's scale, before the first rounding or, ``late``, behind it: Android
     has TFLite's kernel for signed values along their last axis.
     """
-    round_first = _rounded_late if late else _rounded_early
 
     def normalise(x: Array) -> Array:
         last = x.swapaxes(axis, -1)
@@ -91,37 +90,26 @@ def _l2_quantised(
         real: Array = rows.astype(exact_dtype(rows.shape[1]))
         real -= zero_point
         multiplier, shift = inverse_sqrt_multiplier(np.matmul(real[:, None, :], real[:, :, None])[..., 0])
+        if late:  # The 128 are 7 bits to the left, which come first where the shift to the right is less.
+            multiplier, second, first = multiplier << np.maximum(shift + 7, 0), np.maximum(-7 - shift, 0), 31
+        else:  # The shift is never to the left; 7 of 31 bits are those of the 128.
+            second, first = -shift, 24
+        # Multipliers are below 0.18 * 2**31, but for sums below 128, whose differences are small: the first of the two roundings
+        # leaves less than 2**13, which 14 bits or more shift to 0. 16 bits hold that and the half that is added.
+        right = np.minimum(second, 14)
         count = max(1, _BLOCK // rows.shape[1])
         for start in range(0, len(rows), count):
             part = slice(start, start + count)
             product: Array = real[part].astype(np.int64)
             product *= multiplier[part]
-            right = round_first(product, shift[part])
-            # Multipliers are below 0.18 * 2**31, but for sums below 128, whose differences are small: the first of the two
-            # roundings leaves less than 2**13, which 14 bits or more shift to 0. 16 bits hold that and the half that is added.
-            scaled = rdbp(product.astype(np.int16), np.minimum(right, 14))
+            product += (1 << first) >> 1
+            product >>= first
+            scaled = rdbp(product.astype(np.int16), right[part])
             scaled += out_zero_point
             target[part] = scaled.clip(*limits)
         return result.swapaxes(axis, -1)
 
     return normalise
-
-
-def _rounded_early(product: Array, shift: Array) -> Array:
-    """The first rounding, in place, of mbqm of 128 times the difference, whose shift is never to the left; the bits that the
-    second one removes. 7 of 31 bits are those of the 128.
-    """
-    product += 1 << 23
-    product >>= 24
-    return -shift
-
-
-def _rounded_late(product: Array, shift: Array) -> Array:
-    """The same of the difference itself; the 128 are 7 bits to the left, which come first where the shift is less."""
-    left = np.maximum(shift + 7, 0)
-    product += (1 << 30) >> left
-    product >>= 31 - left
-    return np.maximum(-7 - shift, 0)
 
 
 @operation(
