@@ -143,7 +143,7 @@ def test_short_axes_of_many_rows_are_compared_together_the_first_of_equal_values
 
 @pytest.mark.parametrize("rows", [3, 300])
 def test_what_is_not_a_number_is_an_extreme_only_where_it_comes_first(rows: int) -> None:
-    # As in Android's and in both of LiteRT's kernels: nothing compares as greater or less, in either direction.
+    # As in Android's kernel: nothing compares as greater or less, in either direction.
     x = np.tile(np.float32([1, 3, 2, 0]), (rows, 1))
     x[0, 1], x[1, 0], x[2, 3] = [np.nan] * 3
     for kind in (FLOAT, OperandCode.TENSOR_FLOAT16):
