@@ -242,3 +242,11 @@ def test_control_flow_needs_matching_models() -> None:
     builder.set_operand_value_from_model(otherwise, body)
     with pytest.raises(BadDataError, match=r"then inputs\[0\]"):
         builder.add_operation(OperationCode.IF, [condition, then, otherwise, x], [y])
+
+
+def test_a_loop_whose_models_are_not_set_is_refused() -> None:
+    builder = ModelBuilder()
+    models = [builder.add_operand(OperandCode.MODEL) for _ in range(2)]
+    x, y = (builder.add_operand(FLOAT, (1,)) for _ in range(2))
+    with pytest.raises(BadDataError, match="WHILE operand 0: expected a model set as value"):
+        builder.add_operation(OperationCode.WHILE, [*models, x], [y])

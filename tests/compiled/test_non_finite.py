@@ -10,7 +10,7 @@ import pytest
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.executor import Executor
 from nnbridge.operations.kernels import Tier
-from nnbridge.types import OperationCode
+from nnbridge.types import OperandCode, OperationCode
 from tests.compiled.hybrid import Hybrid
 from tests.compiled.models import F16, F32, I32, Tensor, assert_same, model_of
 
@@ -57,3 +57,27 @@ def test_a_weight_of_a_transposed_convolution_meets_pixels_alone(value: float) -
     )
     [found] = Executor(model, kernels=Tier.COMPILED).run([np.ones((1, 1, 2, 1), np.float32)])
     np.testing.assert_array_equal(found.value.reshape(-1), [value, 3, value])
+
+
+def test_a_float16_product_that_became_0_stays_0(isa: InstructionSet) -> None:
+    axes = Tensor(I32, (1,), value=np.int32([1]))
+    model = model_of(OperationCode.REDUCE_PROD, [Tensor(F16, (2, 3)), axes, False], [Tensor(F16, (2,))])
+    found, expected = tiers(model, isa, np.float16([[2**-13, 2**-13, INF], [2, INF, 3]]))
+    assert found.tolist() == expected.tolist() == [0, INF]
+
+
+@pytest.mark.parametrize("name", ["TANH", "HARD_SWISH", "FLOOR"])
+def test_minus_0_stays_itself(isa: InstructionSet, name: str) -> None:
+    found, expected = tiers(
+        model_of(OperationCode[name], [Tensor(F32, (3,))], [Tensor(F32, (3,))]), isa, np.float32([-0.0, 0.0, -0.0])
+    )
+    assert np.signbit(found).tolist() == np.signbit(expected).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("kind", [F32, F16])
+def test_a_product_of_minus_0_has_no_sign(isa: InstructionSet, kind: OperandCode) -> None:
+    axes = Tensor(I32, (1,), value=np.int32([1]))
+    model = model_of(OperationCode.REDUCE_PROD, [Tensor(kind, (2, 3)), axes, False], [Tensor(kind, (2,))])
+    numbers = np.array([[-0.0, 2, 3], [-1, 0, 2]], np.float32 if kind == F32 else np.float16)
+    found, expected = tiers(model, isa, numbers)
+    assert np.signbit(found).tolist() == np.signbit(expected).tolist() == [False, False]

@@ -64,6 +64,14 @@ def test_arg_extremes_stand_first(isa: InstructionSet, kind: OperandCode, code: 
             np.testing.assert_array_equal(hybrid.run([x])[0], hybrid.reference([x])[0])
 
 
+@pytest.mark.parametrize(("code", "expected"), [(OperationCode.ARGMAX, [2, 0, 1]), (OperationCode.ARGMIN, [3, 0, 0])])
+def test_what_is_not_a_number_is_an_extreme_only_where_it_comes_first(
+    isa: InstructionSet, code: OperationCode, expected: list[int]
+) -> None:
+    x = np.float32([[1, np.nan, 2, 0], [np.nan, 3, 2, 0], [1, 3, 2, np.nan]])
+    assert Hybrid(model_of(code, [Tensor(F32, (3, 4)), 1], [Tensor(I32, (3,))]), isa).run([x])[0].tolist() == expected
+
+
 @pytest.mark.parametrize("code", COMPARISONS, ids=lambda code: code.name)
 def test_comparisons(isa: InstructionSet, code: OperationCode) -> None:
     rng = np.random.default_rng(11)

@@ -25,6 +25,8 @@ def srdhm16(a: int, b: int) -> int:
 
 
 def rdbp(value: int, exponent: int) -> int:
+    if exponent > 15:
+        return -1 if value < 0 else 1  # the mask of 16 bits cannot grow
     half = Fraction(abs(value), 2**exponent) + Fraction(1, 2)
     return floor(half) if value >= 0 else -floor(half)
 
@@ -40,7 +42,7 @@ def hard_swish(centred: int, scale: np.float32, out_scale: np.float32, zero_poin
     h = centred * 128
     p, r = srdhm16(h, to16(out_multiplier)), h
     if exponent > 0:
-        r = sat16(r << (exponent - 1))
+        r = sat16(r * 2 ** (exponent - 1))
     r = srdhm16(r, to16(multiplier))
     if exponent > 0:
         r = sat16(2 * r)
@@ -61,6 +63,10 @@ def hard_swish(centred: int, scale: np.float32, out_scale: np.float32, zero_poin
 @example(scale=0.05, ratio=float(np.float32(1 - 2**-17)), points=(-128, 0))
 # A multiplier of 16 bits that is not held to 32767 gives 103 for 134 steps, where the rule gives 102.
 @example(scale=0.011863840743899345, ratio=0.9999943375587463, points=(-128, 0))
+# Beyond 15 bits to the right, of the result and of the gate, gemmlowp's 16 bits round up; beyond 16 to the left they saturate.
+@example(scale=0.25, ratio=2.0**-11, points=(0, 0))
+@example(scale=2.0**-24, ratio=1.0, points=(-5, 3))
+@example(scale=float(np.float32(37580.4765625)), ratio=float(np.float32(27.0)), points=(1, -2))
 def test_hard_swish_is_its_rule_number_by_number(scale: float, ratio: float, points: tuple[int, int]) -> None:
     step, out_step = np.float32(scale), np.float32(scale) / np.float32(ratio)
     x = tensor(np.arange(-128, 128), I8, scale=float(step), zero_point=points[0])

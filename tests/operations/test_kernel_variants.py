@@ -141,12 +141,17 @@ def test_short_axes_of_many_rows_are_compared_together_the_first_of_equal_values
     np.testing.assert_array_equal(y, choose(x, axis=axis))
 
 
-def test_what_is_not_a_number_does_not_lead_argmax_outside() -> None:
-    x = np.zeros((300, 5), np.float32)
-    x[7, 2] = np.nan
-    [y] = run(Op.ARGMAX, [tensor(x), scalar(1)], output(INDEXES))
-    assert y[7] == 2
-    assert not y[:7].any()
+@pytest.mark.parametrize("rows", [3, 300])
+def test_what_is_not_a_number_is_an_extreme_only_where_it_comes_first(rows: int) -> None:
+    # As in Android's kernel: nothing compares as greater or less, in either direction.
+    x = np.tile(np.float32([1, 3, 2, 0]), (rows, 1))
+    x[0, 1], x[1, 0], x[2, 3] = [np.nan] * 3
+    for kind in (FLOAT, OperandCode.TENSOR_FLOAT16):
+        largest, smallest = (run(code, [tensor(x, kind), scalar(1)], output(INDEXES))[0] for code in (Op.ARGMAX, Op.ARGMIN))
+        assert largest[:3].tolist() == [2, 0, 1]
+        assert smallest[:3].tolist() == [3, 0, 0]
+        assert (largest[3:] == 1).all()
+        assert (smallest[3:] == 3).all()
 
 
 def pick_from_all_rows(patch: pytest.MonkeyPatch) -> None:

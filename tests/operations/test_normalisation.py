@@ -65,9 +65,18 @@ def test_equal_8_bit_values_of_a_very_long_row_are_0(zero_point: int, count: int
 
 @given(st.lists(st.integers(-127, 127), min_size=1, max_size=64))
 def test_signed_l2_normalization_is_the_unsigned_one_less_128(values: list[int]) -> None:
-    signed = run(Op.L2_NORMALIZATION, [tensor([values], I8, scale=1.0)], output(I8))[0]
-    unsigned = run(Op.L2_NORMALIZATION, [tensor([np.add(values, 128)], U8, scale=1.0, zero_point=128)], output(U8))[0]
+    # Along an axis that is not the last one.
+    column = np.reshape(values, (-1, 1))
+    signed = run(Op.L2_NORMALIZATION, [tensor(column, I8, scale=1.0), scalar(0)], output(I8))[0]
+    unsigned = run(Op.L2_NORMALIZATION, [tensor(column + 128, U8, scale=1.0, zero_point=128), scalar(0)], output(U8))[0]
     np.testing.assert_array_equal(signed.astype(int), unsigned.astype(int) - 128)
+
+
+def test_signed_values_are_multiplied_by_128_behind_the_first_rounding_along_the_last_axis() -> None:
+    # 128 * 12 / 148**0.5 is 126.25: 126 by LiteRT's kernel of signed values, Android's for the last axis, 127 by the other.
+    values = [[2, 12]]
+    assert run(Op.L2_NORMALIZATION, [tensor(values, I8, scale=1.0)], output(I8))[0].tolist() == [[21, 126]]
+    assert run(Op.L2_NORMALIZATION, [tensor(values, U8, scale=1.0)], output(U8))[0].tolist() == [[128 + 21, 128 + 127]]
 
 
 @given(st.lists(st.integers(-128, 127), min_size=1, max_size=64).filter(any))

@@ -76,3 +76,10 @@ def test_8_bit_lengths_of_just_more_than_512_are_rounded_in_more_than_16_bits() 
     row = tensor([[255, 255, 255, 255, 46]], U8, scale=1.0)
     [y] = run(Op.L2_NORMALIZATION, [row], output(U8, scale=1 / 128, zero_point=128))
     assert y[0, 0] == 192
+
+
+def test_a_product_of_matrices_wraps_in_32_bits() -> None:
+    # 33,100 products of 255 * 255 are 2,152,327,500, which 32 bits hold as -2,142,639,796.
+    row = tensor(np.full((1, 33_100), 127), I8, scale=1.0, zero_point=-128)
+    flags = [scalar(False, OperandCode.BOOL), scalar(True, OperandCode.BOOL)]
+    assert run(Op.BATCH_MATMUL, [row, row, *flags], output(I8, scale=2.0**25))[0].tolist() == [[-64]]

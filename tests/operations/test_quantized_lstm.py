@@ -161,3 +161,24 @@ def small_lstm(
     args = [tensor([[drive]], I8, scale=1.0), *weights, *weights, *looking, *biases, *projection, hidden, previous, *tail]
     outs = [output(I8, scale=2.0**-8, zero_point=3) for _ in range(2)]
     return results(Op.QUANTIZED_LSTM, args, outs[0], output(S16, scale=2.0**exponent), outs[1])
+
+
+def step_of_16_bits(bias: int, *, bias_scale: float = 2.0**-14, zero_point: int = 0) -> list[Ints]:
+    """A step of one unit, whose gates sum two products of 127 * 127 and a bias."""
+    weights = [tensor([[127]], U8, scale=2.0**-7) for _ in range(8)]
+    biases = [tensor([bias], I32, scale=bias_scale, zero_point=zero_point) for _ in GATES]
+    x, hidden = (tensor([[255]], U8, scale=1 / 128, zero_point=128) for _ in range(2))
+    state = tensor([[0]], S16, scale=1 / 2048)
+    outs = output(S16, scale=1 / 2048), output(U8, scale=1 / 128, zero_point=128)
+    return results(Op.QUANTIZED_16BIT_LSTM, [x, *weights, *biases, state, hidden], *outs)
+
+
+def test_sums_of_a_16_bit_lstm_wrap_in_32_bits() -> None:
+    # 2**31 - 1 and 32,258 wrap to the lowest numbers: the candidate is -1, and the gates are closed.
+    assert step_of_16_bits(2**31 - 1)[0].tolist() == step_of_16_bits(-(2**31) + 32_257)[0].tolist()
+
+
+@pytest.mark.parametrize("wrong", [{"bias_scale": 2.0**-13}, {"zero_point": 1}])
+def test_biases_of_a_16_bit_lstm_have_the_scale_of_the_weights_over_128(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OpFailedError, match=r"input_gate_bias: expected scale 6\.10352e-05"):
+        step_of_16_bits(0, **wrong)

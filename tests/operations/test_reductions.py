@@ -77,6 +77,12 @@ def test_a_factor_of_0_wins_against_infinity() -> None:
     assert y.tolist() == [0, np.inf]
 
 
+def test_a_float16_product_that_became_0_stays_0() -> None:
+    # 2**-13 * 2**-13 is 0 in float16, before infinity is met.
+    [y] = run(Op.REDUCE_PROD, [tensor([[2**-13, 2**-13, np.inf], [2, np.inf, 3]], HALF), integers([1]), DROP], output(HALF))
+    assert y.tolist() == [0, np.inf]
+
+
 def test_float16_sums_round_after_each_step() -> None:
     # From 2048 on, float16 has only even numbers, and 2048 + 1 rounds back to 2048.
     [y] = run(Op.REDUCE_SUM, [tensor(np.ones((2, 3, 1000)), HALF), integers([0, 2, 1]), DROP], output(HALF))

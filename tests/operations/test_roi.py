@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nnbridge.errors import NnapiError
 from nnbridge.types import OperandCode, OperationCode
-from tests.operations.calls import integers, output, run, scalar, tensor
+from tests.operations.calls import U8, integers, output, run, scalar, tensor
 
 
 def bins(start: int, end: int, count: int, size: int) -> list[range]:
@@ -111,3 +111,24 @@ def test_a_float16_summit_counts_as_flat_earlier() -> None:
     cells = [[0.5, 1 - 2 / 256, 0.5], [low, 1, high], [0.5, 1 - 2 / 256, 0.5]]
     assert heatmap(cells)[0] == pytest.approx([1.75, 1.5])
     assert heatmap(cells, OperandCode.TENSOR_FLOAT16)[0] == [1.5, 1.5]
+
+
+def test_regions_are_scaled_by_the_reciprocal_of_the_stride() -> None:
+    # 1 / 41 in float32 is below a 41st: 20.5 is 0.49999997 of a cell and begins in the first one, where 20.5 / 41 is a half.
+    maps, stride = tensor(np.arange(2).reshape(1, 1, 2, 1)), scalar(41.0, OperandCode.FLOAT32)
+    rest = [integers([0]), scalar(1), scalar(1), stride, stride, scalar(False, OperandCode.BOOL)]
+    [pooled] = run(OperationCode.ROI_POOLING, [maps, tensor([[0, 0, 20.5, 0]]), *rest])
+    assert pooled.item() == 0
+
+
+def test_8_bit_samples_have_weights_of_whole_float32_steps_of_a_255th() -> None:
+    # The middle of 1 to 2 is a half of either cell: 127 steps each, for float32's are a bit longer. 200 * 254 / 255 is 199.2.
+    maps = tensor(np.full((1, 1, 4, 1), 200), U8, scale=1.0)
+    regions = tensor([[8, 0, 16, 0]], OperandCode.TENSOR_QUANT16_ASYMM, scale=0.125)
+    rest = [scalar(1), scalar(1), *[scalar(1.0, OperandCode.FLOAT32)] * 2, scalar(1), scalar(1), scalar(False, OperandCode.BOOL)]
+    [y] = run(OperationCode.ROI_ALIGN, [maps, regions, integers([0]), *rest], output(U8, scale=1.0))
+    assert y.item() == 199
+
+
+def test_a_keypoint_is_not_where_there_is_no_number() -> None:
+    assert heatmap([[0, 0, np.nan, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])[0] == [1.5, 2.5]

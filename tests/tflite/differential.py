@@ -51,12 +51,9 @@ def _of_wide_inputs(most: int) -> MostSteps:
 
 
 _RULES: tuple[tuple[Sequence[str], Sequence[str], int | MostSteps, str], ...] = (
-    (("ADD", "SUB"), QUANT8, 1, "NNAPI rounds the rescaled sum twice, LiteRT once"),
     (("LOGISTIC",), QUANT8, _of_wide_inputs(5), "NNAPI takes inputs beyond a power of two of steps for infinite"),
     (("CAST",), (I32,), 255, "NNAPI's cast to 8 bits saturates, TFLite's wraps"),
     (COMPARISONS, QUANT8, 1, "NNAPI compares real numbers, TFLite integers on a common scale"),
-    (("HARD_SWISH",), QUANT8, 1, "fixed-point steps are rounded differently"),
-    (("L2_NORMALIZATION",), QUANT8, 1, "the product with the inverse root is rounded differently"),
     (("LEAKY_RELU",), QUANT8, 1, "it is PRELU, whose multipliers have another rounding"),
     (("MEAN",), QUANT8, _one_of_the_input, "NNAPI's 8-bit MEAN truncates"),
     (("QUANTIZE",), QUANT8, 1, "the delegate goes through float32"),

@@ -88,7 +88,8 @@ def top_k(to: Lowerer) -> None:
 @TOPK_V2.host_kernel
 def host_top_k(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     data, count = data_of(inputs[0]), integers(inputs[1])[0]
-    order = np.argsort(-data.astype(np.float64), axis=-1, kind="stable")[..., :count]
+    falling = np.negative(data) if data.dtype.kind == "f" else np.invert(data)  # the bits of integers reverse their order
+    order = np.argsort(falling, axis=-1, kind="stable")[..., :count]
     return [np.take_along_axis(data, order, -1), order.astype(np.int32)]
 
 

@@ -16,10 +16,9 @@ from nnbridge.compare.arithmetics import operand_value
 from nnbridge.compare.arrays import Array
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
-from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
 from nnbridge.operations.matching import input_places
 from nnbridge.operations.resizing import by_corners, neighbours
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import OperationCode
 
 Again: TypeAlias = Callable[[Model, Sequence[Array], Array], Array | None]
 """``again(model, inputs, like)``."""
@@ -39,8 +38,6 @@ _COMMON_STEPS = 256
 _ALIGNMENT = ("align_corners", "half_pixel_centers")
 _GATED = [OperationCode.MUL, OperationCode.MUL, OperationCode.MUL, OperationCode.ADD]
 """What TFLite's delegate makes of HARD_SWISH where NNAPI has no such operation."""
-_OUTPUT_BITS = 7
-"""One step of L2_NORMALIZATION's output is 1/128."""
 _DIFFERENCE_BITS = 7
 """Bits that SQUARED_DIFFERENCE keeps behind the point until it has squared."""
 
@@ -99,19 +96,6 @@ def _compared(model: Model, inputs: Sequence[Array], rescale: Callable[[Array, i
         steps = _steps(_value(model, inputs, i), main.operands[i]) * _COMMON_STEPS
         sides.append(rescale(steps, *quantize_multiplier(main.operands[i].scale)))
     return _COMPARISONS[first.type](*sides)
-
-
-def normalised(model: Model, inputs: Sequence[Array], like: Array) -> Array | None:
-    """L2_NORMALIZATION of int8 over the last axis: the output's scale is part of the multiplier, not of what it multiplies."""
-    operation, operands = model.main.operations[0], model.main.operands
-    if len(model.main.operations) > 1 or operation.type != OperationCode.L2_NORMALIZATION or len(operation.inputs) > 1:
-        return None
-    first, last = operands[operation.inputs[0]], operands[operation.outputs[0]]
-    if last.type != OperandCode.TENSOR_QUANT8_ASYMM_SIGNED and last.source_type != "int8":
-        return None
-    steps = _steps(_value(model, inputs, operation.inputs[0]), first)
-    multiplier, shift = inverse_sqrt_multiplier((steps * steps).sum(axis=-1, keepdims=True))
-    return saturate(mbqm(steps, multiplier, shift + _OUTPUT_BITS) + last.zero_point, like.dtype)
 
 
 def leaky_relu(model: Model, inputs: Sequence[Array], like: Array) -> Array | None:

@@ -20,6 +20,7 @@ from nnbridge.operations.arithmetic import (
     mbqm,
     quantize_multiplier,
     rdbp,
+    rdbp16,
     sat16,
     srdhm,
     srdhm16,
@@ -198,16 +199,17 @@ def _hard_swish_table(call: Call) -> Array:
     product = srdhm16(high_resolution, to16(out_multiplier))
     gate = high_resolution
     if relu_exponent > 0:
-        gate = sat16(gate << (relu_exponent - 1))
+        # 16 bits to the left saturate every value but 0; more would leave the 32 bits that hold them here.
+        gate = sat16(gate << min(relu_exponent - 1, 15))
     gate = srdhm16(gate, to16(relu_multiplier))
     if relu_exponent > 0:
         gate = sat16(gate << 1)
     elif relu_exponent < 0:
-        gate = rdbp(gate, -relu_exponent)
+        gate = rdbp16(gate, -relu_exponent)
     gate = (gate + 32768) >> 1
     scaled = (gate.astype(np.int64) * product / 32768).astype(np.int64)
     # A quotient of float32 below 1 is rounded to one below 1: the exponent is at most 0.
-    return np.clip(rdbp(scaled, -out_exponent) + out.zero_point, *integer_range(out))
+    return np.clip(rdbp16(scaled, -out_exponent) + out.zero_point, *integer_range(out))
 
 
 def _short_softmax_level(call: Call) -> tuple[int, str] | None:

@@ -100,6 +100,14 @@ def rdbp(x: npt.ArrayLike, exponent: npt.ArrayLike) -> Array:
     return (x + half + (x >> (8 * x.itemsize - 1)) * (half > 0)) >> exponent
 
 
+def rdbp16(x: Array, exponent: int) -> Array:
+    """:func:`rdbp` of 16-bit values, as gemmlowp computes it in 16 bits.
+
+    From an exponent of 16 on its mask of the bits that are shifted out has no further bit, and all that is not negative is 1.
+    """
+    return rdbp(x, exponent) if exponent < 16 else np.where(x < 0, x.dtype.type(-1), x.dtype.type(1))
+
+
 def mbqm(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
     """``x * M / 2**31 * 2**shift`` with Android's two roundings; the left shift wraps in 32 bits. Result int64.
 
@@ -185,6 +193,17 @@ def product_scale(a: float, b: float) -> np.float32:
 def product_multiplier(input_scale: float, filter_scale: float, output_scale: float) -> float:
     """The real multiplier of products (CONV_2D, FULLY_CONNECTED, …): float32 product, then a double quotient."""
     return float(product_scale(input_scale, filter_scale)) / float(np.float32(output_scale))
+
+
+def sum_multipliers(first: float, second: float, out: float) -> tuple[float, float, float]:
+    """N40: the real multipliers of ADD and SUB, of either operand to twice the larger scale and of their sum to the output's.
+
+    The scales and their products with whole numbers are float32, the quotients double: NumPy's own would be float32 as well.
+    """
+    with np.errstate(over="ignore"):
+        twice = float(np.float32(2) * max(np.float32(first), np.float32(second)))
+        fine = float(np.float32(1 << 20) * np.float32(out))
+    return float(np.float32(first)) / twice, float(np.float32(second)) / twice, twice / fine
 
 
 def integer_range(arg: Arg) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from nnbridge.operations.arithmetic import (
     product_scale,
     quantize_multiplier,
     round_half_away,
+    sum_multipliers,
 )
 from nnbridge.operations.call import Arg, Call, real_numbers
 from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, tensors, types, up_to
@@ -75,12 +76,11 @@ def _by_pairs(a: Arg, b: Arg, out: Arg, function: Combine, limits: tuple[int, in
 def _add_quantised(call: Call, sign: int) -> Combine:
     """N40: both operands brought to a common scale with 20 extra bits, added, rescaled to the output."""
     a, b, out = call["input1"], call["input2"], call.out
-    twice_max = 2.0 * max(np.float32(a.scale), np.float32(b.scale))
-    real_out = twice_max / float(np.float32(2**20) * np.float32(out.scale))
-    call.require(real_out < 1, "2 * max(input scales) / (2**20 * output scale) below 1", real_out, "output")
-    first, second = (_at_common_scale(arg, twice_max) for arg in (a, b))
+    of_first, of_second, of_sum = sum_multipliers(a.scale, b.scale, out.scale)
+    _require_share(call, "2 * max(input scales) / (2**20 * output scale)", of_sum)
+    first, second = _at_common_scale(a, of_first), _at_common_scale(b, of_second)
     second *= sign
-    multiplier, shift = quantize_multiplier(real_out)
+    multiplier, shift = quantize_multiplier(of_sum)
 
     def add(x: Array, y: Array) -> Array:
         raw = first.take(x.view(np.uint8), mode="wrap") + second.take(y.view(np.uint8), mode="wrap")
@@ -89,17 +89,23 @@ def _add_quantised(call: Call, sign: int) -> Combine:
     return add
 
 
-def _at_common_scale(arg: Arg, twice_max: float) -> Array:
+def _require_share(call: Call, formula: str, multiplier: float) -> None:
+    """Android refuses multipliers of 1 and more, and those that are 0 in its arithmetic."""
+    call.require(multiplier < 1, f"{formula} below 1", multiplier, "output")
+    call.require(multiplier > 0, f"{formula} above 0", multiplier, "output")
+
+
+def _at_common_scale(arg: Arg, multiplier: float) -> Array:
     """The first rescaling of all 256 values, by the byte that holds them."""
     values = np.arange(256, dtype=np.uint8).view(arg.dtype).astype(np.int64) - arg.zero_point
-    return mbqm(values * (1 << 20), *quantize_multiplier(float(np.float32(arg.scale)) / twice_max))
+    return mbqm(values * (1 << 20), *quantize_multiplier(multiplier))
 
 
 def _multiply_quantised(call: Call) -> Combine:
     """N41."""
     a, b, out = call["input1"], call["input2"], call.out
     real = product_multiplier(a.scale, b.scale, out.scale)
-    call.require(real < 1, "input1 scale * input2 scale / output scale below 1", real, "output")
+    _require_share(call, "input1 scale * input2 scale / output scale", real)
     multiplier, shift = quantize_multiplier(real)
 
     def multiply(x: Array, y: Array) -> Array:

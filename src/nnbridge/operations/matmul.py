@@ -18,6 +18,7 @@ from nnbridge.operations.arithmetic import (
     product_multiplier,
     product_scale,
     quantize_multiplier,
+    wrap32,
 )
 from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import ACTIVATION
@@ -165,4 +166,4 @@ def batch_matmul(call: Call) -> Array:
     dtype = exact_dtype(left.shape[-1])
     sums = np.matmul(left.astype(dtype), right.astype(dtype))
     multiplier, shift = quantize_multiplier(product_multiplier(a.scale, b.scale, out.scale))
-    return np.clip(mbqm(sums.astype(np.int64), multiplier, shift) + out.zero_point, -128, 127)
+    return np.clip(mbqm(wrap32(sums.astype(np.int64)), multiplier, shift) + out.zero_point, -128, 127)

@@ -54,7 +54,10 @@ def _along_axis(call: Call) -> tuple[int, ...]:
 def l2_normalization(call: Call) -> Callable[[Array], Array]:
     """N80, N81."""
     x, axis, out = call["input"], call.axis("axis", call["input"].rank), call.out
-    return _l2_real(axis) if not is_quant8(x.type) else _l2_quantised(axis, x.zero_point, out.zero_point, integer_range(out))
+    if not is_quant8(x.type):
+        return _l2_real(axis)
+    late = x.type == T.TENSOR_QUANT8_ASYMM_SIGNED and axis == x.rank - 1
+    return _l2_quantised(axis, x.zero_point, out.zero_point, integer_range(out), late=late)
 
 
 def _l2_real(axis: int) -> Callable[[Array], Array]:
@@ -73,7 +76,13 @@ _BLOCK = 1 << 14
 """Values that are rescaled at a time: what stays in a core's cache in 64 bits."""
 
 
-def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple[int, int]) -> Callable[[Array], Array]:
+def _l2_quantised(
+    axis: int, zero_point: int, out_zero_point: int, limits: tuple[int, int], *, late: bool
+) -> Callable[[Array], Array]:
+    """Differences are multiplied by 128, one over the output's scale, before the first rounding or, ``late``, behind it: Android
+    has TFLite's kernel for signed values along their last axis.
+    """
+
     def normalise(x: Array) -> Array:
         last = x.swapaxes(axis, -1)
         rows, result = last.reshape(-1, last.shape[-1]), np.empty(last.shape, x.dtype)
@@ -81,17 +90,20 @@ def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple
         real: Array = rows.astype(exact_dtype(rows.shape[1]))
         real -= zero_point
         multiplier, shift = inverse_sqrt_multiplier(np.matmul(real[:, None, :], real[:, :, None])[..., 0])
+        if late:  # The 128 are 7 bits to the left, which come first where the shift to the right is less.
+            multiplier, second, first = multiplier << np.maximum(shift + 7, 0), np.maximum(-7 - shift, 0), 31
+        else:  # The shift is never to the left; 7 of 31 bits are those of the 128.
+            second, first = -shift, 24
         # Multipliers are below 0.18 * 2**31, but for sums below 128, whose differences are small: the first of the two roundings
         # leaves less than 2**13, which 14 bits or more shift to 0. 16 bits hold that and the half that is added.
-        right = np.minimum(-shift, 14)
+        right = np.minimum(second, 14)
         count = max(1, _BLOCK // rows.shape[1])
         for start in range(0, len(rows), count):
             part = slice(start, start + count)
-            # mbqm of 128 times the difference, whose shift is never to the left: 7 of its 31 bits are those of the 128.
             product: Array = real[part].astype(np.int64)
             product *= multiplier[part]
-            product += 1 << 23
-            product >>= 24
+            product += (1 << first) >> 1
+            product >>= first
             scaled = rdbp(product.astype(np.int16), right[part])
             scaled += out_zero_point
             target[part] = scaled.clip(*limits)

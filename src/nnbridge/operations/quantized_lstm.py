@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnbridge.model import Array
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, sat16, saturate, srdhm16
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, sat16, saturate, srdhm16, wrap32
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.correlation import exact_dtype
 from nnbridge.operations.declaration import Input, Output, like, operation, types
@@ -44,6 +44,9 @@ def _16bit_shape(call: Call) -> list[tuple[int, ...]]:
         for name in (f"input_to_{gate}_weights", f"recurrent_to_{gate}_weights"):
             same = (call[name].scale, call[name].zero_point) == (first.scale, first.zero_point)
             call.require(same, "the same parameters for all weights", call[name].scale, name)
+        bias = call[f"{gate}_gate_bias"]
+        found, pair = (float(np.float32(bias.scale)), bias.zero_point), (float(np.float32(first.scale)) / 128, 0)
+        call.require(found == pair, f"scale {pair[0]:g}, that of the weights / 128, and zero point 0", found, f"{gate}_gate_bias")
     return [(batch, units)] * 2
 
 
@@ -79,7 +82,7 @@ def quantized_16bit_lstm(call: Call) -> Compute:
     def compute(x: Array, state: Array, hidden: Array) -> Sequence[Array]:
         sums = times(np.concatenate([x, hidden], axis=1).astype(np.int16) - 128)
         sums += bias
-        *sigmoids, candidate = np.split(sat16(mbqm(sums, *multiplier)), len(order), axis=1)
+        *sigmoids, candidate = np.split(sat16(mbqm(wrap32(sums), *multiplier)), len(order), axis=1)
         opened, forget, out = (logistic16(gate) for gate in sigmoids)
         new = sat16(rdbp(srdhm16(opened, tanh16(candidate)), 4) + srdhm16(forget, state))
         output = rdbp(srdhm16(out, tanh16(sat16(new << 1))), 8)
@@ -176,7 +179,7 @@ def _layer_norm(call: Call, gate: str) -> Callable[[Array], Array]:
         variance = np.where(variance < 1, least, variance)
         multiplier, shift = inverse_sqrt_multiplier(variance)
         normal = mbqm(1024 * v - mean, multiplier, shift)
-        scaled = normal * factors + bias
+        scaled = wrap32(normal * factors + bias)
         scaled = _truncated(scaled + np.where(scaled > 0, 512, -512), 1024)
         return sat16(mbqm(scaled, own, exponent + 12))
 
@@ -259,7 +262,7 @@ def _projection(call: Call, hidden_scale: float, hidden_point: int) -> Callable[
     multiplier = quantize_multiplier(_float32(projection.scale, hidden_scale, over=prev.scale))
 
     def project(hidden: Array) -> Array:
-        output = saturate(mbqm(times(hidden) + added, *multiplier) + prev.zero_point, np.int8)
+        output = saturate(mbqm(wrap32(times(hidden) + added), *multiplier) + prev.zero_point, np.int8)
         return np.clip(output, -limit, limit) if limit else output
 
     return project

@@ -67,18 +67,28 @@ def mean(call: Call) -> Function:
     return nearest if current().means == "nearest" else truncated
 
 
+def _rows(x: Array, axes: tuple[int, ...]) -> Array:
+    """What is reduced, one behind the other along the last axis."""
+    others = [i for i in range(x.ndim) if i not in axes]
+    return x.transpose(*others, *axes).reshape(*(x.shape[i] for i in others), -1)
+
+
 def _folded(ufunc: np.ufunc, x: Array, axes: tuple[int, ...]) -> Array:
     """A sum or product in the type of ``x``; float16 is rounded after each step (N33), so that order matters there."""
     if x.dtype != np.float16:
         return ufunc.reduce(x, axis=axes)
-    others = [i for i in range(x.ndim) if i not in axes]
-    rows = x.transpose(*others, *axes).reshape(*(x.shape[i] for i in others), -1)
-    return ufunc.accumulate(rows, axis=-1)[..., -1]
+    return ufunc.accumulate(_rows(x, axes), axis=-1)[..., -1]
 
 
 def _product(x: Array, axes: tuple[int, ...]) -> Array:
-    """The product with a factor of 0 is 0, also that of infinity (N86)."""
-    return np.where((x == 0).any(axis=axes), x.dtype.type(0), _folded(np.multiply, x, axes))
+    """The product with a factor of 0 is 0, also that of infinity (N86); in float16, whose order is known, also from where it
+    becomes 0 on the way.
+    """
+    found = np.where((x == 0).any(axis=axes), x.dtype.type(0), _folded(np.multiply, x, axes))
+    if x.dtype == np.float16 and np.isnan(found).any():
+        before = np.multiply.accumulate(_rows(x, axes), axis=-1)[..., :-1]
+        found = np.where((before == 0).any(axis=-1), x.dtype.type(0), found)
+    return found
 
 
 def _extreme(ufunc: np.ufunc, sign: int) -> Callable[[Array, tuple[int, ...]], Array]:

@@ -58,11 +58,12 @@ def _regions(call: Call) -> tuple[Array, Array]:
     rois = call["rois"].real
     check_corners(call, rois, "rois")
     call.require(((batches >= 0) & (batches < x.dims[0])).all(), f"image numbers below {x.dims[0]}", batches, "batches")
-    strides = np.array([call.scalar("width_stride"), call.scalar("height_stride")] * 2, np.float32)
-    limits = np.array([x.dims[2], x.dims[1]] * 2, np.float32) * strides
-    inside = ((rois >= 0) & (rois <= limits)).all()
+    # Times the reciprocals, as Android computes it: a quotient may be a last digit and, rounded, a cell off.
+    scales = np.float32(1) / np.array([call.scalar("width_stride"), call.scalar("height_stride")] * 2, np.float32)
+    regions = rois * scales
+    inside = ((rois >= 0) & (regions <= np.array([x.dims[2], x.dims[1]] * 2, np.float32))).all()
     call.require(inside, "regions inside the image", rois.tolist(), "rois")
-    return rois / strides, batches
+    return regions, batches
 
 
 _REGION_INPUTS = [
@@ -77,16 +78,24 @@ _REGION_INPUTS = [
 
 
 def _samples(start: float, end: float, bins: int, samples: int, size: int) -> tuple[int, Array, Array, Array]:
-    """Samples per bin; for all samples along an axis the two neighbours and the share of the second (N165, N166)."""
-    extent = np.maximum(np.float32(end) - np.float32(start), np.float32(1))
-    width = extent / np.float32(bins)
+    """Samples per bin; for all samples along an axis the two neighbours and the share of the second (N165, N166).
+
+    In float32 and Android's order, because the shares of 8-bit maps are rounded.
+    """
+    width = np.maximum(np.float32(end) - np.float32(start), np.float32(1)) / np.float32(bins)
     count = samples if samples > 0 else math.ceil(width)
-    index = np.arange(bins * count)
-    position = np.float32(start) + width * (index // count) + width / np.float32(count) * (index % count + np.float32(0.5))
+    between = width / np.float32(count)
+    first = width * np.arange(bins, dtype=np.float32) + np.float32(start) + between / np.float32(2)
+    position = (first[:, None] + between * np.arange(count, dtype=np.float32)).reshape(-1)
     lower = np.floor(position).astype(np.int64)
     last = lower >= size - 1
     lower = np.where(last, size - 1, lower)
-    return count, lower, np.where(last, lower, lower + 1), np.where(last, 0, position - lower).astype(np.float32)
+    share = np.where(last, np.float32(0), position - lower.astype(np.float32))
+    return count, lower, np.where(last, lower, lower + 1), share
+
+
+_STEP = np.float32(1) / np.float32(255)
+"""Of the weights that samples of 8-bit maps have; a half is 127 such steps, because float32's is a little longer than 1/255."""
 
 
 def _align_shape(call: Call) -> tuple[int, ...]:
@@ -117,23 +126,23 @@ def roi_align(call: Call) -> Array:
     (regions, batches), (_, height, width, depth) = _regions(call), out.dims
     samples = int(call.scalar("height_samples")), int(call.scalar("width_samples"))
     quantised = is_quant8(x.type)
-    maps = x.centred.astype(np.float32) if quantised else x.data
+    maps = x.centred.astype(np.int32) if quantised else x.data
     result = np.zeros(out.dims, np.float32 if not quantised else out.dtype)
     for k, ((x1, y1, x2, y2), image) in enumerate(zip(regions, batches, strict=True)):
         rows, top, bottom, dy = _samples(y1, y2, height, samples[0], x.dims[1])
         columns, left, right, dx = _samples(x1, x2, width, samples[1], x.dims[2])
-        total = np.zeros((len(top), len(left), depth), np.float32)
+        total = np.zeros((len(top), len(left), depth), maps.dtype if quantised else np.float32)
         for rows_at, wy in ((top, 1 - dy), (bottom, dy)):
             for columns_at, wx in ((left, 1 - dx), (right, dx)):
                 weight = wy[:, None] * wx[None, :]
-                weight = round_half_away(255 * weight) if quantised else weight
+                weight = round_half_away(weight / _STEP).astype(np.int32) if quantised else weight
                 total += weight[..., None] * maps[image][rows_at[:, None], columns_at[None, :]]
-        sums = total.reshape(height, rows, width, columns, depth).sum(axis=(1, 3))
+        sums = total.reshape(height, rows, width, columns, depth).sum(axis=(1, 3), dtype=total.dtype)
         count = rows * columns
         if not quantised:
             result[k] = sums / np.float32(count)
             continue
-        real = float(np.float32(x.scale) / np.float32(255) / np.float32(out.scale) / np.float32(count))
+        real = float(np.float32(x.scale) * _STEP / np.float32(out.scale) / np.float32(count))
         call.require(real < 1, "input scale / 255 / output scale / samples below 1", real, "output")
         result[k] = saturate(mbqm(sums.astype(np.int64), *quantize_multiplier(real)) + out.zero_point, out.dtype)
     return result
@@ -219,7 +228,8 @@ def heatmap_max_keypoint(call: Call) -> Sequence[Array]:
     check_corners(call, boxes, "boxes")
     count, size, _, keypoints = maps.shape
     flat = maps.transpose(0, 3, 1, 2).reshape(count, keypoints, size * size)
-    best = flat.argmax(axis=-1)
+    # N35: NaN is never above what was seen before.
+    best = np.where(np.isnan(flat), -np.inf, flat).argmax(axis=-1)
     row, column = best // size, best % size
     grid = _neighbourhood(flat.reshape(count, keypoints, size, size), row, column)
     tolerance = 1e-3 if call["heatmaps"].type == T.TENSOR_FLOAT16 else 1e-5

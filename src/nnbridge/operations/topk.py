@@ -123,7 +123,20 @@ def _arg(code: OperationCode, word: str, function: Callable[..., Array]) -> None
         axis, indexes = call.axis("axis", len(dims)), np.dtype(np.int32)
         if dims[axis] <= 255 and math.prod(dims) >= _MANY_ROWS * dims[axis]:
             return _by_lanes(np.maximum if word == "largest" else np.minimum, function, axis, dims)
-        return lambda x: function(x, axis, keepdims=len(dims) == 1).astype(indexes)
+        return lambda x: _first_best(function, x, axis, keepdims=len(dims) == 1).astype(indexes)
+
+
+def _first_best(function: Callable[..., Array], x: Array, axis: int, **options: bool) -> Array:
+    """``function`` of a row, in which nothing is better than NaN at its beginning, and NaN elsewhere than nothing."""
+    if x.dtype.kind != "f":
+        return function(x, axis, **options)
+    found = function(x, axis, keepdims=True)
+    unordered = np.isnan(np.take_along_axis(x, found, axis))
+    if unordered.any():
+        first = np.isnan(x.take([0], axis))
+        worst = -np.inf if function is np.ndarray.argmax else np.inf
+        found = np.where(first, 0, function(np.where(np.isnan(x), x.dtype.type(worst), x), axis, keepdims=True))
+    return found if options.get("keepdims") else found.squeeze(axis)
 
 
 _MANY_ROWS = 256
@@ -140,7 +153,7 @@ def _by_lanes(best: np.ufunc, function: Callable[..., Array], axis: int, dims: t
         lanes = np.ascontiguousarray(x.transpose(order))
         found = best.reduce(lanes, axis=0)
         if found.dtype.kind == "f" and np.isnan(found).any():
-            return function(x, axis).astype(np.int32)
+            return _first_best(function, x, axis).astype(np.int32)
         held: Array = (lanes == found).view(np.uint8)
         held *= weights
         return np.subtract(255, np.maximum.reduce(held, axis=0), dtype=np.int32)

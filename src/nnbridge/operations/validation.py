@@ -151,7 +151,8 @@ def with_bodies(verdict: Verdict, operation: Operation, model: Model | None, sub
     if operation.type not in CONTROL_FLOW or model is None or subgraph is None or not verdict.valid:
         return verdict
     reason = check_control_flow(model, subgraph, operation)
-    unknown = operation.type == OperationCode.WHILE and has_unknown_boundary(model, subgraph, operation)
+    # Only operations whose models are set have a boundary.
+    unknown = reason is None and operation.type == OperationCode.WHILE and has_unknown_boundary(model, subgraph, operation)
     return replace(verdict, reason=reason, runtime_only=unknown)
 
 

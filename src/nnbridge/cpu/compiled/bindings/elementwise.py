@@ -39,6 +39,7 @@ from nnbridge.operations.arithmetic import (
     is_quant8,
     product_multiplier,
     quantize_multiplier,
+    sum_multipliers,
 )
 from nnbridge.operations.call import Arg, Call
 from nnbridge.types import FuseCode, OperandCode, OperationCode
@@ -163,7 +164,7 @@ def combine(b: Binding) -> None:
         blocks, forms, left = _sum_parameters(b, first, second)
     elif operator == "mul":
         real_multiplier = product_multiplier(first.scale, second.scale, out.scale)
-        require(real_multiplier < 1, "a product of input scales below the output scale")
+        require(0 < real_multiplier < 1, "a product of input scales below the output scale")
         multiplier, exponent = quantize_multiplier(real_multiplier)
         block, form = _uniform(multiplier, exponent, zero_of(out), b.instructions.lanes)
         blocks, forms, left = [block], (form,), (0, 0)
@@ -202,17 +203,16 @@ def _uniform(multiplier: int, exponent: int, zero_point: int, lanes: int) -> tup
 
 def _sum_parameters(b: Binding, first: Arg, second: Arg) -> tuple[list[Array], tuple[str, ...], tuple[int, int]]:
     """Parameters of sums: both operands come to a common scale with 20 bits more, their sum to the output's (fact N40)."""
-    twice_max = 2.0 * max(np.float32(first.scale), np.float32(second.scale))
-    real_out = float(twice_max / float(np.float32(2**20) * np.float32(b.out.scale)))
-    require(real_out < 1, "twice the larger input scale below 2**20 times the output scale")
+    *of_operands, of_sum = sum_multipliers(first.scale, second.scale, b.out.scale)
+    require(0 < of_sum < 1, "twice the larger input scale below 2**20 times the output scale")
     made, left, lanes = [], [], b.instructions.lanes
-    for arg in (first, second):
-        multiplier, exponent = quantize_multiplier(float(float(np.float32(arg.scale)) / twice_max))
+    for real in of_operands:
+        multiplier, exponent = quantize_multiplier(real)
         # The larger scale is exactly one half of the common one: one bit more on the left, and one on the right.
         half = exponent == 0
         made.append(_uniform(multiplier, -1 if half else exponent, 0, lanes))
         left.append(21 if half else 20)
-    made.append(_uniform(*quantize_multiplier(real_out), zero_of(b.out), lanes))
+    made.append(_uniform(*quantize_multiplier(of_sum), zero_of(b.out), lanes))
     return [block for block, _ in made], tuple(form for _, form in made), (left[0], left[1])
 
 

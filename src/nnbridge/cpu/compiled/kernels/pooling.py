@@ -22,7 +22,7 @@ def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
     if kind == "minimum":
         return e.select(x < total, x, total)
     if kind == "product":
-        return e.select(x.is_(0.0), x, e.select(total.is_(0.0), total, total * x))
+        return e.select(x.is_(0.0) | total.is_(0.0), e.constant(x.type, 0.0), total * x)
     return total + x
 
 
@@ -70,16 +70,14 @@ def fold_half(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) ->
     def several(block: Value) -> None:
         at = f.source + block * (4 * lanes)
 
-        def step(i: Value, total: Value, found: Value) -> list[Value]:
-            x = e.load(at + i * f.rows * 4, numbers)
-            total = total + x if kind == "sum" else total * x
-            return [e.from_half(e.to_half(total)), e.select(x.is_(0.0), x, found)]
+        def step(i: Value, total: Value) -> list[Value]:
+            total = accumulate(e, kind, total, e.load(at + i * f.rows * 4, numbers))
+            return [e.from_half(e.to_half(total))]
 
-        # A product with a factor of 0 is 0 (fact N86); one that becomes 0 on the way is not.
         start = e.load(at, numbers)
-        total, found = e.loop(1, f.length, step, carried=[start, start])
-        if kind == "product":
-            total = e.select(found.is_(0.0), e.constant(numbers, 0.0), total)
+        if kind == "product":  # Android multiplies by 1 first, which leaves no sign of 0.
+            start = e.select(start.is_(0.0), e.constant(numbers, 0.0), start)
+        [total] = e.loop(1, f.length, step, carried=[start])
         e.store_first(total, f.target + block * (4 * lanes), f.rows - block * lanes)
 
     e.loop(first, last, several)

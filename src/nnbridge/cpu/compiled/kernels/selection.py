@@ -50,7 +50,7 @@ def gather(e: Emitter, f: Fields, part: Value, parts: Value, *, piece: int = 0) 
 
 @kernel("source target outer length inner")
 def arg_extreme(e: Emitter, f: Fields, part: Value, parts: Value, *, largest: bool, element: str, alone: bool) -> None:
-    """Where along an axis the best value stands first, as INT32; a value that is no number is the best.
+    """Where along an axis the best value stands first, as INT32; what is no number is never better, nor is what follows it.
 
     Data is [outer, length, inner] of ``real``, ``integer`` or ``byte`` elements; ``alone``: ``inner`` is 1.
     """
@@ -71,10 +71,6 @@ def arg_extreme(e: Emitter, f: Fields, part: Value, parts: Value, *, largest: bo
             def one(k: Value, best: Value, at: Value) -> list[Value]:
                 value = load(start + k * f.inner * size)
                 better = value > best if largest else value < best
-                if element == "real":
-                    unordered = value.compare("==", value) ^ 1
-                    better = better | (unordered & best.compare("==", best))
-                    better = better & best.compare("==", best)
                 where = k.truncated(I32)
                 return [e.select(better, value, best), e.select(better, where if alone else e.splat(where, lanes), at)]
 
