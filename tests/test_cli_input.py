@@ -242,6 +242,32 @@ def test_outputs_do_not_replace_what_is_read(model: Path, tmp_path: Path) -> Non
     assert set(device_files([f"caching:{profile}@4,a"])) == {profile}
 
 
+def test_no_command_replaces_a_file_that_its_command_line_names(model: Path, tmp_path: Path) -> None:
+    image, profile, labels = tmp_path / "image.npy", tmp_path / "mine.toml", tmp_path / "labels.txt"
+    np.save(image, np.zeros((1, 8, 8, 1), np.float32))
+    profile.write_text('[[device]]\nname = "mine"\n[device.operations]\nothers = {}\n')
+    labels.write_text("zero\n")
+    hard = tmp_path / "hard.csv"
+    hard.hardlink_to(model)
+    stored = tmp_path / "stored.npz"
+    np.savez(stored, np.zeros((1, 8, 8, 1), np.float32))
+    layers = ("compare", model, "--layers", "--csv")
+    cases: list[tuple[str, Path, tuple[object, ...]]] = [
+        ("--csv", image, (*layers, image, "--reference", "litert", "--input", f"{INPUT}={image}")),
+        ("--csv", labels, (*layers, labels, "--reference", "litert", "--input", image, "--labels", labels)),
+        ("--csv", profile, (*layers, profile, "--against", profile)),
+        ("--csv", hard, (*layers, hard, "--reference", "litert")),
+        ("--output", stored, ("run", model, "--input", tmp_path, "-o", stored)),
+        ("--html", profile, ("matrix", model, "--devices", f"process:{profile}", "--html", profile)),
+        ("--output", image, ("devices", "learn", image, "-o", image)),
+        ("--output", model, ("neuron", "compile", model, "--device", profile, "-o", model)),
+    ]
+    for option, written, arguments in cases:
+        before = written.read_bytes()
+        assert f"{option}: expected another file than " in refused(*arguments), arguments
+        assert written.read_bytes() == before
+
+
 def test_outputs_do_not_replace_each_other(model: Path, tmp_path: Path) -> None:
     both = str(tmp_path / "both.npz")
     message = refused("run", model, "--seed", "0", "-o", both, "--samples", tmp_path / "." / "both.npz")

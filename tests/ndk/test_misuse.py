@@ -92,14 +92,14 @@ EXECUTION_CALLS = st.one_of(
 )
 
 
-@given(st.lists(EXECUTION_CALLS, min_size=1, max_size=14), st.booleans())
+@given(st.lists(EXECUTION_CALLS, min_size=1, max_size=14), st.booleans(), st.sampled_from([3, 1, 2, 0]))
 @settings(deadline=None, max_examples=200)
-def test_executing_gives_result_codes_alone(calls: list[tuple[Any, ...]], explicit: bool) -> None:
+def test_executing_gives_result_codes_alone(calls: list[tuple[Any, ...]], explicit: bool, protection: int) -> None:
     compilation = compiled(device="nnapi-sample_all" if explicit else None)
     fd = os.memfd_create("misuse")
     os.ftruncate(fd, 48)
     named = {
-        "memory": ndk.ANeuralNetworksMemory_createFromFd(48, 3, fd, 0)[1],
+        "memory": ndk.ANeuralNetworksMemory_createFromFd(48, protection, fd, 0)[1],
         "burst": ndk.ANeuralNetworksBurst_create(compilation)[1],
     }
     os.close(fd)

@@ -321,6 +321,18 @@ def test_y31_a_copy_takes_the_dimensions_along() -> None:
     assert out.tolist() == FLOORED
 
 
+def test_memory_that_cannot_be_written_is_neither_an_output_nor_the_target_of_a_copy(fd: int) -> None:
+    for memory in (Memory.from_fd(20, mmap.PROT_READ, fd), Memory.of(bytes(20))):
+        with pytest.raises(BadDataError, match="memory that can be written"):
+            Execution(compiled()).set_output_from_memory(0, memory, 4, 16)
+        with pytest.raises(BadDataError, match="memory that can be written"):
+            Memory.shared(20).copy_to(memory)
+        execution, out = Execution(compiled()), np.zeros(4, np.float32)
+        execution.set_input_from_memory(0, memory, 4, 16)
+        execution.set_output(0, out)
+        execution.compute()
+
+
 def test_memories_leave_no_descriptor_behind(fd: int) -> None:
     # TestMemoryInternal's leak test.
     before = len(os.listdir("/proc/self/fd"))

@@ -163,9 +163,15 @@ def _vector(builder: flatbuffers.Builder, offsets: Sequence[int]) -> int:
 
 @pytest.mark.parametrize(
     ("shared", "message"),
-    [("operator", "operators: expected each operator listed once, found 2000"), ("inputs", "numbers in tensors and operators")],
+    [
+        ("operator", "operators: expected each operator listed once, found 2000"),
+        ("inputs", "numbers in tensors, operators"),
+        ("subgraph", "subgraphs: expected each subgraph listed once, found 2000"),
+        ("subgraph inputs", "numbers in tensors, operators"),
+        ("signature", "numbers in tensors, operators"),
+    ],
 )
-def test_what_operators_share_is_not_copied_for_each(shared: str, message: str, tmp_path: Path) -> None:
+def test_what_tables_share_is_not_copied_for_each(shared: str, message: str, tmp_path: Path) -> None:
     builder = flatbuffers.Builder(1024)
     ints = [builder.CreateNumpyVector(np.array(v, np.int32)) for v in ([1, 4], [0], [1])]
     many = builder.CreateNumpyVector(np.zeros(99_999, np.int32))
@@ -175,8 +181,18 @@ def test_what_operators_share_is_not_copied_for_each(shared: str, message: str, 
     first = _tables(builder, fields("Operator"), outputs=ints[2], **more)
     each = (first if shared == "operator" else _tables(builder, fields("Operator"), outputs=ints[2], **more) for _ in range(1999))
     parts = {"tensors": _vector(builder, [tensor] * 2), "operators": _vector(builder, [first, *each])}
-    graph = _tables(builder, fields("SubGraph"), inputs=ints[1], outputs=ints[2], **parts)
-    lists = {"subgraphs": [graph], "operator_codes": [_tables(builder, fields("OperatorCode"))]}
+    if shared in ("subgraph", "subgraph inputs", "signature"):
+        parts["operators"] = _vector(builder, [])
+    ends = [many if shared == "subgraph inputs" else ints[1], ints[2]]
+    count = 2000 if shared == "subgraph inputs" else 1
+    graphs = [_tables(builder, fields("SubGraph"), inputs=ends[0], outputs=ends[1], **parts) for _ in range(count)]
+    lists = {
+        "subgraphs": graphs * 2000 if shared == "subgraph" else graphs,
+        "operator_codes": [_tables(builder, fields("OperatorCode"))],
+    }
+    if shared == "signature":
+        mapped = _vector(builder, [_tables(builder, fields("TensorMap"))] * 99_999)
+        lists["signature_defs"] = [_tables(builder, fields("SignatureDef"), inputs=mapped) for _ in range(2000)]
     lists["buffers"] = [_tables(builder, fields("Buffer"))]
     offsets = {name: _vector(builder, listed) for name, listed in lists.items()}
     slots = {field.name: field.slot // 2 - 2 for field in fields("Model")}

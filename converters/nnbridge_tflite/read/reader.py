@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -93,6 +93,12 @@ def _refuse(place: str, rule: str, found: object) -> NoReturn:
     raise error
 
 
+def _check_once(place: str, what: str, tables: Sequence[Table]) -> None:
+    """ConversionError for a table in two places of a list: each operator writes outputs of its own."""
+    if len(set(map(id, tables))) < len(tables):
+        _refuse(place, f"each {what} listed once", len(tables))
+
+
 class _Reading:
     """Builds the graph from the decoded root table."""
 
@@ -111,6 +117,7 @@ class _Reading:
             _refuse("subgraphs", "at least one subgraph", "none")
         self._buffers = [self._buffer(i, table) for i, table in enumerate(root["buffers"] or ())]
         self._codes = [self._operator_code(i, table) for i, table in enumerate(root["operator_codes"] or ())]
+        _check_once("subgraphs", "subgraph", root["subgraphs"])
         subgraphs = tuple(self._subgraph(table) for table in root["subgraphs"])
         return Graph(
             root["version"],
@@ -143,12 +150,11 @@ class _Reading:
 
     def _subgraph(self, table: Table) -> Subgraph:
         listed = table["operators"] or ()
-        if len(set(map(id, listed))) < len(listed):
-            # Each operator writes outputs of its own.
-            _refuse("operators", "each operator listed once", len(listed))
+        _check_once("operators", "operator", listed)
         tensors = tuple(self._tensor(i, t) for i, t in enumerate(table["tensors"] or ()))
         operators = tuple(self._operator(i, t, len(tensors)) for i, t in enumerate(listed))
         name = table["name"] or ""
+        self._spend(f"subgraph {name!r}", table["inputs"], table["outputs"])
         inputs = _indexes(table["inputs"], len(tensors), f"inputs of subgraph {name!r}")
         outputs = _indexes(table["outputs"], len(tensors), f"outputs of subgraph {name!r}")
         return Subgraph(name, tensors, operators, inputs, outputs)
@@ -160,7 +166,7 @@ class _Reading:
             if vector is not None:
                 self._left -= len(vector)
         if self._left < 0:
-            _refuse(place, f"at most {MAX_EXPANDED} numbers in tensors and operators", "more")
+            _refuse(place, f"at most {MAX_EXPANDED} numbers in tensors, operators and lists of them", "more")
 
     def _tensor(self, index: int, table: Table) -> Tensor:
         place = f"tensor {index} {(table['name'] or '')!r}"
@@ -243,6 +249,7 @@ class _Reading:
         if table["subgraph_index"] >= len(subgraphs):
             _refuse(place, f"a subgraph below {len(subgraphs)}", table["subgraph_index"])
         count = len(subgraphs[table["subgraph_index"]].tensors)
+        self._spend(place, table["inputs"], table["outputs"])
         return Signature(
             key, table["subgraph_index"], _tensor_map(table["inputs"], count, place), _tensor_map(table["outputs"], count, place)
         )

@@ -19,12 +19,26 @@ if TYPE_CHECKING:
     from nnbridge.inputs import Preparation
 
 
-def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterable[Path]], suffix: str = "") -> None:
+_WORDS = {
+    "model": "the model",
+    "models": "a model",
+    "logs": "a log",
+    "device": "a device's",
+    "devices": "a device's",
+    "against": "a device's",
+    "inputs": "an input",
+    "reference": "the reference",
+}
+"""Name of a parameter → what its files are; files of other parameters are called by their option."""
+
+
+def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterable[Path]] | None = None, suffix: str = "") -> None:
     """InputError for a file to write that is read, that another option writes too, or that has another suffix.
 
-    ``outputs``: the path of each option that was typed; ``read``: what a file is → its paths.
+    ``outputs``: the path of each option that was typed. All files that the command line names count as read; ``read`` has
+    those that it does not name, by what they are.
     """
-    in_use = [(what, path) for what, paths in read.items() for path in paths]
+    in_use = [*_named_files(outputs), *((what, path) for what, paths in (read or {}).items() for path in paths)]
     for option, output in outputs.items():
         if output is None or (output.exists() and not output.is_file()):
             continue  # Pipes and devices may be written to by several; a folder is refused when it is opened.
@@ -36,7 +50,25 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
         in_use.append((f"{option} of the same command", output))
 
 
+def _named_files(outputs: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """What each file is that the arguments and options of the command at hand name, but ``outputs``; files that are there."""
+    context = click.get_current_context(silent=True)
+    while context is not None:
+        for parameter in context.command.params:
+            if not set(outputs) & set(parameter.opts):
+                value = context.params.get(parameter.name or "")
+                typed = [str(text) for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, (str, Path))]
+                what = _WORDS.get(parameter.name or "", f"that of {parameter.opts[-1]}")
+                files = {Path(text) for text in typed} | set(input_files(typed)) | set(device_files(typed))
+                folders = parameter.name == "inputs"
+                yield from ((what, path) for path in sorted(files) if os.path.isfile(path) or (folders and os.path.isdir(path)))
+        context = context.parent
+
+
 def _same(one: Path, other: Path) -> bool:
+    """True where writing ``one`` changes ``other``, a file or the files of a folder."""
+    if os.path.isfile(one) and os.path.isdir(other):
+        return other.resolve() in one.resolve().parents
     try:
         return one.samefile(other)
     except OSError:
@@ -50,7 +82,7 @@ def device_files(devices: Sequence[str]) -> list[Path]:
         parts = re.sub(r"(#.*|@\d+)$", "", name).split(":")
         for k, part in enumerate(parts):
             found += [Path(":".join(parts[k:])), Path(part), Path(part.replace(".", "/") + ".py")]
-    return [path for path in found if path.is_file()]
+    return [path for path in found if os.path.isfile(path)]
 
 
 def input_files(texts: Sequence[str]) -> list[Path]:

@@ -106,8 +106,10 @@ class ExecutionArguments:
         fixed = fixed if memory is None else memory.combined(fixed, call)
         data = bytes_now()
         if data is not None:
-            if not is_input and memory is None and not data.flags.writeable:
-                raise BadDataError(Reason("a contiguous, writable buffer", "another", call, operand.name))
+            if not is_input and not data.flags.writeable:
+                # Of memories as well: compiled kernels write to addresses, and a read-only mapping would end the process.
+                rule = "a contiguous, writable buffer" if memory is None else "memory that can be written"
+                raise BadDataError(Reason(rule, "another", call, operand.name))
             self._check_length(operand, fixed, len(data), call, is_input=is_input)
         arguments[index] = Argument(data, fixed, memory)
         self._any_set = True

@@ -136,6 +136,8 @@ class Memory:
             if not self.initialised:
                 raise BadDataError(Reason("an initialised source", "one that is not", "Memory_copy"))
             dims = self._fitting(target)
+            if not target.content.flags.writeable:
+                raise BadDataError(Reason("memory that can be written", "another", "Memory_copy"))
             size = min(self.size, target.size)
             target.content[:size] = self.content[:size]
         except NnapiError:

@@ -57,7 +57,7 @@ def bench(
     from nnbridge.report.trace import write_trace
     from nnbridge.runtime.compilation import Compilation
 
-    check_outputs({"--trace": trace}, {"the model": [model]}, ".json")
+    check_outputs({"--trace": trace}, suffix=".json")
     nnapi = read_model(model, options)
     inputs = seeded_inputs(nnapi, seed)
     with working("Measuring"):

@@ -106,8 +106,7 @@ def compare(
         if reference is None:
             raise click.UsageError("Missing option '--reference'.")
     name = (f"device {against}" if against else "") if reference is None else reference
-    read = {"the model": [model], "the reference": [Path(name)], "the tolerances": [tolerances] if tolerances else []}
-    check_outputs({"--csv": csv_file}, read)
+    check_outputs({"--csv": csv_file})
     tolerance = tolerances_of(atol, rtol, quant_steps)
     if tolerances is not None:
         stated = {"atol": atol, "rtol": rtol, "steps": quant_steps}

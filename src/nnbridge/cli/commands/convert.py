@@ -33,7 +33,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     from nnbridge import export
     from nnbridge.runtime.placement import required_level
 
-    check_outputs({"--output": output}, {"the model": [model]})
+    check_outputs({"--output": output})
     loaded = read_model(model, options)
     with working("Writing"):
         files = export.write(loaded, output, str(model))

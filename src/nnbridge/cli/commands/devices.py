@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nnbridge.cli import completion
+from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
 from nnbridge.report.terminal import counted
@@ -179,6 +180,7 @@ def devices_learn(
     """
     from nnbridge.learning.command import learn_from
 
+    check_outputs({"--output": output})
     found = learn_from(logs, models, output, device or "", questions)
     if as_json:
         print_json(found)

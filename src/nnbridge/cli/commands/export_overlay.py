@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, device_files, parse_seeds, refuse_options
+from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
 from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options, option, tell_host
 from nnbridge.cli.output import echo, json_option, print_json, progress, working
 from nnbridge.report.terminal import counted
@@ -55,10 +55,9 @@ def export_overlay(
     stored = reference is not None and reference.endswith(".npz")
     if reference is None and not with_time:
         refuse_options("--seeds", why="nothing is run without --reference or --time")
-    read = {"the model": [model], "a device's": device_files(options["devices"]), "the reference": [Path(reference or "")]}
     files = {kind: _beside(output, kind) for kind in ("placement", "reason", "own-error", "drift", "time")}
-    check_outputs({"--output": output}, read, ".json")
-    check_outputs(dict(list(files.items())[1:]), read, ".json")
+    check_outputs({"--output": output}, suffix=".json")
+    check_outputs(dict(list(files.items())[1:]), suffix=".json")
     compilation, mapped = compiled(model, **options)
     graphs, own = graphs_of(model, conversion_of(options))
     facts = outcomes_of(compilation, mapped, graphs, own=own)

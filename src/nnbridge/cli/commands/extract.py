@@ -66,7 +66,7 @@ def extract(
 
     if (operations is None) == (operators is None):
         raise click.UsageError("One of --operations and --operators is required.")
-    check_outputs({"--output": output, "--samples": samples}, {"the model": [model]})
+    check_outputs({"--output": output, "--samples": samples})
     loaded = read_model(model, options)
     chosen = _operations(loaded, operations) if operations is not None else _of_operators(loaded, operators or "")
     found = part(loaded, chosen)

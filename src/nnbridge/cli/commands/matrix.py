@@ -125,7 +125,7 @@ def matrix(
     # Copies of files from addresses lie beside the store.
     path = store or _STORE
     found = find_models(models, path.with_name(f"{path.name}.models"))
-    check_outputs(outputs, {"a model": found.values(), "the budget": [budget] if budget else []})
+    check_outputs(outputs, {"a model": found.values()})
     settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference])
     groups = tasks(found, find_devices(devices), _levels(androids, levels), settings)
     cached = Store(path)

@@ -83,7 +83,7 @@ def reduce(
         raise click.UsageError("--reference compares answers: it excludes --against and every --predicate but differs.")
     stem = output or Path(f"{model.name.split('.')[0]}-reduced")
     for suffix in (*_SUFFIXES, model.suffix):
-        check_outputs({"--output": stem.with_name(stem.name + suffix)}, {"the model": [model]})
+        check_outputs({"--output": stem.with_name(stem.name + suffix)})
     kinds = (predicate,) if predicate in SYMPTOMS else None
     own = predicate not in (WHAT, *SYMPTOMS)
     with search_of(model, kinds, against or CPU_NAME, **options) as (search, _):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, device_files, input_files, parse_preparation, parse_seeds, refuse_options
+from nnbridge.cli.arguments import check_outputs, device_files, parse_preparation, parse_seeds, refuse_options
 from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
@@ -87,9 +87,7 @@ def report(
 
     how, options = parse_preparation(**options)
     numbers = parse_seeds(seeds)
-    read = {"the model": [model], "a device's": device_files((*options["devices"], *against)), "an input": input_files(inputs)}
-    read |= {"the labels": [labels] if labels else [], "the reference": [Path(reference)] if reference else []}
-    check_outputs({"--output": output}, read, ".html")
+    check_outputs({"--output": output}, suffix=".html")
     if reference is None:
         refuse_options("--no-layers", "--labels", why="it belongs to --reference")
     if reference is None and repeat is None:

@@ -48,7 +48,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     from nnbridge.loading import load
     from nnbridge.storage.atomic import atomic_write
 
-    check_outputs({"--output": output}, {"the model": [model]})
+    check_outputs({"--output": output})
     if output.suffix.lower() not in (model.suffix.lower(), storage.SUFFIX):
         raise InputError(Reason(f"a {model.suffix} or {storage.SUFFIX} file", str(output), operand="--output"))
     found = advice_on(model, options).advice

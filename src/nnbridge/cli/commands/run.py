@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, device_files, input_files, parse_preparation, refuse_options
+from nnbridge.cli.arguments import check_outputs, parse_preparation, refuse_options
 from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
@@ -101,11 +101,9 @@ def run(
         refuse_options(*PREPARATION, why="no --input has a file")
     if samples is not None and repeat > 1:
         raise InputError(Reason("one run, as compare begins each sample anew", f"--repeat {repeat}", operand="--samples"))
-    read = {"the model": [model], "a device's": device_files(options["devices"]), "an input": input_files(inputs)}
-    read["the labels"] = [labels] if labels is not None else []
-    check_outputs({"--output": output, "--samples": samples}, read, ".npz")
-    check_outputs({"--save-image": save_image}, read, ".png")
-    check_outputs({"--trace": trace}, read, ".json")
+    check_outputs({"--output": output, "--samples": samples}, suffix=".npz")
+    check_outputs({"--save-image": save_image}, suffix=".png")
+    check_outputs({"--trace": trace}, suffix=".json")
     if trace is not None and batch is not None:
         raise click.UsageError("--trace and --batch exclude each other: batches run without a look at their steps.")
     typed_labels = read_labels(labels) if labels is not None else ()
