@@ -16,6 +16,18 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 MODELS = REPOSITORY / "models"
 
 
+def has_recent_onnx_runtime() -> bool:
+    """False for one before 1.24, the last that Python 3.10 has packages of: it lacks kernels and differs in some."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    return tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 24)
+
+
+def requires_recent_onnx_runtime() -> None:
+    """Skip a test that older ones cannot judge."""
+    if not has_recent_onnx_runtime():
+        pytest.skip("ONNX Runtime is older than 1.24")
+
+
 def shared_folder() -> Path:
     """The folder of conformance cases and published models: ``NNBRIDGE_SHARED``, or ``shared`` beside the repository."""
     return Path(os.environ.get("NNBRIDGE_SHARED", REPOSITORY.parent / "shared"))

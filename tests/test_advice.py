@@ -19,7 +19,7 @@ from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit
 from nnbridge.errors import Why
 from nnbridge.loading import adjustable, edits
 from nnbridge_onnx.edits import REWRITES
-from tests.conftest import MODELS
+from tests.conftest import MODELS, requires_recent_onnx_runtime
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_edits import call, unpack
 
@@ -162,7 +162,7 @@ def _nodes() -> Any:
 
 
 def test_exact_rewrites_of_onnxs_own_node_tests_have_the_same_bits_in_onnx_runtime(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
+    requires_recent_onnx_runtime()
     path, target, proven = tmp_path / "node.onnx", tmp_path / "after.onnx", set()
     for model in (model for model in _nodes().values() if model.graph.input[0].type.tensor_type.elem_type == FLOAT):
         path.write_bytes(model.SerializeToString())

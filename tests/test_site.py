@@ -18,7 +18,7 @@ import pytest
 
 from nnbridge.cli.commands import cli
 from nnbridge.converters import converters
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, requires_recent_onnx_runtime
 from tests.site.blocks import DOCS, PAGES, blocks
 from tests.site.machine import furnish, missing_models
 from tests.site.reader import Reader
@@ -46,6 +46,8 @@ def _requires(page: Path) -> None:
         pytest.skip("the C libraries are there on Linux alone")
     for name in filter(None, ("cffi", LIBRARIES[page.name])):
         pytest.importorskip(name)
+    if page.name == "provider.md":
+        requires_recent_onnx_runtime()  # The library of older ones finds its parts beside programs alone.
     for program in ("gcc", "c++", *(("cmake",) if page.name == "source.md" else ())):
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program} on this machine")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.commands import call
+from tests.conftest import requires_recent_onnx_runtime
 
 onnx = pytest.importorskip("onnx")
 TENSORS = [np.full((k, 4), k, np.float32) for k in (1, 2, 3)]
@@ -37,7 +38,7 @@ def files(folder: Path) -> Path:
 
 
 def test_a_folder_of_sequences_is_a_data_set(inserting: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
+    requires_recent_onnx_runtime()
     inputs = ("--input", f"before={files(tmp_path / 'set')}", "--input", f"x={tmp_path / 'x.npy'}")
     found = json.loads(call("compare", inserting, *inputs, "--reference", "onnxruntime", "--json").stdout)
     (output,) = found["outputs"]

@@ -56,7 +56,7 @@ def _shape(call: Call) -> tuple[int, ...]:
         value = call[name].data.reshape(())
         target = value if value.dtype.kind == "i" else np.floor(np.float32(size) * np.float32(value))
         # Also false for a factor that is not a number.
-        call.require(0 < target < 2**31, f"a {name} above 0 and below 2**31", target, name)
+        call.require(0 < target < 2**31, f"a {name} above 0 and below 2**31", target.item(), name)
         sizes.append(int(target))
     return b, sizes[0], sizes[1], c
 
