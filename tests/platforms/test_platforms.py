@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nnbridge import clib, delegate, platforms, provider
+from nnbridge.cpu import settings
 from nnbridge.devices.remote import system
 from nnbridge.errors import InputError, OpFailedError
 from nnbridge.runtime.event import Event
@@ -120,6 +121,16 @@ def test_descriptors_that_arrive_are_not_inherited_where_the_system_does_not_see
         assert system.receive_descriptors(theirs, 1, received) == b"x"
     assert [os.get_inheritable(descriptor) for descriptor in received] == [False]
     system.close_all(received)
+
+
+def test_descriptors_and_threads_are_left_as_they_are_where_proc_is_not_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "listdir", missing)
+    assert system.open_descriptors() == 0
+    monkeypatch.setattr(settings, "_blas", missing)
+    settings.limit_blas(1)
 
 
 def test_a_fence_is_a_pipe_without_eventfd(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,11 +50,11 @@ class Settings:
 def limit_blas(threads: int) -> None:
     """Let NumPy's BLAS, which has one pool for the process, compute on so many threads.
 
-    Without threadpoolctl it continues as it did, which is logged at INFO level.
+    Without threadpoolctl, or the /proc that it reads on Linux, it continues as it did, which is logged at INFO level.
     """
     try:
         _blas().limit(limits=threads, user_api="blas")
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         _log.info("the threads of NumPy's BLAS are not limited (pip install 'nnbridge[fast]'): %s", error)
 
 
