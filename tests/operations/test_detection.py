@@ -216,6 +216,36 @@ def test_proposals_have_their_middle_inside_the_image_along_both_axes() -> None:
     assert (scores.tolist(), boxes.tolist()) == ([0.5], [[2, 2, 6, 6]])
 
 
+@pytest.mark.parametrize("anchor", [[6, 2, 2, 6], [2, 6, 6, 2]])
+def test_proposals_of_anchors_whose_corners_are_not_in_order_are_refused(anchor: list[int]) -> None:
+    inputs = [tensor([[[[0.5]]]]), tensor(np.zeros((1, 1, 1, 4))), tensor([anchor]), tensor([[10, 10]])]
+    limits = [scalar(-1), scalar(-1), scalar(0.5, F32), scalar(-1.0, F32), scalar(False, BOOL)]
+    with pytest.raises(OpFailedError, match="anchors: expected corners with x1 <= x2 and y1 <= y2"):
+        run(OperationCode.GENERATE_PROPOSALS, [*inputs, *[scalar(1.0, F32)] * 2, *limits], output(), output(), output(INTS))
+
+
+@pytest.mark.parametrize(("anchors", "image"), [((0.25, 0), (0.125, 0)), ((0.125, 0), (0.25, 0)), ((0.125, 0), (0.125, 1))])
+@pytest.mark.parametrize("kind", [OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED])
+def test_parameters_of_proposals_are_laid_down_for_unsigned_scores(
+    kind: OperandCode, anchors: tuple[float, int], image: tuple[float, int]
+) -> None:
+    boxes, sizes = OperandCode.TENSOR_QUANT16_SYMM, OperandCode.TENSOR_QUANT16_ASYMM
+    inputs = [
+        tensor([[[[1]]]], kind, scale=0.5),
+        tensor(np.zeros((1, 1, 1, 4)), kind, scale=0.5),
+        tensor([[0, 0, 16, 16]], boxes, scale=anchors[0]),
+        tensor([[80, 80]], sizes, scale=image[0], zero_point=image[1]),
+    ]
+    limits = [scalar(-1), scalar(-1), scalar(0.5, F32), scalar(-1.0, F32), scalar(False, BOOL)]
+    arguments = [*inputs, *[scalar(1.0, F32)] * 2, *limits]
+    outputs = output(kind, scale=0.5), output(sizes, scale=0.125), output(INTS)
+    if kind == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED:
+        assert run(OperationCode.GENERATE_PROPOSALS, arguments, *outputs)[0].tolist() == [1]
+    else:
+        with pytest.raises(OpFailedError, match=r"expected scale 0\.125"):
+            run(OperationCode.GENERATE_PROPOSALS, arguments, *outputs)
+
+
 def one_detection(scales: list[float]) -> list[npt.NDArray[Any]]:
     """What one anchor gives with one class beside the background."""
     anchor, move = tensor([[4, 4, 2, 2]]), tensor([[[1, -1, 0, 0]]])

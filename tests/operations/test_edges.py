@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nnbridge.errors import OpFailedError
+from nnbridge.errors import NnapiError, OpFailedError
 from nnbridge.operations import definition
 from nnbridge.operations.arithmetic import mbqm, rdbp
 from nnbridge.operations.call import Arg
@@ -285,3 +285,36 @@ def test_rows_are_counted_as_far_as_sizes_are_known(x: tuple[int, ...], weights:
     inputs = [Arg(FLOAT, x), Arg(FLOAT, weights), Arg(FLOAT, (2,)), *whole(0)]
     found = [check(make_call(declared, inputs, [output()])) for check in declared.build_checks]
     assert any(reason is not None for reason in found) == refused
+
+
+@pytest.mark.parametrize(("zero_point", "expected"), [(200, 101), (150, 51)])
+def test_sums_of_8_bit_values_have_multipliers_that_are_doubles(zero_point: int, expected: int) -> None:
+    # (-234 * 0.35 + 89 * 0.16) / 0.68 is -99.4999974 with these float32 scales; quotients that are float32 would make it -100.
+    first, second = tensor([21], U8, scale=0.35, zero_point=255), tensor([89], U8, scale=0.16)
+    assert run(Op.ADD, [first, second, scalar(0)], output(U8, scale=0.68, zero_point=zero_point))[0].tolist() == [expected]
+
+
+@pytest.mark.parametrize("code", [Op.ADD, Op.SUB, Op.MUL])
+def test_scales_whose_quotient_is_0_in_float32_are_refused(code: OperationCode) -> None:
+    # 2**20 * 1e38 and 1e-30 ** 2 are beyond float32 on either side.
+    small, large = (1e-30, 1.0) if code == Op.MUL else (1.0, 1e38)
+    x = tensor([1], U8, scale=small)
+    with pytest.raises(NnapiError, match="above 0, found 0"):
+        run(code, [x, x, scalar(0)], output(U8, scale=large))
+
+
+@pytest.mark.parametrize(("left", "right", "expected"), [(1, -2, [2, 3, 0, 0]), (0, 2, [1]), (2, -1, [3, 0])])
+def test_paddings_of_a_transposed_convolution_may_exceed_the_filter_and_those_behind_be_negative(
+    left: int, right: int, expected: list[int]
+) -> None:
+    # Android checks those before alone; three columns of a filter of one, from the left one on, and as many as remain.
+    columns, one = tensor(np.reshape([1, 2, 3], (1, 1, 3, 1))), tensor(np.ones((1, 1, 1, 1)))
+    parameters = [scalar(v) for v in (left, right, 0, 0, 1, 1, 0)]
+    [y] = run(Op.TRANSPOSE_CONV_2D, [columns, one, tensor([0]), *parameters, scalar(False, BOOL)])
+    assert y.ravel().tolist() == expected
+
+
+def test_paddings_before_a_transposed_convolution_are_not_negative() -> None:
+    one, parameters = tensor(np.ones((1, 1, 1, 1))), [scalar(v) for v in (-1, 0, 0, 0, 1, 1, 0)]
+    with pytest.raises(NnapiError, match="pad_left: expected a padding of at least 0, found -1"):
+        run(Op.TRANSPOSE_CONV_2D, [one, one, tensor([0]), *parameters, scalar(False, BOOL)])

@@ -513,19 +513,3 @@ def test_a_transposed_convolution_of_explicit_paddings_may_be_one_pixel() -> Non
     one, parameters = tensor(np.full((1, 1, 1, 1), 3)), [scalar(v) for v in (0, 0, 0, 0, 1, 1, 0)]
     [y] = run(Op.TRANSPOSE_CONV_2D, [one, one, tensor([0]), *parameters, scalar(False, OperandCode.BOOL)])
     assert y.tolist() == [[[[9]]]]
-
-
-@pytest.mark.parametrize(("zero_point", "expected"), [(200, 101), (150, 51)])
-def test_sums_of_8_bit_values_have_multipliers_that_are_doubles(zero_point: int, expected: int) -> None:
-    # (-234 * 0.35 + 89 * 0.16) / 0.68 is -99.4999974 with these float32 scales; quotients that are float32 would make it -100.
-    first, second = tensor([21], U8, scale=0.35, zero_point=255), tensor([89], U8, scale=0.16)
-    assert run(Op.ADD, [first, second, scalar(0)], output(U8, scale=0.68, zero_point=zero_point))[0].tolist() == [expected]
-
-
-@pytest.mark.parametrize("code", [Op.ADD, Op.SUB, Op.MUL])
-def test_scales_whose_quotient_is_0_in_float32_are_refused(code: OperationCode) -> None:
-    # 2**20 * 1e38 and 1e-30 ** 2 are beyond float32 on either side.
-    small, large = (1e-30, 1.0) if code == Op.MUL else (1.0, 1e38)
-    x = tensor([1], U8, scale=small)
-    with pytest.raises(NnapiError, match="above 0, found 0"):
-        run(code, [x, x, scalar(0)], output(U8, scale=large))

@@ -17,7 +17,7 @@ from nnbridge.operations.arithmetic import quantise
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import DATA_DEPENDENT, Input, Layout, Output, like, operation, rank, types
 from nnbridge.operations.kernels import prepared
-from nnbridge.operations.roi import BOXES_FIXED, TYPES, check_boxes, check_corners
+from nnbridge.operations.roi import BOX_QUANTISATION, BOXES_FIXED, TYPES, check_boxes, check_corners
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -307,6 +307,9 @@ def _proposals_shape(call: Call) -> list[tuple[int, ...]]:
     call.require(info == (batch, 2), f"image information of [{batch}, 2]", list(info), "image_info")
     for name in ("height_stride", "width_stride"):
         call.require(call.scalar(name) > 0, "a stride above 0", call.scalar(name), name)
+    if call["scores"].type == T.TENSOR_QUANT8_ASYMM:  # Android does not look at those of signed scores.
+        call.require(call["anchors"].scale == BOX_QUANTISATION[0], "scale 0.125", call["anchors"].scale, "anchors")
+        check_boxes(call, "image_info", 2)
     return [(DATA_DEPENDENT,), (DATA_DEPENDENT, 4), (DATA_DEPENDENT,)]
 
 
@@ -349,6 +352,7 @@ def generate_proposals(call: Call) -> Sequence[Array]:
     x = np.arange(width, dtype=np.float32)[None, :] * np.float32(call.scalar("width_stride"))
     shift = np.stack(np.broadcast_arrays(x, y, x, y), axis=-1)[:, :, None, :]
     shifted = (shift + anchors).reshape(-1, 4)
+    check_corners(call, shifted, "anchors")
     before, after = int(call.scalar("pre_nms_max")), int(call.scalar("post_nms_max"))
     overlap, smallest = np.float32(call.scalar("iou_threshold")), np.float32(call.scalar("min_size"))
     detections: list[tuple[Array, Array, Array]] = []
@@ -358,7 +362,8 @@ def generate_proposals(call: Call) -> Sequence[Array]:
         if 0 < before < len(score):
             order = np.argsort(-score, kind="stable")[:before]
         boxes = transformed(shifted[order], deltas[image].reshape(-1, 4)[order], info[image])
-        size, centre = boxes[:, 2:] - boxes[:, :2], (boxes[:, 2:] + boxes[:, :2]) / 2
+        size = boxes[:, 2:] - boxes[:, :2]
+        centre = boxes[:, :2] + size / 2
         sound = (size > smallest).all(axis=1) & (centre < info[image][::-1]).all(axis=1)
         boxes, score = boxes[sound], score[order][sound]
         picks = [pick for pick, _ in _limited(suppression(boxes.T, score, hard(float(overlap))), after)]
