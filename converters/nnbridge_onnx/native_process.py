@@ -2,9 +2,9 @@
 
     python -I -S native_process.py FOLDER_OF_THE_ONNX_PACKAGE SECONDS
 
-A request is its length, its kind and a ``ModelProto`` or a file's name; an answer is its length, a flag of success, and a
-``ModelProto``, nothing, or an error's text. The process ends with its input, and where
-an answer takes longer than so many seconds.
+A request is its length, its kind and a ``ModelProto``, a file's name, or a folder's name, a zero and a ``ModelProto``; an
+answer is its length, a flag of success, and a ``ModelProto``, nothing, or an error's text. The process ends with its input,
+and where an answer takes longer than so many seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 
 HEAD = struct.Struct("<QB")
 """Bytes that follow, and the kind or the flag."""
-INFER, FOLLOW, CHECK = range(3)
-"""Kinds of requests: infer shapes, do so and follow the elements of shapes, check a file."""
+INFER, FOLLOW, CHECK, CHECK_IN = range(4)
+"""Kinds of requests: infer shapes, do so and follow the elements of shapes, check a file, check a model in a folder."""
 MEMORY, COPIES = 2 << 30, 8
 """Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
 
@@ -45,19 +45,31 @@ def _acts(folder: str) -> Acts:
     try:
         native = _native(folder)
         native.defs.has_schema("Relu")  # The first look registers every operator, while the other process still starts.
-        infer, check = native.shape_inference.infer_shapes, native.checker.check_model_path
+        infer, check, check_model = (
+            native.shape_inference.infer_shapes,
+            native.checker.check_model_path,
+            native.checker.check_model,
+        )
     except Exception as error:
         missing = f"the onnx package's native module cannot be used: {error}"
 
         def refuse(_: bytes) -> bytes:
             raise ImportError(missing)
 
-        return dict.fromkeys((INFER, FOLLOW, CHECK), refuse)
+        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_IN), refuse)
     return {
         INFER: lambda model: infer(model, False, False, False),
         FOLLOW: lambda model: infer(model, False, False, True),
         CHECK: lambda path: check(os.fsdecode(path), False, False, False) or b"",
+        CHECK_IN: lambda request: check_model(_entered(request), False, False, False) or b"",
     }
+
+
+def _entered(request: bytes) -> bytes:
+    """The model of a request; its folder is the current one from now on, in which the checker looks for external data."""
+    folder, _, model = request.partition(b"\0")
+    os.chdir(folder)
+    return model
 
 
 def _limit_memory(length: int) -> None:
