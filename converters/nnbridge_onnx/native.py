@@ -23,7 +23,7 @@ from typing import Any
 
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.platforms import after_fork
-from nnbridge_onnx.native_process import CHECK, CHECK_MODEL, CONVERT, FOLLOW, HEAD, INFER, INLINE
+from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, HEAD, INFER, INLINE
 
 SECONDS = 120.0
 """A model that takes longer is refused."""
@@ -34,7 +34,7 @@ _WHAT = {
     INFER: "shape inference",
     FOLLOW: "shape inference",
     CHECK: "the checker",
-    CHECK_MODEL: "the checker",
+    CHECK_IN: "the checker",
     CONVERT: "the version converter",
     INLINE: "the inliner",
 }
@@ -276,28 +276,45 @@ NATIVE = Native()
 
 
 class Check:
-    """A file that is being checked."""
+    """A file that is being checked; without an answer where native code cannot open a path, as it is not in UTF-8."""
 
-    def __init__(self, answer: _Answer) -> None:
+    def __init__(self, folder: Path, answer: _Answer | None) -> None:
+        self.folder = folder
         self._answer = answer
 
-    def wait(self, onnx: Any) -> None:
-        """ValidationError of the ``onnx`` package for what it refuses, CrashError for what crashes it or takes too long."""
-        good, text = self._answer.get()
-        if not good:
-            raise onnx.checker.ValidationError(text.decode())
+    def wait(self, onnx: Any, model: Any) -> None:
+        """Checks the file, whose content is ``model``. Errors as of :func:`check_model`."""
+        if self._answer is None:
+            check_model(onnx, model, self.folder)
+        else:
+            _require_good(onnx, self._answer)
 
 
 @contextlib.contextmanager
 def checking(path: Path) -> Iterator[Check]:
     """A file that is checked while the caller reads it. ImportError without the onnx package."""
-    with NATIVE.asked(CHECK, os.fsencode(path.absolute())) as answer:
-        yield Check(answer)
+    name = os.fsencode(path.absolute())
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        NATIVE.start()
+        yield Check(path.absolute().parent, None)
+        return
+    with NATIVE.asked(CHECK, name) as answer:
+        yield Check(path.absolute().parent, answer)
 
 
-def check_model(onnx: Any, model: Any) -> None:
-    """As :meth:`Check.wait`, of a ``ModelProto``."""
-    good, text = NATIVE.ask(CHECK_MODEL, model.SerializeToString())
+def check_model(onnx: Any, model: Any, folder: Path) -> None:
+    """Check a ``ModelProto`` whose external data lies in a folder.
+
+    ValidationError of the ``onnx`` package for what it refuses, CrashError for what crashes it or takes too long.
+    """
+    with NATIVE.asked(CHECK_IN, os.fsencode(folder) + b"\0" + model.SerializeToString()) as answer:
+        _require_good(onnx, answer)
+
+
+def _require_good(onnx: Any, answer: _Answer) -> None:
+    good, text = answer.get()
     if not good:
         raise onnx.checker.ValidationError(text.decode())
 

@@ -2,9 +2,9 @@
 
     python -I -S native_process.py FOLDER_OF_THE_ONNX_PACKAGE SECONDS
 
-A request is its length, its kind and a ``ModelProto`` or a file's name, before which the kind may have a byte of its own; an
-answer is its length, a flag of success, and a ``ModelProto``, nothing, or an error's text. The process ends with its input, and
-where an answer takes longer than so many seconds.
+A request is its length, its kind and a ``ModelProto``, a file's name, a folder's name, a zero and a ``ModelProto``, or an opset
+and a ``ModelProto``; an answer is its length, a flag of success, and a ``ModelProto``, nothing, or an error's text. The process
+ends with its input, and where an answer takes longer than so many seconds.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 
 HEAD = struct.Struct("<QB")
 """Bytes that follow, and the kind or the flag."""
-INFER, FOLLOW, CHECK, CHECK_MODEL, CONVERT, INLINE = range(6)
-"""Kinds of requests: infer shapes, do so and follow the elements of shapes, check a file, check a model, convert a model to the
-opset that stands before it, write out calls of the model's functions."""
+INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE = range(6)
+"""Kinds of requests: infer shapes, do so and follow the elements of shapes, check a file, check a model in a folder, convert a
+model to an opset, write out calls of the model's functions."""
 MEMORY, COPIES = 2 << 30, 8
 """Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
 UNKNOWN = 1 << 30
@@ -56,15 +56,22 @@ def _acts(folder: str) -> Acts:
         def refuse(_: bytes) -> bytes:
             raise ImportError(missing)
 
-        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_MODEL, CONVERT, INLINE), refuse)
+        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE), refuse)
     return {
         INFER: lambda model: infer(model, False, False, False),
         FOLLOW: lambda model: infer(model, False, False, True),
         CHECK: lambda path: checker.check_model_path(os.fsdecode(path), False, False, False) or b"",
-        CHECK_MODEL: lambda model: checker.check_model(model, False, False, False) or b"",
+        CHECK_IN: lambda request: checker.check_model(_entered(request), False, False, False) or b"",
         CONVERT: lambda request: convert(request[1:], request[0]),
         INLINE: lambda model: inline(model, False),
     }
+
+
+def _entered(request: bytes) -> bytes:
+    """The model of a request; its folder is the current one from now on, in which the checker looks for external data."""
+    folder, _, model = request.partition(b"\0")
+    os.chdir(folder)
+    return model
 
 
 def _limit_memory(length: int) -> None:

@@ -53,12 +53,18 @@ class _Changes(Driver):
         return str(os.getpid())
 
 
+class _AnswersNumbers(Driver):
+    def supported_operations(self, model: Model) -> list[bool]:
+        return [2 for _ in model.main.operations]  # type: ignore[misc]
+
+
 HANGS_IN_PREPARE = _HangsInPrepare("hangs")
 DIES_IN_PREPARE = _DiesInPrepare("dies")
 HANGS_IN_EXECUTE = _HangsInExecute("hangs")
 RAISES = _Raises("raises")
 CHANGES = _Changes("changes")
 GOOD = Driver("good")
+ANSWERS_NUMBERS = _AnswersNumbers("numbers")
 
 
 class _DiesAtOnce(Driver):

@@ -28,7 +28,7 @@ from nnbridge.errors import (
     Reason,
 )
 from nnbridge.runtime.burst import Burst
-from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.placement import answers_of
 from nnbridge.types import DurationCode, OperationCode, ResultCode
@@ -346,6 +346,11 @@ def test_a_driver_ends_with_its_client_although_a_fork_of_it_lives() -> None:
     finally:
         os.kill(fork, signal.SIGKILL)
         client.communicate()
+
+
+def test_answers_that_are_no_booleans_are_wrong_in_another_process_too() -> None:
+    local, remote = broken.ANSWERS_NUMBERS, driver("ANSWERS_NUMBERS")
+    assert supported_operations(add_then(), [local]) == supported_operations(add_then(), [remote]) == [False]
 
 
 def test_a_fork_uses_a_driver_of_its_own(good: RemoteDevice) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -67,4 +68,41 @@ def test_external_data_that_is_shorter_than_stated_is_refused(tmp_path: Path) ->
     with (tmp_path / "w.bin").open("r+b") as file:
         file.truncate(100)
     with pytest.raises(ConversionError, match="6144 bytes inside the file's 100"):
+        load(path)
+
+
+def as_exported(path: Path) -> None:
+    """Takes the shape of the output from a file, and puts its nodes in another order than that of their computation."""
+    model = onnx.load(path, load_external_data=False)
+    model.graph.node.insert(0, helper.make_node("Relu", ["y"], ["z"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None))
+    path.write_bytes(model.SerializeToString())
+
+
+def test_external_data_lies_beside_files_that_are_completed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "models"
+    elsewhere.mkdir()
+    folder.mkdir()
+    path = saved(folder)
+    as_exported(path)
+    monkeypatch.chdir(elsewhere)
+    row = np.ones((1, 48), np.float32)
+    np.testing.assert_allclose(Execution(planned(load(path))).run([row])["z"], row @ WEIGHTS, rtol=1e-6)
+    # What the current folder has under this name is not what is read.
+    (folder / "w.bin").rename(tmp_path / "secret.bin")
+    (folder / "w.bin").symlink_to(tmp_path / "secret.bin")
+    (elsewhere / "w.bin").write_bytes(WEIGHTS.tobytes())
+    with pytest.raises(ConversionError, match="symbolic link"):
+        load(path)
+
+
+def test_files_whose_path_is_not_utf_8_are_read_and_checked(tmp_path: Path) -> None:
+    (tmp_path / "saved").mkdir()
+    saved(tmp_path / "saved")
+    folder = (tmp_path / "saved").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    path = folder / "m.onnx"
+    assert len(load(path).main.operations) == 1
+    (folder / "w.bin").rename(folder / "secret.bin")
+    (folder / "w.bin").symlink_to(folder / "secret.bin")
+    with pytest.raises(ConversionError, match="symbolic link"):
         load(path)

@@ -187,10 +187,10 @@ def test_a_file_is_checked_while_the_caller_reads_it(tmp_path: Path) -> None:
         made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, [2, 3]))
         file.write_bytes(made.SerializeToString())
     with native.checking(path) as check:
-        check.wait(onnx)
+        check.wait(onnx, None)
         assert _dims(native.infer_shapes(onnx, RELU)) == [2, 3]
     with native.checking(broken) as check, pytest.raises(onnx.checker.ValidationError, match="has input size 2 not in range"):
-        check.wait(onnx)
+        check.wait(onnx, None)
 
 
 def test_an_answer_that_nobody_waits_for_is_not_the_next_ones(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_crash_of_the_checker_is_reported(process: Any, tmp_path: Path) -> Non
         os.kill(native.NATIVE.number or 0, signal.SIGSEGV)
         os.kill(native.NATIVE.number or 0, signal.SIGCONT)
         with pytest.raises(native.CrashError, match="the checker of the onnx package crashes"):
-            check.wait(onnx)
+            check.wait(onnx, None)
 
 
 def test_an_interruption_behind_a_request_leaves_no_answer_for_the_next(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,10 +116,10 @@ def _checked(onnx: Any, model: Any, source: str, check: native.Check | None) -> 
     mended = mend(onnx, model)
     values = (*mended.graph.input, *mended.graph.output)
     if check is not None and mended is model and all(map(_has_shape, values)):
-        check.wait(onnx)
+        check.wait(onnx, model)
     else:
         with _described(mended):
-            native.check_model(onnx, mended)
+            native.check_model(onnx, mended, Path("/") if check is None else check.folder)
     # What inference reads is checked before: of values that nothing makes it has no types.
     return mended if all(map(_has_shape, mended.graph.output)) else _typed(onnx, mended)
 

@@ -140,7 +140,7 @@ class RemoteDevice(Device):
         self._doubts = (ref(model), doubts) if isinstance(doubts, list) else None
         if not isinstance(answers, list):
             raise OpFailedError(Reason("answers of getSupportedOperations", type(answers).__name__, self.name))
-        return [to_reason(a) or False if isinstance(a, dict) else a is True for a in answers]
+        return [to_reason(a) or False if isinstance(a, dict) else a for a in answers]
 
     def uncertainties(self, model: Model) -> Sequence[str]:
         """As the driver has them; one without any when it was last asked for its support is not asked again."""

@@ -270,7 +270,7 @@ class _Worker:
     def _supported_operations(self, message: Message, descriptors: list[int]) -> Message:
         model = self._session.model(descriptors)
         answers = self._session.device.supported_operations(model)
-        found: Message = {"answers": [a.as_dict() if isinstance(a, Reason) else bool(a) for a in answers]}
+        found: Message = {"answers": [_as_json(answer) for answer in answers]}
         doubts = list(self._session.device.uncertainties(model))
         return {**found, "uncertain": doubts} if any(doubts) else found
 
@@ -454,3 +454,12 @@ def _only(descriptors: Sequence[int]) -> int:
     if len(descriptors) != 1:
         raise ProtocolError(f"{len(descriptors)} descriptors where one belongs")
     return descriptors[0]
+
+
+def _as_json(answer: object) -> Message | bool:
+    """A driver's answer for one operation; TypeError for what a driver in the client's own process may not answer either."""
+    if isinstance(answer, Reason):
+        return answer.as_dict()
+    if not isinstance(answer, (bool, np.bool_)):
+        raise TypeError(f"{answer!r} instead of True, False or a Reason")
+    return bool(answer)
