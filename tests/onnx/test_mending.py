@@ -149,6 +149,12 @@ def _empty_output() -> Any:
     return made([helper.make_node("Slice", ["x", "a", "b", "c"], ["y"])], [X], [value("y", FLOAT, [0, 3])], constants)
 
 
+def _of_no_images(kind: str, constants: dict[str, Any], dims: list[int]) -> Any:
+    cut = {"a": np.int64([0]), "c": np.int64([0])}
+    nodes = [helper.make_node("Slice", ["x", "a", "a", "c"], ["t"]), helper.make_node(kind, ["t", *constants], ["y"])]
+    return made(nodes, [value("x", FLOAT, [1, 2, 4, 4])], [value("y", FLOAT, dims)], {**cut, **constants})
+
+
 FILES = {
     "constants that are no inputs, before IR version 4": _constants_alone(),
     "a domain that is not imported": _domain_not_imported(),
@@ -168,6 +174,9 @@ FILES = {
     "a factor without elements": _empty_factor(),
     "bytes without elements": _empty_bytes(),
     "an output without elements": _empty_output(),
+    "Conv of no images": _of_no_images("Conv", {"w": np.ones((3, 2, 3, 3), np.float32)}, [0, 3, 2, 2]),
+    "Flatten of no images": _of_no_images("Flatten", {}, [0, 32]),
+    "GlobalAveragePool of no images": _of_no_images("GlobalAveragePool", {}, [0, 2, 1, 1]),
 }
 
 
