@@ -19,7 +19,7 @@ from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
-from nnbridge_onnx.read.graph import INT32, INT64, Fold, Graph
+from nnbridge_onnx.read.graph import FLOAT, INT32, INT64, STRING, Fold, Graph
 
 ROUNDS = 8
 SMALL = 4096
@@ -278,7 +278,8 @@ def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: 
     for node, step in zip(graph.node, steps, strict=True):
         if step.outputs and known.issuperset(step.outputs):
             continue
-        written = _WRITTEN[step.type](onnx, node, seen) if step.type in _WRITTEN and step.domain in ("", "ai.onnx") else None
+        write = _WRITTEN.get(step.type if step.domain in ("", "ai.onnx") else f"{step.domain}.{step.type}")
+        written = None if write is None else write(onnx, node, seen)
         nodes += [node] if written is None else written
         left += [step] if written is None else map(_step, written)
     seen.node.extend(nodes)
@@ -475,12 +476,34 @@ def _onesided(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
     return [written]
 
 
+def _real(onnx: Any, node: Any, graph: Any) -> list[Any]:
+    """An operator of ``ai.onnx.ml``, for which the package has no rule: float32 in the shape of its input."""
+    return [onnx.helper.make_node("Cast", node.input[:1], node.output[:1], to=FLOAT)]
+
+
+def _scores(onnx: Any, node: Any, graph: Any) -> None:
+    """Likewise one with a row of float32 for each row of its input, and maybe a label before it."""
+    known = {value.name for value in (*graph.value_info, *graph.output)}
+    text = any(attribute.name == "classlabels_strings" and attribute.strings for attribute in node.attribute)
+    types = [FLOAT] if len(node.output) == 1 else [STRING if text else INT64, FLOAT]
+    for name, kind in zip(node.output, types, strict=False):
+        if name and name not in known:
+            graph.value_info.append(onnx.helper.make_tensor_value_info(name, kind, [None] * (2 if kind == FLOAT else 1)))
+
+
 _WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
     "Range": _without_values,
     "GroupNormalization": _like_its_input,
     "LayerNormalization": _normalised,
     "RMSNormalization": _normalised,
     "STFT": _onesided,
+    "ai.onnx.ml.Scaler": _real,
+    "ai.onnx.ml.Normalizer": _real,
+    "ai.onnx.ml.Imputer": _like_its_input,
+    "ai.onnx.ml.FeatureVectorizer": _scores,
+    "ai.onnx.ml.LinearRegressor": _scores,
+    "ai.onnx.ml.SVMRegressor": _scores,
+    "ai.onnx.ml.SVMClassifier": _scores,
 }
 """Operators as inference sees them: others in their place, or None if it sees the node."""
 
