@@ -199,6 +199,11 @@ FILES = {
     "a factor without elements": _empty_factor(),
     "bytes without elements": _empty_bytes(),
     "an output without elements": _empty_output(),
+    "Einsum of an operand of size 1 along a longer axis": made(
+        [helper.make_node("Einsum", ["x", "z"], ["y"], equation="bik,bkj->bij")],
+        [value("x", FLOAT, [1, 3, 1]), value("z", FLOAT, [2, 2, 4])],
+        [value("y", FLOAT, [2, 3, 4])],
+    ),
     "Conv of no images": _of_no_images("Conv", {"w": np.ones((3, 2, 3, 3), np.float32)}, [0, 3, 2, 2]),
     "Flatten of no images": _of_no_images("Flatten", {}, [0, 32]),
     **{f"{kind} of ai.onnx.ml": _learned(kind, **options) for kind, options in LEARNED.items()},

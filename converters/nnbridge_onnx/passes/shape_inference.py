@@ -246,7 +246,7 @@ def _infer(inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapp
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
     body = _Body(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
     inferred = _inferred(inference, seen, body)
-    while _corrected_pool(onnx, seen, body.steps, inferred):
+    while _corrected_pool(onnx, seen, body.steps, inferred) or _corrected_einsum(onnx, seen, body.steps, inferred):
         inferred = _inferred(inference, seen, body)
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
@@ -564,6 +564,36 @@ def _range_size(onnx: Any, node: Any, graph: Any) -> float:
         return np.inf
     start, limit, delta = (float(np.ravel(onnx.numpy_helper.to_array(t))[0]) for t in tensors)
     return (limit - start) / delta if delta else np.inf
+
+
+def _corrected_einsum(onnx: Any, seen: Any, body: Sequence[_Step], inferred: Any) -> bool:
+    """Have the first Einsum with operands of size 1 along a longer axis read ones as long; False if there is none.
+
+    Inference takes the size of the first operand that has a letter.
+    """
+    sums = [node for node, step in zip(seen.graph.node, body, strict=True) if step.type == "Einsum" and not step.domain]
+    if not sums:
+        return False
+    values = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
+    for node in sums:
+        terms = (
+            next((a.s.decode() for a in node.attribute if a.name == "equation"), "").replace(" ", "").split("->")[0].split(",")
+        )
+        shapes = [None if name not in values else _sizes(values[name]) for name in node.input]
+        pairs = [
+            (term, shape) for term, shape in zip(terms, shapes, strict=False) if shape is not None and len(term) == len(shape)
+        ]
+        if len(pairs) != len(node.input):
+            continue
+        longest = {letter: max(s[t.index(letter)] for t, s in pairs if letter in t) for term, _ in pairs for letter in term}
+        for k, (term, shape) in enumerate(pairs):
+            wide = [longest[letter] if size == 1 else size for letter, size in zip(term, shape, strict=True)]
+            if wide != shape:
+                type, name = values[node.input[k]].type.tensor_type.elem_type, f"{node.output[0]} operand {k}"
+                seen.graph.input.append(onnx.helper.make_tensor_value_info(name, type, wide))
+                node.input[k] = name
+                return True
+    return False
 
 
 def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> bool:
