@@ -44,6 +44,9 @@ class Case:
         self.feeds: dict[str, Any] = {}
         self.constants: dict[str, Any] = {}
         self.outputs: list[str] = []
+        self.functions: list[Any] = []
+        self.stated: list[Any] = []
+        """Descriptions of values on the way."""
         self.quantised = False
 
     # -- drawing
@@ -139,10 +142,10 @@ class Case:
             for name, a in self.feeds.items()
         ]
         tensors = [numpy_helper.from_array(np.asarray(a), name) for name, a in self.constants.items()]
-        graph = helper.make_graph(self.nodes, self.operator, inputs, kinds, tensors)
+        graph = helper.make_graph(self.nodes, self.operator, inputs, kinds, tensors, value_info=self.stated)
         domains = {node.domain for node in self.nodes} - {""}
         opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=self.functions)
 
 
 def _shown(attribute: Any) -> Any:

@@ -149,6 +149,37 @@ def _empty_output() -> Any:
     return made([helper.make_node("Slice", ["x", "a", "b", "c"], ["y"])], [X], [value("y", FLOAT, [0, 3])], constants)
 
 
+def _of_no_images(kind: str, constants: dict[str, Any], dims: list[int]) -> Any:
+    cut = {"a": np.int64([0]), "c": np.int64([0])}
+    nodes = [helper.make_node("Slice", ["x", "a", "a", "c"], ["t"]), helper.make_node(kind, ["t", *constants], ["y"])]
+    return made(nodes, [value("x", FLOAT, [1, 2, 4, 4])], [value("y", FLOAT, dims)], {**cut, **constants})
+
+
+def _learned(kind: str, outputs: int = 1, **attributes: Any) -> Any:
+    """An operator of ai.onnx.ml, whose results other nodes read."""
+    nodes = [helper.make_node(kind, ["x"], [f"t{i}" for i in range(outputs)], domain="ai.onnx.ml", **attributes)]
+    nodes += [helper.make_node("Identity", [f"t{i}"], [f"y{i}"]) for i in range(outputs)]
+    types = [INT64, FLOAT] if outputs == 2 else [FLOAT]
+    model = made(nodes, [X], [value(f"y{i}", type, None) for i, type in enumerate(types)])
+    model.opset_import.add(domain="ai.onnx.ml", version=3)
+    return model
+
+
+_VECTORS: dict[str, Any] = {
+    "kernel_type": "RBF", "kernel_params": [0.5, 0.0, 3.0], "coefficients": [1.0, -1.0],
+    "support_vectors": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "rho": [0.2],
+}  # fmt: skip
+LEARNED = {
+    "Scaler": {"offset": [0.1] * 3, "scale": [2.0] * 3},
+    "Normalizer": {"norm": "L2"},
+    "Imputer": {"imputed_value_floats": [1.0], "replaced_value_float": 0.5},
+    "FeatureVectorizer": {"inputdimensions": [3]},
+    "LinearRegressor": {"coefficients": [0.1] * 3, "intercepts": [1.0]},
+    "SVMRegressor": {**_VECTORS, "n_supports": 2},
+    "SVMClassifier": {**_VECTORS, "vectors_per_class": [1, 1], "classlabels_ints": [0, 1], "outputs": 2},
+}
+
+
 FILES = {
     "constants that are no inputs, before IR version 4": _constants_alone(),
     "a domain that is not imported": _domain_not_imported(),
@@ -168,6 +199,15 @@ FILES = {
     "a factor without elements": _empty_factor(),
     "bytes without elements": _empty_bytes(),
     "an output without elements": _empty_output(),
+    "Einsum of an operand of size 1 along a longer axis": made(
+        [helper.make_node("Einsum", ["x", "z"], ["y"], equation="bik,bkj->bij")],
+        [value("x", FLOAT, [1, 3, 1]), value("z", FLOAT, [2, 2, 4])],
+        [value("y", FLOAT, [2, 3, 4])],
+    ),
+    "Conv of no images": _of_no_images("Conv", {"w": np.ones((3, 2, 3, 3), np.float32)}, [0, 3, 2, 2]),
+    "Flatten of no images": _of_no_images("Flatten", {}, [0, 32]),
+    **{f"{kind} of ai.onnx.ml": _learned(kind, **options) for kind, options in LEARNED.items()},
+    "GlobalAveragePool of no images": _of_no_images("GlobalAveragePool", {}, [0, 2, 1, 1]),
 }
 
 

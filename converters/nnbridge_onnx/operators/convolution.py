@@ -154,9 +154,9 @@ def _compute(call: HostCall) -> Sequence[Array] | None:
     spatial = seen.shape[2 : data.ndim]
     depth, count = weights.shape[1] * math.prod(found.kernel), math.prod(spatial)
     # [batch, groups, places, numbers of a window] times [groups, numbers, outputs]
-    apart = seen.reshape(len(data), groups, -1, *seen.shape[2:])
+    apart = seen.reshape(len(data), groups, weights.shape[1], *seen.shape[2:])
     rows = np.moveaxis(apart, 2, 2 + len(spatial)).reshape(len(data), groups, count, depth)
-    transposed = weights.reshape(groups, -1, depth).swapaxes(1, 2)
+    transposed = weights.reshape(groups, len(weights) // groups, depth).swapaxes(1, 2)
     made = (rows @ transposed).swapaxes(2, 3).reshape(len(data), len(weights), *spatial)
     return [made if bias is None else made + bias.reshape(-1, *(1,) * len(spatial))]
 
@@ -300,7 +300,8 @@ def _run_quantised(call: HostCall) -> Sequence[Array] | None:
     out = seen.shape[2 : 2 + rank]
     # [group, places, numbers of a window] for each image.
     order = (0, *range(2, 2 + rank), 1, *range(2 + rank, 2 + 2 * rank))
-    rows = seen.transpose(order).reshape(len(data), math.prod(out), group, -1).swapaxes(1, 2)
+    depth = weights.shape[1] * math.prod(found.kernel)
+    rows = seen.transpose(order).reshape(len(data), math.prod(out), group, depth).swapaxes(1, 2)
     sums = (rows @ filters.reshape(group, count // group, -1).swapaxes(1, 2)).swapaxes(2, 3).reshape(len(data), count, *out)
     bias = call.optional(8)
     sums = sums if bias is None else sums + bias.astype(np.float64).reshape(tail)
@@ -333,7 +334,7 @@ def _run_conv_transpose(call: HostCall) -> Sequence[Array] | None:
     space = [max(f, b + size) for f, b, size in zip(full, begin, sizes, strict=True)]
     many, each = weights.shape[1], data.shape[1] // group
     made = np.zeros((len(data), group, many, *space), data.dtype)
-    grouped = data.reshape(len(data), group, each, -1).swapaxes(2, 3)
+    grouped = data.reshape(len(data), group, each, math.prod(data.shape[2:])).swapaxes(2, 3)
     matrices = weights.reshape(group, each, many, *kernel)
     every = (slice(None), slice(None), slice(None))
     for offset in np.ndindex(*kernel):

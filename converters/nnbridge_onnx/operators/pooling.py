@@ -108,6 +108,13 @@ GLOBAL_AVERAGE_POOL = operator(
 GLOBAL_MAX_POOL = operator("GlobalMaxPool", 69, "X -> Y", "Largest number of each channel.", provider=_GLOBAL)
 
 
+@GLOBAL_AVERAGE_POOL.host_kernel
+def _run_global_average(call: HostCall) -> Sequence[Array] | None:
+    """Of images without elements, at which the evaluator divides by their number."""
+    x = call.input(0)
+    return [np.full((*x.shape[:2], *(1,) * (x.ndim - 2)), np.nan, x.dtype)] if x.size == 0 else None
+
+
 @lowers(GLOBAL_AVERAGE_POOL, GLOBAL_MAX_POOL)
 def _global_pool(to: Lowerer) -> None:
     """MEAN or REDUCE_MAX over height and width, or length."""

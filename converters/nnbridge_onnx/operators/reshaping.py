@@ -69,6 +69,13 @@ UNSQUEEZE = operator(
 )  # fmt: skip
 
 
+@FLATTEN.host_kernel
+def _run_flatten(call: HostCall) -> Sequence[Array]:
+    x, axis = call.input(0), int(call.option("axis", 1))
+    axis += x.ndim if axis < 0 else 0
+    return [x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))]
+
+
 @lowers(FLATTEN, RESHAPE, SQUEEZE, UNSQUEEZE)
 def _reshape(to: Lowerer) -> None:
     """RESHAPE to the output's shape, which inference has found or a folded shape states; NNAPI computes one open dimension."""

@@ -19,7 +19,7 @@ from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
-from nnbridge_onnx.read.graph import INT32, INT64, Fold, Graph
+from nnbridge_onnx.read.graph import FLOAT, INT32, INT64, STRING, Fold, Graph
 
 ROUNDS = 8
 SMALL = 4096
@@ -246,7 +246,7 @@ def _infer(inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapp
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
     body = _Body(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
     inferred = _inferred(inference, seen, body)
-    while _corrected_pool(onnx, seen, body.steps, inferred):
+    while _corrected_pool(onnx, seen, body.steps, inferred) or _corrected_einsum(onnx, seen, body.steps, inferred):
         inferred = _inferred(inference, seen, body)
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
@@ -278,7 +278,8 @@ def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: 
     for node, step in zip(graph.node, steps, strict=True):
         if step.outputs and known.issuperset(step.outputs):
             continue
-        written = _WRITTEN[step.type](onnx, node, seen) if step.type in _WRITTEN and step.domain in ("", "ai.onnx") else None
+        write = _WRITTEN.get(step.type if step.domain in ("", "ai.onnx") else f"{step.domain}.{step.type}")
+        written = None if write is None else write(onnx, node, seen)
         nodes += [node] if written is None else written
         left += [step] if written is None else map(_step, written)
     seen.node.extend(nodes)
@@ -489,6 +490,21 @@ def _some_elements(onnx: Any, node: Any, graph: Any) -> list[Any]:
     ]
 
 
+def _real(onnx: Any, node: Any, graph: Any) -> list[Any]:
+    """An operator of ``ai.onnx.ml``, for which the package has no rule: float32 in the shape of its input."""
+    return [onnx.helper.make_node("Cast", node.input[:1], node.output[:1], to=FLOAT)]
+
+
+def _scores(onnx: Any, node: Any, graph: Any) -> None:
+    """Likewise one with a row of float32 for each row of its input, and maybe a label before it."""
+    known = {value.name for value in (*graph.value_info, *graph.output)}
+    text = any(attribute.name == "classlabels_strings" and attribute.strings for attribute in node.attribute)
+    types = [FLOAT] if len(node.output) == 1 else [STRING if text else INT64, FLOAT]
+    for name, kind in zip(node.output, types, strict=False):
+        if name and name not in known:
+            graph.value_info.append(onnx.helper.make_tensor_value_info(name, kind, [None] * (2 if kind == FLOAT else 1)))
+
+
 _WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
     "Range": _without_values,
     "Compress": _some_elements,
@@ -496,6 +512,13 @@ _WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
     "LayerNormalization": _normalised,
     "RMSNormalization": _normalised,
     "STFT": _onesided,
+    "ai.onnx.ml.Scaler": _real,
+    "ai.onnx.ml.Normalizer": _real,
+    "ai.onnx.ml.Imputer": _like_its_input,
+    "ai.onnx.ml.FeatureVectorizer": _scores,
+    "ai.onnx.ml.LinearRegressor": _scores,
+    "ai.onnx.ml.SVMRegressor": _scores,
+    "ai.onnx.ml.SVMClassifier": _scores,
 }
 """Operators as inference sees them: others in their place, or None if it sees the node."""
 
@@ -556,6 +579,36 @@ def _range_size(onnx: Any, node: Any, graph: Any) -> float:
         return np.inf
     start, limit, delta = (float(np.ravel(onnx.numpy_helper.to_array(t))[0]) for t in tensors)
     return (limit - start) / delta if delta else np.inf
+
+
+def _corrected_einsum(onnx: Any, seen: Any, body: Sequence[_Step], inferred: Any) -> bool:
+    """Have the first Einsum with operands of size 1 along a longer axis read ones as long; False if there is none.
+
+    Inference takes the size of the first operand that has a letter.
+    """
+    sums = [node for node, step in zip(seen.graph.node, body, strict=True) if step.type == "Einsum" and not step.domain]
+    if not sums:
+        return False
+    values = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
+    for node in sums:
+        terms = (
+            next((a.s.decode() for a in node.attribute if a.name == "equation"), "").replace(" ", "").split("->")[0].split(",")
+        )
+        shapes = [None if name not in values else _sizes(values[name]) for name in node.input]
+        pairs = [
+            (term, shape) for term, shape in zip(terms, shapes, strict=False) if shape is not None and len(term) == len(shape)
+        ]
+        if len(pairs) != len(node.input):
+            continue
+        longest = {letter: max(s[t.index(letter)] for t, s in pairs if letter in t) for term, _ in pairs for letter in term}
+        for k, (term, shape) in enumerate(pairs):
+            wide = [longest[letter] if size == 1 else size for letter, size in zip(term, shape, strict=True)]
+            if wide != shape:
+                type, name = values[node.input[k]].type.tensor_type.elem_type, f"{node.output[0]} operand {k}"
+                seen.graph.input.append(onnx.helper.make_tensor_value_info(name, type, wide))
+                node.input[k] = name
+                return True
+    return False
 
 
 def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> bool:
