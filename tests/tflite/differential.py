@@ -260,7 +260,7 @@ def evaluate(
     path = folder / "case.tflite"
     given = {id(one): one for one in case.inputs if one is not None and one.value is None and not one.variable}
     inputs = list(given.values())
-    type = next((one.type for one in inputs), case.outputs[0].type)
+    type = next((one.type for one in (*inputs, *case.inputs) if one is not None), case.outputs[0].type)
     feeds = [values(rng, one.shape, one.type) if one.feed is None else one.feed for one in inputs]
     if name in POSITIVE and type == F:
         feeds = [np.abs(feed) + np.float32(0.01) for feed in feeds]

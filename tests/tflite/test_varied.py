@@ -110,6 +110,28 @@ def test_a_scalar_gets_one_dimension(tmp_path: Path) -> None:
     assert model.main.operands[model.main.outputs[0]].dims == (1,)
 
 
+@pytest.mark.parametrize("type", ["int8", "uint8"])
+def test_more_than_four_dimensions_are_normalised(type: str, tmp_path: Path) -> None:
+    builder, point = TfliteBuilder(), 0 if type == "int8" else 128
+    x = builder.tensor((1, 2, 1, 2, 3), type, scale=0.1, zero_point=point)
+    y = builder.tensor((1, 2, 1, 2, 3), type, scale=1 / 128, zero_point=point)
+    builder.operator("L2_NORMALIZATION", [x], [y], {}, 2)
+    found, _ = differences(builder.write(tmp_path / "m.tflite", [x], [y]))
+    assert max(found) <= 1  # docs/tflite.md
+
+
+@pytest.mark.parametrize("type", ["int64", "bool", "uint32"])
+def test_tables_have_values_of_any_type(type: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    asked, keys, rows = builder.tensor((3,), "int32"), builder.tensor((2,), "int32"), builder.tensor((2, 2), type)
+    y, hits = builder.tensor((3, 2), type), builder.tensor((3,), "uint8")
+    builder.operator("HASHTABLE_LOOKUP", [asked, keys, rows], [y, hits], {}, 1)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [asked, keys, rows], [y, hits]))
+    table = np.array([[1, 0], [1, 1]], type)
+    found = run(model, {"t0": np.array([7, 5, 3], np.int32), "t1": np.array([3, 7], np.int32), "t2": table})
+    assert [a.astype(int).tolist() for a in found] == [[[1, 1], [0, 0], [1, 0]], [1, 0, 1]]
+
+
 def blocks(folder: Path, **changed: int) -> Path:
     """FULLY_CONNECTED of two units with a scale for each two weights of 4 bits."""
     builder = TfliteBuilder()
