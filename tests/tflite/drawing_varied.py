@@ -53,7 +53,7 @@ OTHER_TYPES = (
     "BROADCAST_ARGS",
 )
 """Operators whose output's type does not follow from their inputs'."""
-OF_FEW_TYPES = ("POW", "REDUCE_PROD", *FIXED)
+OF_FEW_TYPES = ("POW", "PRELU", "REDUCE_PROD", *FIXED)
 """Integers overflow in ways that C leaves open, or the output's scale is one that the type states."""
 OF_WEIGHTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL")
 """Integers of 8 bits have a zero point of 0 there."""

@@ -132,6 +132,16 @@ def test_tables_have_values_of_any_type(type: str, tmp_path: Path) -> None:
     assert [a.astype(int).tolist() for a in found] == [[[1, 1], [0, 0], [1, 0]], [1, 0, 1]]
 
 
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_a_scalar_has_no_dimensions(mapping: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((), "int32"), builder.tensor((), "int32")
+    builder.operator("RANK", [x], [y], {}, 1)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]), mapping=mapping)
+    inputs = {model.main.operands[i].name: np.array([19], np.int32) for i in model.main.inputs}
+    assert run(model, inputs)[0].item() == 0
+
+
 def blocks(folder: Path, **changed: int) -> Path:
     """FULLY_CONNECTED of two units with a scale for each two weights of 4 bits."""
     builder = TfliteBuilder()

@@ -113,6 +113,7 @@ RANK = TfliteOperator(
     "RANK",
     "The input's number of dimensions.",
     folded_from_shape=len,
+    needs_ranks=True,
     kernel=lambda inputs, outputs, options: [np.array(len(inputs[0].dims), np.int32)],
 )
 FILL = TfliteOperator(
