@@ -6,7 +6,7 @@ for operators that need more of a conversion than their operands, the handler wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -20,6 +20,7 @@ from nnbridge_tflite.read.graph import Operator
 from nnbridge_tflite.rules import DelegateRule, Node, Shape
 
 if TYPE_CHECKING:
+    from nnbridge.converters.draft import Value
     from nnbridge_tflite.passes.conversion import Conversion
 
 Handler: TypeAlias = "Callable[[Conversion, Operator], Mapped]"
@@ -66,6 +67,8 @@ class TfliteOperator(OperatorDef):
     """For operators that compute something of their input's dimensions alone."""
     shaped_by: int | None = None
     """The input whose values are the output's dimensions."""
+    result_dims: Callable[[Operator, Sequence[Value]], Sequence[Shape]] | None = None
+    """From the operator and its inputs to its outputs' dimensions, for what NNAPI does not express and files do not state."""
     data_dependent: bool = False
     """Only a run knows the output's dimensions, unless what it reads is constant."""
     needs_ranks: bool = False

@@ -14,6 +14,7 @@ import numpy as np
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.tflite import drawing_more
 from tests.tflite.drawing import I8, I32, U8, Case, F, values
+from tests.tflite.drawing_varied import varied
 from tests.tflite.files import TfliteBuilder
 
 DRAWS = drawing_more.DRAWS
@@ -21,6 +22,8 @@ VERSIONS = ((1, 2, 3, 4, 5), (2, 1, 3, 4, 5))
 """Versions of an operator in the order tried, by turns, until LiteRT has a kernel for one: converters write low ones."""
 OPTIMISED = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 """LiteRT's name of the set of optimised kernels."""
+VARIED = 3
+"""One case in so many is changed in ways that know nothing of its operator."""
 POSITIVE = ("LOG", "SQRT", "RSQRT", "POW")
 
 QUANT8 = (U8, I8)
@@ -89,6 +92,8 @@ def float_floor(case: Case, feeds: Sequence[Any]) -> float:
     of an RNN's products cancel each other, and RELU may leave one such sum alone.
     Sums and means near 0 are of numbers that are not: a last digit of the sum of their magnitudes, and eight of their mean.
     """
+    if not feeds:
+        return 0.0
     if case.operator in ("MEAN", "SUM") and feeds[0].size:
         count = feeds[0].size // math.prod(case.outputs[0].shape) if case.operator == "SUM" else 8
         return float(LAST_DIGIT / 8 * count * np.abs(feeds[0]).mean())
@@ -122,14 +127,18 @@ _FORMS: dict[tuple[str, Sequence[int]], tuple[str, int]] = {}
 def content(case: Case, shapes: Sequence[Sequence[int]]) -> bytes:
     """The file's bytes; its outputs have these shapes."""
     builder = TfliteBuilder()
-    indexes, computed = [], []
-    for one in case.inputs:
+    indexes: list[int] = []
+    computed: list[int] = []
+    for at, one in enumerate(case.inputs):
         if one is None:
             indexes.append(-1)
+        elif any(one is earlier for earlier in case.inputs[:at]):
+            indexes.append(indexes[next(i for i, earlier in enumerate(case.inputs) if earlier is one)])
         elif one.value is not None:
             indexes.append(builder.constant(one.value, None, scale=one.scale, zero_point=one.zero_point, axis=one.axis))
         else:
-            parameters = {"scale": one.scale, "zero_point": one.zero_point}
+            parameters: dict[str, Any] = {"scale": one.scale, "zero_point": one.zero_point}
+            parameters |= {} if one.open is None else {"shape_signature": list(one.open)}
             indexes.append(builder.tensor(one.shape, one.type, is_variable=one.variable, **parameters))
             computed += [] if one.variable else [indexes[-1]]
     outputs = [
@@ -190,7 +199,7 @@ def expected(case: Case, feeds: Sequence[Any], versions: Sequence[int], answer: 
 def _steps(ours: Any, theirs: Any) -> Any:
     """How many steps integers of equal shape are apart, element by element."""
     ours = ours.view(theirs.dtype) if ours.dtype.itemsize == theirs.dtype.itemsize else ours
-    return np.abs(ours.astype(np.int64) - theirs.astype(np.int64)) if theirs.dtype != bool else (ours ^ theirs).astype(int)
+    return np.abs(ours.astype(np.int64) - theirs.astype(np.int64)) if theirs.dtype != bool else (ours != theirs).astype(int)
 
 
 def _within(ours: Any, theirs: Any, most: Any) -> bool:
@@ -202,6 +211,8 @@ def steps_apart(ours: Any, theirs: Any, floor: float = 0.0) -> tuple[str, int]:
     """How two outputs differ, and by how many steps at most; an empty text if they do not. Floats may differ by ``floor``."""
     if ours.shape != theirs.shape:
         return f"shape {ours.shape} for {theirs.shape}", 1 << 62
+    if (ours.dtype.kind in "fc") != (theirs.dtype.kind in "fc"):
+        return f"{ours.dtype} for {theirs.dtype}", 1 << 62
     if theirs.dtype.kind in "fc":
         with np.errstate(all="ignore"):
             finite = np.isfinite(theirs)
@@ -241,9 +252,12 @@ def evaluate(
     rng = np.random.default_rng([seed, number])
     name = names[int(rng.integers(len(names)))]
     case = DRAWS[name](rng, name)
+    if number % VARIED == 0:
+        case = varied(rng, case)
     path = folder / "case.tflite"
-    inputs = [one for one in case.inputs if one is not None and one.value is None and not one.variable]
-    type = next((one.type for one in inputs), case.outputs[0].type)
+    given = {id(one): one for one in case.inputs if one is not None and one.value is None and not one.variable}
+    inputs = list(given.values())
+    type = next((one.type for one in (*inputs, *case.inputs) if one is not None), case.outputs[0].type)
     feeds = [values(rng, one.shape, one.type) if one.feed is None else one.feed for one in inputs]
     if name in POSITIVE and type == F:
         feeds = [np.abs(feed) + np.float32(0.01) for feed in feeds]

@@ -15,6 +15,7 @@ from tests.differential import Draws
 
 F, U8, I8, I16, I32, I64, B = "float32", "uint8", "int8", "int16", "int32", "int64", "bool"
 REAL = (F, F, U8, I8, I8)
+F16, F64 = "float16", "float64"
 RANGES = {U8: (0, 255), I8: (-128, 127), I16: (-32768, 32767)}
 Rng = np.random.Generator
 
@@ -33,6 +34,8 @@ class Tensor:
     """What a computed tensor holds, where random values do not fit."""
     variable: bool = False
     """True for a state, which holds zeros at first."""
+    open: tuple[int, ...] | None = None
+    """The shape with -1 for dimensions that the file leaves open."""
 
 
 @dataclass
@@ -78,8 +81,8 @@ def tensor(rng: Rng, shape: Sequence[int], type: str, like: Tensor | None = None
 
 
 def values(rng: Rng, shape: Sequence[int], type: str) -> Any:
-    if type == F:
-        return (rng.standard_normal(shape) * pick(rng, 1.0, 1.0, 10.0)).astype(np.float32)
+    if type in (F, F16, F64, "complex64"):
+        return (rng.standard_normal(shape) * pick(rng, 1.0, 1.0, 10.0)).astype(type)
     if type == B:
         return rng.integers(0, 2, shape).astype(bool)
     low, high = RANGES.get(type, (-20, 20))

@@ -80,13 +80,14 @@ def test_svdf_of_8_bit_activations_and_a_16_bit_state(bias: bool, calls: int, tm
     assert differences(builder.write(tmp_path / "m.tflite", [data], [out]), calls=calls)[0] == [0]
 
 
+@pytest.mark.parametrize("stated", [True, False])
 @pytest.mark.parametrize(("threshold", "regular"), [(-20.0, False), (-0.5, True), (0.1, False)])
-def test_detections_by_a_negative_score_threshold(threshold: float, regular: bool, tmp_path: Path) -> None:
+def test_detections_by_a_negative_score_threshold(threshold: float, regular: bool, stated: bool, tmp_path: Path) -> None:
     builder, rng = TfliteBuilder(), np.random.default_rng(4)
     boxes = 12
     inputs = [builder.tensor((1, boxes, 4)), builder.tensor((1, boxes, 3))]
     centres = rng.uniform(0.2, 0.8, (boxes, 4)).astype(np.float32)
-    outputs = [builder.tensor(dims) for dims in ((1, 6, 4), (1, 6), (1, 6), (1,))]
+    outputs = [builder.tensor(dims if stated else ()) for dims in ((1, 6, 4), (1, 6), (1, 6), (1,))]
     numbers = {"y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0, "nms_iou_threshold": 0.6}
     numbers |= {"max_detections": 6, "max_classes_per_detection": 1, "num_classes": 2, "detections_per_class": 100}
     options = bytes(flexbuffers.Dumps(numbers | {"nms_score_threshold": threshold, "use_regular_nms": regular}))

@@ -27,7 +27,7 @@ from nnbridge_tflite.host.numbers import (
     real,
     stored,
 )
-from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
+from nnbridge_tflite.host.sixteen_bits import interpolated, looked_up, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, DelegateRule, from_level, input_rank, output_in
@@ -185,13 +185,22 @@ _ERFC = np.vectorize(math.erfc, otypes=[np.float32])
 @GELU.host_kernel
 def host_gelu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """In float32, steps of 8-bit outputs included, whose table LiteRT computes so."""
-    a = real(inputs[0])
-    if options["approximate"]:
+    return [by_table(_gelu(real(inputs[0]), options["approximate"]), outputs[0])]
+
+
+@GELU.kernel_16_bit
+def gelu_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """From a table of 513 positions."""
+    return [looked_up(lambda a: _gelu(a, options["approximate"]), inputs[0], outputs[0])]
+
+
+def _gelu(a: Array, approximate: bool) -> Array:
+    if approximate:
         cubic = a + a.dtype.type(0.044715) * a * a * a
-        found = a.dtype.type(0.5) * a * (1 + np.tanh(_SQUARE_ROOT_OF_2_BY_PI.astype(a.dtype) * cubic))
-    else:
-        found = a.dtype.type(0.5) * a * _ERFC(a * a.dtype.type(-math.sqrt(0.5))).astype(a.dtype)
-    return [by_table(found, outputs[0])]
+        found: Array = a.dtype.type(0.5) * a * (1 + np.tanh(_SQUARE_ROOT_OF_2_BY_PI.astype(a.dtype) * cubic))
+        return found
+    exact: Array = a.dtype.type(0.5) * a * _ERFC(a * a.dtype.type(-math.sqrt(0.5))).astype(a.dtype)
+    return exact
 
 
 @PRELU.host_kernel
@@ -292,7 +301,9 @@ def _reciprocal(x: Array) -> Array:
 
 @SOFTMAX.kernel_16_bit
 def softmax_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """From tables of e^x between -10 and 0 and of 1 / (1 + x)."""
+    """From tables of e^x between -10 and 0 and of 1 / (1 + x); 16-bit results of 8-bit numbers come of floats."""
+    if inputs[0].dtype.itemsize == 1:
+        return host_softmax(inputs, outputs, options)
     data = data_of(inputs[0]).astype(np.int64)
     factor = float(inputs[0].scale) * float(options["beta"]) / (10.0 / 65535.0)
     below = mbqm(data - data.max(-1, keepdims=True), *quantize_multiplier(factor))

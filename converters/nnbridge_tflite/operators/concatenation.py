@@ -10,9 +10,10 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
+from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
+from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away, integers, quantised
 from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
@@ -31,6 +32,16 @@ from nnbridge_tflite.rules import (
 )
 
 _MOVES = Folding(moves_only=True)
+
+
+def _as_in(part: HostTensor, out: HostTensor) -> Array:
+    """A part with the parameters of the whole, in float32; uint8 alone may have others."""
+    data = data_of(part)
+    if data.dtype != np.uint8 or not quantised(part) or (part.scale, part.zero_point) == (out.scale, out.zero_point):
+        return data
+    factor = np.float32(part.scale) * (np.float32(1) / np.float32(out.scale))
+    steps = half_away(data.astype(np.float32) * factor + np.float32(-part.zero_point) * factor)
+    return saturate(steps.astype(np.int64) + out.zero_point, np.uint8)
 
 
 def _sizes_above_0(node: Node) -> bool:
@@ -62,7 +73,7 @@ CONCATENATION = TfliteOperator(
     options=(AXIS, FUSED),
     folding=_MOVES,
     delegate=DelegateRule(version=2, types=("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4)),
-    kernel=lambda inputs, outputs, options: [np.concatenate([data_of(t) for t in inputs], options["axis"])],
+    kernel=lambda inputs, outputs, options: [np.concatenate([_as_in(t, outputs[0]) for t in inputs], options["axis"])],
 )
 PACK = TfliteOperator(
     "PACK",

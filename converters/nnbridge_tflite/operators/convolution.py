@@ -155,6 +155,9 @@ def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
         return Value(INT32, (units,), scale=scale, data=np.zeros(units, np.int32))
     stated = to.input(i)
     to.require(stated.type == INT32, "an int32 bias", to.declared(i))
+    if stated.scale == scale and stated.zero_point == 0:
+        return stated
+    to.require_known(stated, f"a constant bias, or one with a scale of {scale:g}")  # What is computed has the scale that it has.
     return stated.scaled(scale)
 
 

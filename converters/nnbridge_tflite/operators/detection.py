@@ -14,9 +14,10 @@ from nnbridge.converters.draft import Draft, Step, Unmappable
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, first, integers, real
+from nnbridge_tflite.host.numbers import MAX_ELEMENTS, Array, Options, Tensors, first, integers, real
 from nnbridge_tflite.host.running import evaluated
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
+from nnbridge_tflite.read.graph import Operator
 
 NON_MAX_SUPPRESSION_V4 = TfliteOperator(
     "NON_MAX_SUPPRESSION_V4",
@@ -30,6 +31,16 @@ NON_MAX_SUPPRESSION_V5 = TfliteOperator(
     (*NON_MAX_SUPPRESSION_V4.inputs, *inputs("soft_nms_sigma")),
     outputs("indices", "scores", "count"),
 )
+
+
+def _detected(operator: Operator, inputs: Sequence[Value]) -> Sequence[tuple[int, ...]]:
+    """The dimensions of boxes, classes, scores and counts, which files leave out; none for a wrong number of detections."""
+    batch, limit = inputs[1].dims[0], flexbuffer(operator.custom_options, operator.label).get("max_detections")
+    if batch == 0 or not isinstance(limit, int) or not 0 < limit <= MAX_ELEMENTS:
+        return ()
+    return (batch, limit, 4), (batch, limit), (batch, limit), (batch,)
+
+
 DETECTION = TfliteOperator(
     "TFLite_Detection_PostProcess",
     "Boxes, classes and scores of an SSD; its options are a flexbuffer.",
@@ -37,6 +48,7 @@ DETECTION = TfliteOperator(
     outputs("boxes", "classes", "scores", "count"),
     delegate="Android's delegate maps no custom operator",
     custom=True,
+    result_dims=_detected,
 )
 CUSTOM = TfliteOperator(
     "CUSTOM",

@@ -15,6 +15,7 @@ from nnbridge.types import FLOATS, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.numbers import (
     Array,
+    HostTensor,
     Options,
     Tensors,
     centred_integers,
@@ -25,6 +26,7 @@ from nnbridge_tflite.host.numbers import (
     requantised,
     stored,
 )
+from nnbridge_tflite.host.sixteen_bits import is_sixteen, looked_up
 from nnbridge_tflite.lowerer import Lowerer, through_float
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, DelegateRule, input_in
 
@@ -82,16 +84,21 @@ def _absolute_integers(inputs: Tensors, outputs: Tensors, options: Options) -> S
     return [requantised(steps, quotient(data, out), out)]
 
 
+def _root_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """√x in whole steps: LiteRT cuts the rest off."""
+    out = outputs[0]
+    with np.errstate(all="ignore"):
+        steps = np.trunc(np.sqrt(real(inputs[0])) / np.float32(out.scale)).astype(np.int64)
+    return [saturate(steps + out.zero_point, out.dtype)]
+
+
 _MATH = DelegateRule(version=1, level=3, types=FLOAT)
 ABS = unary("ABS", "|x|", np.abs, OperationCode.ABS, integers=_absolute_integers, delegate=_MATH)
-EXP, SIN, SQRT = (
+EXP, SIN = (
     unary(name, summary, function, OperationCode[name], delegate=_MATH)
-    for name, summary, function in (
-        ("EXP", "e to the power of x", np.exp),
-        ("SIN", "sin x", np.sin),
-        ("SQRT", "√x", np.sqrt),
-    )
+    for name, summary, function in (("EXP", "e to the power of x", np.exp), ("SIN", "sin x", np.sin))
 )
+SQRT = unary("SQRT", "√x", np.sqrt, OperationCode.SQRT, integers=_root_integers, delegate=_MATH)
 RSQRT = unary(
     "RSQRT",
     "1 / √x",
@@ -139,9 +146,30 @@ CEIL, COMPLEX_ABS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
 )
 
 
+@EXP.kernel_16_bit
+def exponential_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """From a table of 513 positions."""
+    return [looked_up(np.exp, inputs[0], outputs[0])]
+
+
+@RSQRT.kernel_16_bit
+def inverse_root_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """From a table of 513 positions, which has the output's largest number where there is no root."""
+    most = np.float32(outputs[0].scale) * np.float32(32767 - outputs[0].zero_point)
+    return [looked_up(lambda a: np.where(a > 0, 1 / np.sqrt(a), most).astype(np.float32), inputs[0], outputs[0])]
+
+
+def _logarithm_16_bit(data: HostTensor, out: HostTensor) -> Array:
+    """From a table of 513 positions, which has the output's lowest number where there is no logarithm."""
+    least = np.float32(out.scale) * np.float32(-32768 - out.zero_point)
+    return looked_up(lambda a: np.where(a > 0, np.log(a), least).astype(np.float32), data, out)
+
+
 @LOG.host_kernel
 def host_logarithm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Natural logarithms; where there is none, quantised tensors hold the lowest number."""
+    if is_sixteen(inputs):
+        return [_logarithm_16_bit(inputs[0], outputs[0])]
     a = real(inputs[0])
     return [stored(np.where(a > 0, np.log(a), -np.inf) if quantised(outputs[0]) else np.log(a), outputs[0])]
 

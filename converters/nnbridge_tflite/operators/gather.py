@@ -217,6 +217,16 @@ def host_one_hot(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
     return [np.moveaxis(made, -1, options["axis"])]
 
 
+@HASHTABLE_LOOKUP.host_kernel
+def host_hashtable_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Rows by key, whatever their type; 0 where there is no such key."""
+    asked, keys, rows = map(data_of, inputs)
+    at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+    hits = keys[at] == asked
+    found = np.where(hits.reshape(-1, *(1,) * (rows.ndim - 1)), rows[at], rows.dtype.type(0))
+    return [found, hits.astype(np.uint8)]
+
+
 @SPARSE_TO_DENSE.host_kernel
 def host_sparse_to_dense(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     indices, shape = data_of(inputs[0]), integers(inputs[1])

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from nnbridge.converters.declaration import Option
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import NUMBERS_HALF, DelegateRule, no_activation
 
@@ -33,6 +38,14 @@ def l2_normalization(to: Lowerer) -> None:
     fused = to.option("fused_activation_function")
     to.require(fused == 0, "no fused activation", fused)
     to.finish(OperationCode.L2_NORMALIZATION, to.input(0))
+
+
+@L2_NORMALIZATION.host_kernel
+def host_l2_normalization(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """In float32: more dimensions than NNAPI's operation has."""
+    a = real(inputs[0])
+    length = np.sqrt(np.square(a).sum(-1, keepdims=True))
+    return [stored(a / np.maximum(length, a.dtype.type(1e-6)), outputs[0])]
 
 
 @LOCAL_RESPONSE_NORMALIZATION.lowering()

@@ -74,11 +74,6 @@ EXPAND_DIMS = TfliteOperator(
     inputs("input", "axis!"),
     folding=_MOVES,
     delegate=DelegateRule(version=1, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"), constant(1, "axis"))),
-    lowerings=[
-        Lowering(
-            lambda to: to.finish(OperationCode.EXPAND_DIMS, to.input(0), to.scalar(to.axis(to.integer(1), len(to.shape(0)) + 1)))
-        )
-    ],
     kernel=lambda inputs, outputs, options: [np.expand_dims(data_of(inputs[0]), integers(inputs[1])[0])],
 )
 TRANSPOSE = TfliteOperator(
@@ -118,6 +113,7 @@ RANK = TfliteOperator(
     "RANK",
     "The input's number of dimensions.",
     folded_from_shape=len,
+    needs_ranks=True,
     kernel=lambda inputs, outputs, options: [np.array(len(inputs[0].dims), np.int32)],
 )
 FILL = TfliteOperator(
@@ -204,6 +200,14 @@ def squeeze(to: Lowerer) -> None:
 def host_squeeze(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     axes = tuple(int(a) for a in options["squeeze_dims"])
     return [np.squeeze(data_of(inputs[0]), axes or None)]
+
+
+@EXPAND_DIMS.lowering()
+def expand_dims(to: Lowerer) -> None:
+    """EXPAND_DIMS; a scalar is a vector of one element already."""
+    shape = to.shape(0)
+    to.require(shape or not to.free, "a tensor that is not a scalar", to.declared(0))
+    to.finish(OperationCode.EXPAND_DIMS, to.input(0), to.scalar(to.axis(to.integer(1), len(shape) + 1)))
 
 
 @lowers(SQUEEZE, EXPAND_DIMS, wide=True)

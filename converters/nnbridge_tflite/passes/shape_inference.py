@@ -38,6 +38,10 @@ def infer_dims(
         for value, dims in zip(outputs, found, strict=True):
             value.dims = dims
         return
+    if declared is not None and declared.result_dims is not None and (all_dims := declared.result_dims(operator, inputs)):
+        for value, dims in zip(outputs, all_dims, strict=False):
+            value.dims = dims
+        return
     known = [
         value.data if value.data is not None or i < 0 else values.known(i)
         for i, value in zip(operator.inputs, inputs, strict=False)

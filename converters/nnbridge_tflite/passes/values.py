@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.converters.draft import Draft, Region, Value
+from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Array, ChannelQuant
 from nnbridge.types import OperandCode
 from nnbridge_tflite.host.codes import extension_code
 from nnbridge_tflite.passes.states import Variables
-from nnbridge_tflite.read.graph import Tensor
+from nnbridge_tflite.read.graph import Blocks, Tensor
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.read.sparse import dense
 
@@ -82,13 +83,24 @@ class TensorValues:
             return self._without_data(tensor)
         assert self.file is not None
         raw = self.file.bytes_at(tensor.data)
-        if tensor.sparsity is not None or tensor.type.name == "INT4":
+        if _unpacked(tensor):
             self.draft.spend(tensor.elements)
+        if tensor.blocks is not None:
+            return self._of_blocks(tensor, tensor.blocks, raw)
         if tensor.sparsity is not None:
             return dense(tensor, raw, self.file.bytes_at)
         if tensor.type.name == "INT4":
             return _nibbles(raw, tensor.shape)
         return np.frombuffer(raw, tensor.type.dtype).reshape(tensor.shape)
+
+    def _of_blocks(self, tensor: Tensor, blocks: Blocks, raw: memoryview) -> Array:
+        """Each block times its scale."""
+        stored = _nibbles(raw, tensor.shape) if blocks.stored.name == "INT4" else np.frombuffer(raw, np.int8)
+        scales = self.constant(blocks.scales)
+        if scales is None:
+            raise ConversionError(Reason("constant scales of blocks", str(self.tensors[blocks.scales]), tensor.label))
+        real = stored.reshape(-1, blocks.size) * scales.reshape(-1, 1).astype(np.float32)
+        return real.reshape(tensor.shape)
 
     def _without_data(self, tensor: Tensor) -> Array | None:
         """A tensor of no elements is constant without a buffer."""
@@ -193,8 +205,7 @@ class TensorValues:
         self._make_per_channel(value, tensor)
         stored = self._in_nnapi(array, value)
         value.data = stored.reshape(value.dims)
-        unpacked = tensor.sparsity is not None or tensor.type.name == "INT4"
-        in_place = not unpacked and (stored is array or np.shares_memory(stored, array))
+        in_place = not _unpacked(tensor) and (stored is array or np.shares_memory(stored, array))
         if in_place and tensor.data is not None and self.file is not None:
             value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
         return value
@@ -245,6 +256,11 @@ def _open_dims(tensor: Tensor) -> tuple[int, ...]:
     if -1 not in tensor.signature or len(tensor.signature) != len(tensor.shape):
         return ()
     return tuple(0 if known < 0 else size for known, size in zip(tensor.signature, tensor.shape, strict=True))
+
+
+def _unpacked(tensor: Tensor) -> bool:
+    """True for a constant whose elements do not lie in the file one after the other."""
+    return tensor.sparsity is not None or tensor.blocks is not None or tensor.type.name == "INT4"
 
 
 def _nibbles(raw: memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int8]:

@@ -84,6 +84,17 @@ class Quantisation:
         return len(self.scales) > 1
 
 
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Integers of which each block of the last dimension has a scale of its own."""
+
+    stored: ElementType
+    scales: int
+    """The tensor that holds the scales."""
+    size: int
+    """Elements in a block."""
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -101,6 +112,8 @@ class Tensor:
     sparsity: Mapping[str, Any] | None = None
     has_rank: bool = False
     """Without it, LiteRT's compiler does not read ``signature``."""
+    blocks: Blocks | None = None
+    """The constant's float32 numbers are stored as integers."""
 
     @property
     def label(self) -> str:

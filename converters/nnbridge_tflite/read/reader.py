@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +15,19 @@ import numpy.typing as npt
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table
-from nnbridge_tflite.read.graph import DISPATCH, ELEMENT_TYPES, Graph, Operator, Quantisation, Signature, Subgraph, Tensor
+from nnbridge_tflite.read.graph import (
+    DISPATCH,
+    ELEMENT_TYPES,
+    Blocks,
+    ElementType,
+    Graph,
+    Operator,
+    Quantisation,
+    Signature,
+    Subgraph,
+    Tensor,
+    element_of,
+)
 from nnbridge_tflite.read.schema import builtin_codes, builtin_names
 
 IDENTIFIER = b"TFL3"
@@ -152,6 +164,8 @@ class _Reading:
         listed = table["operators"] or ()
         _check_once("operators", "operator", listed)
         tensors = tuple(self._tensor(i, t) for i, t in enumerate(table["tensors"] or ()))
+        if any(t.blocks is not None for t in tensors):
+            tensors = tuple(t if t.blocks is None else _real(t, t.blocks, tensors) for t in tensors)
         operators = tuple(self._operator(i, t, len(tensors)) for i, t in enumerate(listed))
         name = table["name"] or ""
         self._spend(f"subgraph {name!r}", table["inputs"], table["outputs"])
@@ -190,6 +204,7 @@ class _Reading:
             table["is_variable"],
             table["sparsity"],
             table["has_rank"],
+            _blocks(quantisation, element, place),
         )
         _check_size(tensor)
         _check_zero_points(tensor)
@@ -311,6 +326,30 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_li
     # Those of channels are 0.
     points = (0,) * count if count > 1 and not np.count_nonzero(zero_points) else tuple(zero_points.tolist())
     return Quantisation(held, points, axis, True)
+
+
+def _blocks(table: Mapping[str, Any], element: ElementType, place: str) -> Blocks | None:
+    """How a tensor with a scale for each block is stored; zero points are those of symmetric blocks."""
+    details = table.get("details")
+    if details is None or "block_size" not in details:
+        return None
+    if details["zero_points"] > 0:
+        _refuse(place, "blocks without zero points", f"those of tensor {details['zero_points']}")
+    return Blocks(element, details["scales"], details["block_size"])
+
+
+def _real(tensor: Tensor, blocks: Blocks, tensors: Sequence[Tensor]) -> Tensor:
+    """The numbers that a tensor's blocks stand for."""
+    if not 0 <= blocks.scales < len(tensors):
+        _refuse(tensor.label, f"scales in a tensor below {len(tensors)}", blocks.scales)
+    scales, fits = tensors[blocks.scales], bool(tensor.shape) and blocks.size > 0 and tensor.shape[-1] % blocks.size == 0
+    if blocks.stored.name not in ("INT4", "INT8") or tensor.data is None or tensor.sparsity is not None:
+        _refuse(tensor.label, "blocks of constant 4- or 8-bit integers", str(tensor))
+    if not fits or scales.elements != tensor.elements // blocks.size:
+        _refuse(tensor.label, f"a scale for each {blocks.size} elements of the last dimension", f"{tensor}, scales {scales}")
+    if scales.data is None or scales.blocks is not None or scales.type.name not in ("FLOAT16", "FLOAT32"):
+        _refuse(tensor.label, "constant floats as scales", str(scales))
+    return replace(tensor, type=element_of(np.dtype(np.float32)), quantisation=Quantisation(), blocks=blocks)
 
 
 def _all_fit(scales: npt.NDArray[np.float32]) -> bool:

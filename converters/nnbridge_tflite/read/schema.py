@@ -98,9 +98,20 @@ class _Recorder:
         self.union = True
 
 
+_NEWER_TABLES = {
+    "BlockwiseQuantization": tuple(
+        Field(name, 4 + 2 * i, Kind.SCALAR, "i", default=0) for i, name in enumerate(("scales", "zero_points", "block_size"))
+    )
+}
+_NEWER_MEMBERS = {"QuantizationDetails": {2: "BlockwiseQuantization"}}
+"""What the schema has that a ``tflite`` package may lack."""
+
+
 @cache
 def fields(table: str) -> tuple[Field, ...]:
     """The fields of a table class of the ``tflite`` package, in order of their slots."""
+    if not hasattr(tflite, table):
+        return _NEWER_TABLES[table]
     cls = getattr(tflite, table)
     accessors = [name for name, member in vars(cls).items() if isinstance(member, FunctionType)]
     found = [_field(cls, name) for name in accessors if not _NOT_FIELDS.fullmatch(name)]
@@ -139,7 +150,7 @@ def _snake(name: str) -> str:
 def enum_names(enum: str) -> dict[int, str]:
     """Value → name of an enumeration of the ``tflite`` package."""
     members = vars(getattr(import_module(f"tflite.{enum}"), enum))
-    return {value: name for name, value in members.items() if isinstance(value, int)}
+    return {**_NEWER_MEMBERS.get(enum, {}), **{value: name for name, value in members.items() if isinstance(value, int)}}
 
 
 @cache

@@ -39,4 +39,4 @@ class IntegerMean(StatedKernel):
             raise ValueError("an input")
         sums = np.asarray((arrays[0].astype(np.int64).reshape(data.dims) - data.zero_point).sum(self.axes, keepdims=self._keep))
         means = saturate(mbqm(sums, self.multiplier, self.shift) + out.zero_point, out.dtype)
-        return [means.reshape(out.dims or means.shape)]
+        return [means.reshape(out.dims if out.dims and 0 not in out.dims else means.shape)]  # Axes may be computed.

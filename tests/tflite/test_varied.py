@@ -1,0 +1,180 @@
+"""Faults that changed random operators and published files showed; the expected numbers are LiteRT's answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnbridge.errors import ConversionError
+from tests.tflite.agreement import Array, converted, differences, run
+from tests.tflite.differential import verdicts
+from tests.tflite.files import TfliteBuilder
+
+MAPPINGS = ("wide", "delegate")
+
+
+def test_changed_random_operators_compute_what_litert_computes() -> None:
+    pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    found = list(verdicts(range(120), 910_002, ["CONCATENATION", "CONV_2D", "EXP", "EXPAND_DIMS", "GELU", "MEAN", "SQRT"]))
+    assert [v for v in found if v.outcome in ("differs", "fails")] == []
+
+
+def unary(folder: Path, name: str, data: Array, out: tuple[Any, ...], options: Any = None, **parameters: Any) -> Path:
+    builder = TfliteBuilder()
+    x, y = builder.tensor(data.shape, data.dtype.name, **parameters), builder.tensor(data.shape, out[0], scale=out[1])
+    builder.tensors[y]["quantization"]["zero_point"] = np.array([out[2]], np.int64)
+    builder.operator(name, [x], [y], options or {}, 2)
+    return builder.write(folder / "m.tflite", [x], [y])
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize("type", ["int8", "int16"])
+def test_a_quantised_root_is_cut_off(mapping: str, type: str, tmp_path: Path) -> None:
+    point = -128 if type == "int8" else 0
+    data = np.array([0, 1, 2, 3, 158], np.int64) + point
+    path = unary(tmp_path, "SQRT", data.astype(type), (type, 0.5, point), scale=0.5, zero_point=point)
+    model, _ = converted(path, mapping=mapping)
+    assert (run(model, {"t0": data.astype(type)})[0].astype(int) - point).tolist() == [0, 1, 2, 2, 17]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "litert"),
+    [
+        ("EXP", None, [1021, 999, 1350]),
+        ("GELU", {"approximate": True}, [10, -1, 186]),
+        ("LOG", None, [-22514, -25257, -1216]),
+        ("RSQRT", None, [22971, 25679, 1842]),
+    ],
+)
+def test_16_bit_functions_come_of_a_table(name: str, options: Any, litert: list[int], tmp_path: Path) -> None:
+    data = np.array([21, 0, 300], np.int16) if name in ("EXP", "GELU") else np.array([16, 1, 300], np.int16)
+    path = unary(tmp_path, name, data, ("int16", 0.001, 0), options, scale=0.001)
+    model, _ = converted(path)
+    found = run(model, {"t0": data})[0].tolist()
+    assert found == litert
+
+
+def test_a_16_bit_softmax_of_8_bit_numbers_has_its_zero_point(tmp_path: Path) -> None:
+    data = np.array([[0, 3], [5, 5]], np.int8)
+    path = unary(tmp_path, "SOFTMAX", data, ("int16", 2.0**-16, -32768), {"beta": 1.0}, scale=0.0699, zero_point=2)
+    model, _ = converted(path)
+    assert run(model, {"t0": data})[0].tolist() == [[-3423, 3423], [0, 0]]
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_joined_parts_of_five_dimensions_are_rescaled(constant: bool, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    numbers = np.array([54, 35, 240, 58], np.uint8).reshape(1, 1, 1, 1, 4)
+    x = builder.constant(numbers, scale=0.0625) if constant else builder.tensor(numbers.shape, "uint8", scale=0.0625)
+    y = builder.tensor((1, 1, 1, 1, 8), "uint8", scale=0.03667218)
+    builder.operator("CONCATENATION", [x, x], [y], {"axis": 4}, 2)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [] if constant else [x], [y]))
+    found = run(model, {} if constant else {"t0": numbers})[0]
+    assert found.reshape(-1).tolist() == [92, 60, 255, 99] * 2
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize("scale", [0.25, 0.5])
+def test_a_bias_that_is_computed_is_added(mapping: str, scale: float, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, units = builder.tensor((1, 1, 1, 1), "int8", scale=0.5), builder.tensor((2,), "int32", scale=scale)
+    weights = builder.constant(np.ones((2, 1, 1, 1)), "int8", scale=[0.5, 0.25], axis=0)
+    y = builder.tensor((1, 1, 1, 2), "int8", scale=0.5)
+    builder.operator("CONV_2D", [x, weights, units], [y], {"padding": 1, "stride_h": 1, "stride_w": 1}, 3)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x, units], [y]), mapping=mapping)
+    found = run(model, {"t0": np.full((1, 1, 1, 1), 40, np.int8), "t1": np.array([4, -8], np.int32)})[0]
+    assert found.reshape(-1).tolist() == [22, 8]
+
+
+def test_a_16_bit_mean_has_computed_axes(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, axes, y = (
+        builder.tensor((2, 2), "int16", scale=0.5),
+        builder.tensor((2,), "int32"),
+        builder.tensor((1, 1), "int16", scale=0.5),
+    )
+    builder.operator("MEAN", [x, axes], [y], {"keep_dims": True}, 2)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x, axes], [y]))
+    found = run(model, {"t0": np.array([[1, 2], [3, 10]], np.int16), "t1": np.array([0, 1], np.int32)})[0]
+    assert found.tolist() == [[4]]
+
+
+def test_a_scalar_gets_one_dimension(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((), "float32"), builder.tensor((1,), "float32")
+    builder.operator("EXPAND_DIMS", [x, builder.constant([0], "int32")], [y], {}, 1)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]))
+    assert model.main.operands[model.main.outputs[0]].dims == (1,)
+
+
+@pytest.mark.parametrize("type", ["int8", "uint8"])
+def test_more_than_four_dimensions_are_normalised(type: str, tmp_path: Path) -> None:
+    builder, point = TfliteBuilder(), 0 if type == "int8" else 128
+    x = builder.tensor((1, 2, 1, 2, 3), type, scale=0.1, zero_point=point)
+    y = builder.tensor((1, 2, 1, 2, 3), type, scale=1 / 128, zero_point=point)
+    builder.operator("L2_NORMALIZATION", [x], [y], {}, 2)
+    found, _ = differences(builder.write(tmp_path / "m.tflite", [x], [y]))
+    assert max(found) <= 1  # docs/tflite.md
+
+
+@pytest.mark.parametrize("type", ["int64", "bool", "uint32"])
+def test_tables_have_values_of_any_type(type: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    asked, keys, rows = builder.tensor((3,), "int32"), builder.tensor((2,), "int32"), builder.tensor((2, 2), type)
+    y, hits = builder.tensor((3, 2), type), builder.tensor((3,), "uint8")
+    builder.operator("HASHTABLE_LOOKUP", [asked, keys, rows], [y, hits], {}, 1)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [asked, keys, rows], [y, hits]))
+    table = np.array([[1, 0], [1, 1]], type)
+    found = run(model, {"t0": np.array([7, 5, 3], np.int32), "t1": np.array([3, 7], np.int32), "t2": table})
+    assert [a.astype(int).tolist() for a in found] == [[[1, 1], [0, 0], [1, 0]], [1, 0, 1]]
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_a_scalar_has_no_dimensions(mapping: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((), "int32"), builder.tensor((), "int32")
+    builder.operator("RANK", [x], [y], {}, 1)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]), mapping=mapping)
+    inputs = {model.main.operands[i].name: np.array([19], np.int32) for i in model.main.inputs}
+    assert run(model, inputs)[0].item() == 0
+
+
+def blocks(folder: Path, **changed: int) -> Path:
+    """FULLY_CONNECTED of two units with a scale for each two weights of 4 bits."""
+    builder = TfliteBuilder()
+    x, y = builder.tensor((1, 4), "float32"), builder.tensor((1, 2), "float32")
+    scales = builder.constant([[0.5, 2.0], [1.0, 0.25]], "float16")
+    builder.buffers.append({"data": np.array([0x21, 0x43, 0xF7, 0x8E], np.uint8)})
+    details = {"scales": scales, "zero_points": -1, "block_size": 2, **changed}
+    weights = builder.tensor((2, 4), "float32", buffer=len(builder.buffers) - 1)
+    builder.tensors[weights] |= {"type": 17, "quantization": {"details_type": 2, "details": details}}
+    builder.operator("FULLY_CONNECTED", [x, weights], [y], {}, 6)
+    return builder.write(folder / "m.tflite", [x], [y])
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_weights_have_a_scale_for_each_block(mapping: str, tmp_path: Path) -> None:
+    """[1, 2, 3, 4] and [7, -1, -2, -8] in blocks of two."""
+    model, _ = converted(blocks(tmp_path), mapping=mapping)
+    found = run(model, {"t0": np.array([[1, 10, 100, 1000]], np.float32)})[0]
+    assert found.tolist() == [[0.5 * 21 + 2 * 4300, -3 + 0.25 * -8200]]
+
+
+@pytest.mark.parametrize("changed", [{"scales": 99}, {"scales": 0}, {"block_size": 3}, {"block_size": 0}, {"zero_points": 1}])
+def test_blocks_that_do_not_fit_are_refused(changed: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="expected"):
+        converted(blocks(tmp_path, **changed))
+
+
+@pytest.mark.parametrize(
+    ("name", "type"),
+    [*((name, "int16") for name in ("EXP", "GELU", "LOG")), *((name, "int8") for name in ("EXP", "GELU", "LOG", "SQRT"))],
+)
+def test_functions_of_integers_agree_with_litert(name: str, type: str, tmp_path: Path) -> None:
+    point = -128 if type == "int8" else 0
+    scale = 0.02 if type == "int8" else 0.0002
+    found, _ = differences(unary(tmp_path, name, np.zeros(500, type), (type, 0.01, point), scale=scale, zero_point=point))
+    assert found == [0]
