@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -240,6 +241,49 @@ def test_outputs_do_not_replace_what_is_read(model: Path, tmp_path: Path) -> Non
             assert f"{name}: expected another file than {read}, found {written}" in refused("run", *arguments)
         assert written.read_bytes() == before
     assert set(device_files([f"caching:{profile}@4,a"])) == {profile}
+
+
+def test_a_file_that_any_option_names_is_not_replaced(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    profile, defaults, store = tmp_path / "mine.toml", tmp_path / "nnbridge.toml", tmp_path / "matrix.db"
+    profile.write_text('[[device]]\nname = "mine"\n[device.operations]\nothers = {}\n')
+    defaults.write_text("[matrix]\njobs = 1\n")
+    store.write_bytes(b"")
+    (tmp_path / "hard.tflite").hardlink_to(model)
+    matrix = ("matrix", model, "--devices", f"nnapi-sample_minimal,{profile}#mine")
+    device = ("--device", f"{profile}#mine")
+    (tmp_path / "photos").mkdir()
+    np.savez(tmp_path / "photos" / "one.npz", **{INPUT: np.zeros((1, 8, 8, 1), np.float32)})
+    for arguments, what in (
+        ((*matrix, "--csv", profile), "what --devices reads"),
+        ((*matrix, "--html", defaults), "the file of defaults"),
+        ((*matrix, "--markdown", store), "--store of the same command"),
+        (("compare", model, "--layers", "--against", "reference", "--csv", defaults), "the file of defaults"),
+        (("run", model, "--input", "photos", "--samples", "photos/one.npz"), "what --input reads"),
+        (("neuron", "compile", model, *device, "-o", "hard.tflite"), "the model"),
+        (("neuron", "compile", model, *device, "-o", profile), "what --device reads"),
+        (("devices", "learn", profile, "--models", tmp_path, "-o", profile), "a log"),
+        (("devices", "learn", profile, "--models", tmp_path, "-o", model), "a model"),
+        (("reduce", model, *device, "--input", "photos/one.npz", "-o", "photos/one"), "what --input reads"),
+    ):
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        assert f"expected another file than {what}" in refused(*map(str, arguments)), arguments
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+@pytest.mark.parametrize("command", ["convert", "export-overlay", "reduce", "extract"])
+def test_an_output_needs_a_name(command: str, name: str, model: Path) -> None:
+    more = {"extract": ("--operations", "1"), "reduce": ("--device", "nnapi-sample_minimal")}.get(command, ())
+    assert "--output: expected a" in refused(command, str(model), *more, "-o", name)
+
+
+def test_commands_run_in_a_folder_that_was_removed(model: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); from nnbridge.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "plan", str(model)], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr, "Plan of" in done.stdout) == (0, False, True), done.stderr
 
 
 def test_outputs_do_not_replace_each_other(model: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 
 from nnbridge.platforms import collect_rarely
 
@@ -18,7 +19,8 @@ def main() -> None:
     """Entry point of the console script; a command that fails prints one message and no traceback."""
     collect_rarely()
     # ``--device my_module:MyDriver`` is found in the current folder as well, behind everything that is installed.
-    sys.path.append(os.getcwd())
+    with suppress(OSError):  # A folder that was removed meanwhile has none.
+        sys.path.append(os.getcwd())
     try:
         from nnbridge.cli.commands import cli, discard_output
     except ImportError as error:  # pragma: no cover - only in a broken installation

@@ -19,14 +19,23 @@ if TYPE_CHECKING:
     from nnbridge.inputs import Preparation
 
 
+DEFAULTS_FILE = "nnbridge.cli.defaults_file"
+"""Where the root context's ``meta`` has the path of the file that defaults of options come from."""
+
+
 def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterable[Path]], suffix: str = "") -> None:
     """InputError for a file to write that is read, that another option writes too, or that has another suffix.
 
-    ``outputs``: the path of each option that was typed; ``read``: what a file is → its paths.
+    ``outputs``: the path of each option that was typed; ``read``: what a file is → its paths. The file of defaults and files that
+    other parameters of the command name are read as well.
     """
-    in_use = [(what, path) for what, paths in read.items() for path in paths]
+    in_use = [(what, path) for what, paths in read.items() for path in paths] + list(_typed_files(outputs))
     for option, output in outputs.items():
-        if output is None or (output.exists() and not output.is_file()):
+        if output is None:
+            continue
+        if not output.name:
+            raise InputError(Reason("a file's name", f"the folder {str(output)!r}", operand=option))
+        if output.exists() and not output.is_file():
             continue  # Pipes and devices may be written to by several; a folder is refused when it is opened.
         for what, path in in_use:
             if _same(output, path):
@@ -34,6 +43,38 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
         if suffix and output.suffix.lower() != suffix:
             raise InputError(Reason(f"a file that ends in {suffix}", str(output), operand=option))
         in_use.append((f"{option} of the same command", output))
+
+
+def _typed_files(outputs: Mapping[str, Path | None]) -> Iterator[tuple[str, Path]]:
+    """The file of defaults, and every file that the value of another parameter of the command may name: what it reads."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return
+    defaults = context.find_root().meta.get(DEFAULTS_FILE)
+    if defaults is not None:
+        yield "the file of defaults", defaults
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if set(parameter.opts) & set(outputs):
+            continue
+        name = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, (str, Path)) and str(text):
+                folders = outputs.values() if name == "--input" else ()
+                yield from ((f"what {name} reads", path) for path in _named_by(str(text), folders))
+
+
+def _named_by(text: str, outputs: Iterable[Path | None]) -> Iterator[Path]:
+    """The files that ``FILE``, ``NAME=FILE`` and devices' names in a list (of which + joins some) stand for.
+
+    Of a folder only those that are going to be written: it may have very many.
+    """
+    for path in input_files([text]):
+        if path.is_file():
+            yield path
+        elif path.is_dir():
+            yield from (output for output in outputs if output and output.exists() and path.resolve() in output.resolve().parents)
+    yield from device_files([text, *text.split("+")])
 
 
 def _same(one: Path, other: Path) -> bool:

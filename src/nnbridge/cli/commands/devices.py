@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nnbridge.cli import completion
+from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
 from nnbridge.report.terminal import counted
@@ -178,7 +179,9 @@ def devices_learn(
       nnbridge devices learn plan1.json plan2.json --models models/ -o my-npu.toml --questions next/
     """
     from nnbridge.learning.command import learn_from
+    from nnbridge.learning.matching import files_of
 
+    check_outputs({"--output": output}, {"a log": logs, "a model": [file.path for file in files_of(models)]})
     found = learn_from(logs, models, output, device or "", questions)
     if as_json:
         print_json(found)

@@ -56,8 +56,8 @@ def export_overlay(
     if reference is None and not with_time:
         refuse_options("--seeds", why="nothing is run without --reference or --time")
     read = {"the model": [model], "a device's": device_files(options["devices"]), "the reference": [Path(reference or "")]}
-    files = {kind: _beside(output, kind) for kind in ("placement", "reason", "own-error", "drift", "time")}
     check_outputs({"--output": output}, read, ".json")
+    files = {kind: _beside(output, kind) for kind in ("placement", "reason", "own-error", "drift", "time")}
     check_outputs(dict(list(files.items())[1:]), read, ".json")
     compilation, mapped = compiled(model, **options)
     graphs, own = graphs_of(model, conversion_of(options))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import MODEL, option
 from nnbridge.cli.output import build_command, echo, json_option, print_blocks, print_json, working
 from nnbridge.report.terminal import Table, counted
@@ -63,6 +64,7 @@ def neuron_compile(model: Path, devices: tuple[str, ...], output: Path, soc: str
     """
     from nnbridge.neuron.compiling import compile_file
 
+    check_outputs({"--output": output}, {"the model": [model]})
     names = [name.strip() for group in devices for name in group.split(",")]
     with working("Compiling"):
         compiled = compile_file(model, output, names, soc, flags)
