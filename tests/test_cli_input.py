@@ -17,6 +17,7 @@ import pytest
 from nnbridge import storage
 from nnbridge.cli.arguments import device_files
 from nnbridge.compare import load_arrays
+from nnbridge.reading import read_at_most
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode
 from tests.commands import call, refused
@@ -271,11 +272,44 @@ def test_a_file_that_any_option_names_is_not_replaced(model: Path, tmp_path: Pat
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
+def test_a_pipe_without_a_writer_is_refused_at_once(model: Path, tmp_path: Path) -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no pipes with names")
+    pipes = {suffix: tmp_path / f"pipe{suffix}" for suffix in (".toml", ".npz", ".txt", ".jsonl", ".log")}
+    for pipe in pipes.values():
+        os.mkfifo(pipe)
+    for arguments in (
+        ("--config", pipes[".toml"], "inspect", model),
+        ("compare", model, "--reference", "litert", "--tolerances", pipes[".toml"]),
+        ("compare", model, "--reference", pipes[".npz"]),
+        ("run", model, "--seed", "0", "--labels", pipes[".txt"]),
+        ("devices", "ask", "nnapi-sample_all", pipes[".jsonl"]),
+        ("devices", "learn", pipes[".log"], "-o", tmp_path / "mine.toml"),
+    ):
+        assert "pipe" in refused(*map(str, arguments)).rpartition("found")[2], arguments
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no /dev/zero")
+def test_labels_without_end_are_refused(model: Path) -> None:
+    assert "found more than 16,777,216 bytes" in refused("run", model, "--seed", "0", "--labels", "/dev/zero")
+
+
+def test_what_a_command_writes_into_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a" * 1000)
+    os.close(writing)
+    if not Path(f"/dev/fd/{reading}").exists():
+        pytest.skip("no /dev/fd")
+    assert read_at_most(Path(f"/dev/fd/{reading}"), 2000) == b"a" * 1000
+    os.close(reading)
+
+
 @pytest.mark.parametrize("name", ["", ".", "/"])
-@pytest.mark.parametrize("command", ["convert", "export-overlay", "reduce", "extract"])
+@pytest.mark.parametrize("command", ["convert", "export-overlay", "reduce", "extract", "matrix"])
 def test_an_output_needs_a_name(command: str, name: str, model: Path) -> None:
     more = {"extract": ("--operations", "1"), "reduce": ("--device", "nnapi-sample_minimal")}.get(command, ())
-    assert "--output: expected a" in refused(command, str(model), *more, "-o", name)
+    option = ("--devices", "nnapi-sample_minimal", "--store") if command == "matrix" else ("--output",)
+    assert f"{option[-1]}: expected a" in refused(command, str(model), *more, *option, name)
 
 
 def test_commands_run_in_a_folder_that_was_removed(model: Path, tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ def matrix(
     summary = _summary_file() if github else None
     # Copies of files from addresses lie beside the store.
     path = store or _STORE
+    if not path.name:
+        raise InputError(Reason("a file's name", f"the folder {str(path)!r}", operand="--store"))
     found = find_models(models, path.with_name(f"{path.name}.models"))
     check_outputs({"--store": path, **outputs}, {"a model": found.values(), "the budget": [budget] if budget else []})
     settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference])
