@@ -320,6 +320,21 @@ def test_commands_run_in_a_folder_that_was_removed(model: Path, tmp_path: Path) 
     assert (done.returncode, "Traceback" in done.stderr, "Plan of" in done.stdout) == (0, False, True), done.stderr
 
 
+def test_an_interrupt_while_commands_are_imported_has_the_status_of_interrupts() -> None:
+    program = """
+import sys
+from nnbridge.cli import main
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nnbridge.cli.commands":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program, "devices"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_outputs_do_not_replace_each_other(model: Path, tmp_path: Path) -> None:
     both = str(tmp_path / "both.npz")
     message = refused("run", model, "--seed", "0", "-o", both, "--samples", tmp_path / "." / "both.npz")

@@ -14,6 +14,9 @@ from contextlib import suppress
 
 from nnbridge.platforms import collect_rarely
 
+_INTERRUPTED = 128 + 2
+"""The exit status that shells have for SIGINT; :mod:`nnbridge.cli.output`, which has it too, may not be imported yet."""
+
 
 def main() -> None:
     """Entry point of the console script; a command that fails prints one message and no traceback."""
@@ -25,6 +28,8 @@ def main() -> None:
         from nnbridge.cli.commands import cli, discard_output
     except ImportError as error:  # pragma: no cover - only in a broken installation
         sys.exit(f"nnbridge: the command line needs click and rich ({error})")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
     if sys.stdout is None:
         # The next file that is opened would have its descriptor, and be written to by drivers that print.
         print("nnbridge: standard output: closed", file=sys.stderr)
