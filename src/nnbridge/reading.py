@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import IO
 
@@ -28,7 +29,8 @@ def read_at_most(path: Path, most: int) -> bytes:
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         parts = []
         left = most + 1
-        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+        # Windows has no pipes among its files, nor set_blocking in every Python.
+        if sys.platform != "win32" and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             first = file.read(left)  # None: there is a writer, but no byte yet.
             if first == b"":
                 raise OSError(errno.EPIPE, "a pipe that nobody writes to", str(path))
