@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ import pytest
 from nnbridge import storage
 from nnbridge.cli.arguments import device_files
 from nnbridge.compare import load_arrays
+from nnbridge.reading import read_at_most
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode
 from tests.commands import call, refused
@@ -266,6 +268,97 @@ def test_no_command_replaces_a_file_that_its_command_line_names(model: Path, tmp
         before = written.read_bytes()
         assert f"{option}: expected another file than " in refused(*arguments), arguments
         assert written.read_bytes() == before
+
+
+def test_a_file_that_any_option_names_is_not_replaced(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    profile, defaults, store = tmp_path / "mine.toml", tmp_path / "nnbridge.toml", tmp_path / "matrix.db"
+    profile.write_text('[[device]]\nname = "mine"\n[device.operations]\nothers = {}\n')
+    defaults.write_text("[matrix]\njobs = 1\n")
+    store.write_bytes(b"")
+    (tmp_path / "hard.tflite").hardlink_to(model)
+    matrix = ("matrix", model, "--devices", f"nnapi-sample_minimal,{profile}#mine")
+    device = ("--device", f"{profile}#mine")
+    (tmp_path / "photos").mkdir()
+    np.savez(tmp_path / "photos" / "one.npz", **{INPUT: np.zeros((1, 8, 8, 1), np.float32)})
+    for arguments, what in (
+        ((*matrix, "--csv", profile), "a device's"),
+        ((*matrix, "--html", defaults), "the file of defaults"),
+        ((*matrix, "--markdown", store), "--store of the same command"),
+        (("compare", model, "--layers", "--against", "reference", "--csv", defaults), "the file of defaults"),
+        (("run", model, "--input", "photos", "--samples", "photos/one.npz"), "an input"),
+        (("neuron", "compile", model, *device, "-o", "hard.tflite"), "the model"),
+        (("neuron", "compile", model, *device, "-o", profile), "a device's"),
+        (("devices", "learn", profile, "--models", tmp_path, "-o", profile), "a log"),
+        (("devices", "learn", profile, "--models", tmp_path, "-o", model), "a model"),
+        (("reduce", model, *device, "--input", "photos/one.npz", "-o", "photos/one"), "an input"),
+    ):
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        assert f"expected another file than {what}" in refused(*map(str, arguments)), arguments
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_pipe_without_a_writer_is_refused_at_once(model: Path, tmp_path: Path) -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no pipes with names")
+    pipes = {suffix: tmp_path / f"pipe{suffix}" for suffix in (".toml", ".npz", ".txt", ".jsonl", ".log")}
+    for pipe in pipes.values():
+        os.mkfifo(pipe)
+    for arguments in (
+        ("--config", pipes[".toml"], "inspect", model),
+        ("compare", model, "--reference", "litert", "--tolerances", pipes[".toml"]),
+        ("compare", model, "--reference", pipes[".npz"]),
+        ("run", model, "--seed", "0", "--labels", pipes[".txt"]),
+        ("devices", "ask", "nnapi-sample_all", pipes[".jsonl"]),
+        ("devices", "learn", pipes[".log"], "-o", tmp_path / "mine.toml"),
+    ):
+        assert "pipe" in refused(*map(str, arguments)).rpartition("found")[2], arguments
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no /dev/zero")
+def test_labels_without_end_are_refused(model: Path) -> None:
+    assert "found more than 16,777,216 bytes" in refused("run", model, "--seed", "0", "--labels", "/dev/zero")
+
+
+def test_what_a_command_writes_into_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a" * 1000)
+    os.close(writing)
+    if not Path(f"/dev/fd/{reading}").exists():
+        pytest.skip("no /dev/fd")
+    assert read_at_most(Path(f"/dev/fd/{reading}"), 2000) == b"a" * 1000
+    os.close(reading)
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+@pytest.mark.parametrize("command", ["convert", "export-overlay", "reduce", "extract", "matrix"])
+def test_an_output_needs_a_name(command: str, name: str, model: Path) -> None:
+    more = {"extract": ("--operations", "1"), "reduce": ("--device", "nnapi-sample_minimal")}.get(command, ())
+    option = ("--devices", "nnapi-sample_minimal", "--store") if command == "matrix" else ("--output",)
+    assert f"{option[-1]}: expected a" in refused(command, str(model), *more, *option, name)
+
+
+def test_commands_run_in_a_folder_that_was_removed(model: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); from nnbridge.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "plan", str(model)], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr, "Plan of" in done.stdout) == (0, False, True), done.stderr
+
+
+def test_an_interrupt_while_commands_are_imported_has_the_status_of_interrupts() -> None:
+    program = """
+import sys
+from nnbridge.cli import main
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nnbridge.cli.commands":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program, "devices"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_outputs_do_not_replace_each_other(model: Path, tmp_path: Path) -> None:

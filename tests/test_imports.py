@@ -18,7 +18,7 @@ from nnbridge.entry_points import installed
 ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types records",
-    "errors",
+    "errors reading",
     "model allowlist entry_points platforms toml",
     "source",
     "estimate",

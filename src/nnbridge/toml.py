@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.reading import read_at_most
 
 if sys.version_info >= (3, 11):
     import tomllib as tomllib
@@ -25,8 +26,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def content_of(path: Path, what: str) -> bytes:
     """The bytes of a file."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+        content = read_at_most(path, _MAX_BYTES)
     except OSError as error:
         raise InputError(Reason(what, error.strerror or str(error), operand=str(path))) from error
     if len(content) > _MAX_BYTES:

@@ -21,6 +21,7 @@ from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.loading import load
 from nnbridge.model import Model
+from nnbridge.report.csv_text import csv_text
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
@@ -193,6 +194,10 @@ def test_the_command_names_the_operation_and_writes_a_table(tmp_path: Path) -> N
     rows = list(csv.DictReader(file.open()))
     assert [row["operator"] for row in rows[:2]] == ["0 CONV_2D", "1 DEPTHWISE_CONV_2D"]
     assert {row["own mismatches"] for row in rows} == {"0"}
+
+
+def test_spreadsheets_show_names_of_tensors_and_compute_none() -> None:
+    assert csv_text([["=1+1", "a\x1b[31m", -1, None]]) == "'=1+1,a\\x1b[31m,-1,\n"
 
 
 def test_options_of_layers_alone_are_refused() -> None:

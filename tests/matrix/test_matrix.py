@@ -248,6 +248,20 @@ def test_diff_reads_two_stores(zoo: Path, tmp_path: Path) -> None:
     assert all(move["after"] == "device" for change in found["changes"] for move in change["moves"])
 
 
+def test_the_store_is_one_file_when_a_command_ends(zoo: Path, tmp_path: Path) -> None:
+    store, copy = tmp_path / "one.db", tmp_path / "copy.db"
+    assert call(str(zoo), "--devices", FAST, "--store", str(store)).exit_code == 0
+    copy.write_bytes(store.read_bytes())
+    assert call("--diff", str(store), str(copy)).exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("*.db*")) == ["copy.db", "one.db"]
+
+
+def test_names_are_text_in_markdown_and_csv() -> None:
+    cells = [cell(model="<img src=x onerror=alert(1)>|*a*.onnx", device="=1+1")]
+    assert "| \\<img src=x onerror=alert(1)\\>\\|\\*a\\*.onnx |" in as_markdown(cells)
+    assert [row["device"] for row in csv.DictReader(io.StringIO(as_csv(cells)))] == ["'=1+1"]
+
+
 @pytest.mark.parametrize(
     ("limits", "broken"),
     [

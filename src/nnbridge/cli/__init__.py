@@ -10,19 +10,26 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 
 from nnbridge.platforms import collect_rarely
+
+_INTERRUPTED = 128 + 2
+"""The exit status that shells have for SIGINT; :mod:`nnbridge.cli.output`, which has it too, may not be imported yet."""
 
 
 def main() -> None:
     """Entry point of the console script; a command that fails prints one message and no traceback."""
     collect_rarely()
     # ``--device my_module:MyDriver`` is found in the current folder as well, behind everything that is installed.
-    sys.path.append(os.getcwd())
+    with suppress(OSError):  # A folder that was removed meanwhile has none.
+        sys.path.append(os.getcwd())
     try:
         from nnbridge.cli.commands import cli, discard_output
     except ImportError as error:  # pragma: no cover - only in a broken installation
         sys.exit(f"nnbridge: the command line needs click and rich ({error})")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
     if sys.stdout is None:
         # The next file that is opened would have its descriptor, and be written to by drivers that print.
         print("nnbridge: standard output: closed", file=sys.stderr)

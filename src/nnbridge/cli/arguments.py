@@ -32,15 +32,23 @@ _WORDS = {
 """Name of a parameter → what its files are; files of other parameters are called by their option."""
 
 
+DEFAULTS_FILE = "nnbridge.cli.defaults_file"
+"""Where the root context's ``meta`` has the path of the file that defaults of options come from."""
+
+
 def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterable[Path]] | None = None, suffix: str = "") -> None:
     """InputError for a file to write that is read, that another option writes too, or that has another suffix.
 
-    ``outputs``: the path of each option that was typed. All files that the command line names count as read; ``read`` has
-    those that it does not name, by what they are.
+    ``outputs``: the path of each option that was typed. The file of defaults and all files that the command line names
+    count as read; ``read`` has those that it does not name, by what they are.
     """
     in_use = [*_named_files(outputs), *((what, path) for what, paths in (read or {}).items() for path in paths)]
     for option, output in outputs.items():
-        if output is None or (output.exists() and not output.is_file()):
+        if output is None:
+            continue
+        if not output.name:
+            raise InputError(Reason("a file's name", f"the folder {str(output)!r}", operand=option))
+        if output.exists() and not output.is_file():
             continue  # Pipes and devices may be written to by several; a folder is refused when it is opened.
         for what, path in in_use:
             if _same(output, path):
@@ -51,18 +59,27 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
 
 
 def _named_files(outputs: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """What each file is that the arguments and options of the command at hand name, but ``outputs``; files that are there."""
+    """The file of defaults, and what each file is that the arguments and options of the command at hand name, but ``outputs``."""
     context = click.get_current_context(silent=True)
+    defaults: Path | None = None if context is None else context.find_root().meta.get(DEFAULTS_FILE)
+    if defaults is not None:
+        yield "the file of defaults", defaults
     while context is not None:
         for parameter in context.command.params:
             if not set(outputs) & set(parameter.opts):
                 value = context.params.get(parameter.name or "")
-                typed = [str(text) for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, (str, Path))]
                 what = _WORDS.get(parameter.name or "", f"that of {parameter.opts[-1]}")
-                files = {Path(text) for text in typed} | set(input_files(typed)) | set(device_files(typed))
-                folders = parameter.name == "inputs"
-                yield from ((what, path) for path in sorted(files) if os.path.isfile(path) or (folders and os.path.isdir(path)))
+                found = _named_by(value if isinstance(value, tuple) else (value,), folders=parameter.name == "inputs")
+                yield from ((what, path) for path in found)
         context = context.parent
+
+
+def _named_by(values: Sequence[object], *, folders: bool) -> list[Path]:
+    """Files, and folders if asked, that values of one parameter name: alone, behind ``NAME=``, as devices, joined by ``+``."""
+    typed = [str(value) for value in values if isinstance(value, (str, Path))]
+    parts = [part for text in typed for part in text.split("+")]
+    paths = {*map(Path, typed), *input_files(typed), *device_files([*typed, *parts])}
+    return [path for path in sorted(paths) if os.path.isfile(path) or (folders and os.path.isdir(path))]
 
 
 def _same(one: Path, other: Path) -> bool:

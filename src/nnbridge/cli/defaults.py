@@ -59,7 +59,7 @@ def read_defaults(config: str | None, root: click.Group) -> Defaults | None:
         path = Path(config)
         found: tuple[Path, dict[str, Any]] | None = path, _table(path, content_of(path, _WHAT))
     else:
-        found = _nearest(Path.cwd())
+        found = _nearest(_here())
     if found is None:
         return None
     reader = _Reader(*found)
@@ -67,6 +67,14 @@ def read_defaults(config: str | None, root: click.Group) -> Defaults | None:
     if reader.mistakes:
         raise InputError("\n".join(map(str, dict.fromkeys(reader.mistakes))))
     return Defaults(found[0], table, reader.refused)
+
+
+def _here() -> Path:
+    """The current folder; the root where it was removed meanwhile."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
 
 
 def _nearest(folder: Path) -> tuple[Path, dict[str, Any]] | None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.reading import open_file
 from nnbridge.storage.atomic import atomic_write
 
 Array = npt.NDArray[Any]
@@ -26,7 +27,7 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
     """InputError for a file that does not begin as NumPy's, and for what NumPy raises while it is read."""
     rule = f"a {suffix} file of numbers"
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(8)
     except OSError as error:
         raise InputError(Reason(rule, error.strerror or str(error), operand=operand)) from error

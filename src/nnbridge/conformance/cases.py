@@ -22,11 +22,14 @@ from nnbridge.conformance.outcome import Failure
 from nnbridge.conformance.schema import SPECIAL, schema_error
 from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
+from nnbridge.reading import open_file
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
 
 Array = npt.NDArray[Any]
 
 FLOAT32_ATOL, FLOAT32_RTOL = 1e-5, 5 * 2.0**-23
+MAX_BYTES = 64 * 2**20
+"""Of a file of cases, unpacked; the largest of Android's has 3.5 million."""
 HALF_TOLERANCE = 5 * 2.0**-10
 
 
@@ -92,8 +95,11 @@ def _spec_name(path: Path) -> str:
 def read_cases(path: Path) -> Iterator[Case]:
     """The cases of one spec file."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            content = json.load(file)
+        with open_file(path) as plain, gzip.open(plain) as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES:,} bytes")
+        content = json.loads(text.decode())
     except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
         raise InputError(Reason("a gzipped JSON spec", str(error), operand=str(path))) from error
     wrong = schema_error(content)

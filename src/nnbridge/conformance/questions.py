@@ -14,6 +14,7 @@ from nnbridge.conformance.cases import Case, build
 from nnbridge.conformance.schema import question_error
 from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.model import Model
+from nnbridge.reading import open_file
 
 MAX_LINE = 64 * 2**20
 """Bytes of a line; the longest of Android's own cases has a hundredth of it."""
@@ -30,10 +31,9 @@ class Question:
 
 def read_questions(path: Path) -> Iterator[Question]:
     """The models of a ``.jsonl`` or ``.jsonl.gz`` file. InputError names the line of the first mistake; empty lines are none."""
-    opened = gzip.open if path.suffix == ".gz" else open
     number = 0
     try:
-        with opened(path, "rb") as file:
+        with open_file(path) as plain, gzip.open(plain) if path.suffix == ".gz" else plain as file:
             while line := file.readline(MAX_LINE):
                 number += 1
                 if line.strip():

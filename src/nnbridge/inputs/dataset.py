@@ -14,6 +14,7 @@ from nnbridge.errors import InputError, Reason, near
 from nnbridge.extensions import TYPES, codec_of, operand_dtype
 from nnbridge.inputs.preparation import InputTarget, Picture, Preparation, PreparedInput, fit, prepare
 from nnbridge.model import Model, Operand
+from nnbridge.reading import read_at_most
 
 
 @dataclass(frozen=True)
@@ -219,9 +220,10 @@ MAX_LABELS_BYTES = 1 << 24
 def read_labels(path: Path) -> tuple[str, ...]:
     """The names of classes, one in each line."""
     try:
-        if path.stat().st_size > MAX_LABELS_BYTES:
-            raise ValueError(f"{path.stat().st_size:,} bytes")
-        lines = path.read_text("utf-8-sig").splitlines()
+        content = read_at_most(path, MAX_LABELS_BYTES)
+        if len(content) > MAX_LABELS_BYTES:
+            raise ValueError(f"more than {MAX_LABELS_BYTES:,} bytes")
+        lines = content.decode("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or str(error)
         raise InputError(Reason("a text file with a label in each line", found, "--labels", str(path))) from error

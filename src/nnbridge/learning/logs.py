@@ -16,6 +16,7 @@ from typing import Any
 from nnbridge.conformance.questions import read_questions
 from nnbridge.errors import InputError, Reason, Why
 from nnbridge.model import Model
+from nnbridge.reading import read_at_most
 
 CPU = "nnapi-reference"
 MAX_BYTES = 256 * 2**20
@@ -85,11 +86,13 @@ def read_log(path: Path) -> Log:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(Reason(f"a log of at most {MAX_BYTES} bytes", str(path.stat().st_size), operand=str(path)))
-        return path.read_text(encoding="utf-8", errors="replace")
+        content = read_at_most(path, MAX_BYTES)
     except OSError as error:
         raise InputError(Reason("a readable log", error.strerror or str(error), operand=str(path))) from error
+    if len(content) > MAX_BYTES:
+        raise InputError(Reason(f"a log of at most {MAX_BYTES:,} bytes", "more", operand=str(path)))
+    # As text files are read: every line ends with \n.
+    return content.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 # -- Android -------------------------------------------------------------------------------------------------------------

@@ -80,5 +80,11 @@ class Store:
             raise InputError(Reason("cells of this version of nnbridge", str(error), operand=str(self.path))) from error
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file: what SQLite wrote beside it goes into it."""
         self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from nnbridge.matrix.cells import Cell
+from nnbridge.report.csv_text import csv_text
 from nnbridge.report.terminal import Table, counted, printable
 
 _COLUMNS = (
@@ -39,8 +39,8 @@ _MOST_ROWS = 60
 """Cells that are listed one by one on a terminal."""
 _FEW = 3
 """Devices that a failure is listed with by name."""
-_UNSAFE = ("=", "+", "-", "@", "\t", "\r")
-"""What a cell of CSV must not start with: spreadsheets would compute it."""
+_MARKS = re.compile(r"[\\`*\[\]<>&|]")
+"""What Markdown, or the HTML in it, reads as more than a character."""
 
 
 def percent(share: float | None) -> str:
@@ -139,20 +139,7 @@ def _by_device(cells: Sequence[Cell]) -> Table:
 
 def as_csv(cells: Sequence[Cell]) -> str:
     """A row for each cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for cell in cells:
-        data = cell.as_dict()
-        writer.writerow([_safe(data[column]) for column in _COLUMNS])
-    return out.getvalue()
-
-
-def _safe(value: object) -> object:
-    if value is None:
-        return ""
-    text = printable(value) if isinstance(value, str) else value
-    return f"'{text}" if isinstance(text, str) and text.startswith(_UNSAFE) else text
+    return csv_text([_COLUMNS, *([cell.as_dict()[column] for column in _COLUMNS] for cell in cells)])
 
 
 def as_markdown(cells: Sequence[Cell]) -> str:
@@ -161,15 +148,25 @@ def as_markdown(cells: Sequence[Cell]) -> str:
     for level in dict.fromkeys(cell.level for cell in cells):
         here = {(cell.model, cell.device): cell for cell in cells if cell.level == level}
         devices = list(dict.fromkeys(device for _, device in here))
-        lines += [f"Feature level {level}", "", _line(["model", *devices]), _line(["---", *("--:" for _ in devices)])]
+        lines += [
+            f"Feature level {level}",
+            "",
+            _line(["model", *map(_plain, devices)]),
+            _line(["---", *("--:" for _ in devices)]),
+        ]
         for model in dict.fromkeys(model for model, _ in here):
-            lines.append(_line([model, *(_short(here.get((model, device))) for device in devices)]))
+            lines.append(_line([_plain(model), *(_short(here.get((model, device))) for device in devices)]))
         lines.append("")
     return "\n".join(lines)
 
 
 def _line(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(printable(text).replace('|', chr(92) + '|') for text in texts)} |"
+    return f"| {' | '.join(texts)} |"
+
+
+def _plain(name: str) -> str:
+    """A name as text of Markdown."""
+    return _MARKS.sub(lambda found: f"\\{found[0]}", printable(name))
 
 
 def _short(cell: Cell | None) -> str:

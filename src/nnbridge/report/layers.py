@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
 from nnbridge.compare.causes import ROUNDING
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison, difference
+from nnbridge.report.csv_text import csv_text
 from nnbridge.report.outputs import MAX_CAUSES
 from nnbridge.report.terminal import Table, counted
 from nnbridge.storage.atomic import atomic_write
@@ -65,17 +64,15 @@ def _figures(layer: Layer) -> tuple[str, ...]:
 
 def write_csv(comparison: LayerComparison, path: Path) -> None:
     """A row for each tensor."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     sides = [f"{side} {name}" for side in ("drift", "own") for name in _FIGURES]
-    writer.writerow(["operator", "operation", "tensor", "body", "device", "step", *sides, "note", "cause"])
+    rows: list[list[object]] = [["operator", "operation", "tensor", "body", "device", "step", *sides, "note", "cause"]]
     for layer in comparison.layers:
         where = [layer.operator, layer.operation, layer.tensor, layer.position[0], layer.device, layer.step]
-        writer.writerow([*where, *_numbers(layer.drift), *_numbers(layer.own), layer.note, layer.why])
+        rows.append([*where, *_numbers(layer.drift), *_numbers(layer.own), layer.note, layer.why])
     for name, why in comparison.unmatched:
-        writer.writerow(["", "", name, "", "", "", *_numbers(None), *_numbers(None), why, ""])
+        rows.append(["", "", name, "", "", "", *_numbers(None), *_numbers(None), why, ""])
     with atomic_write(path) as file:
-        file.write(text.getvalue().encode())
+        file.write(csv_text(rows).encode())
 
 
 def _numbers(comparison: OutputComparison | None) -> list[object]:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import click
 from click.core import ParameterSource
 
+from nnbridge.cli.arguments import DEFAULTS_FILE
 from nnbridge.cli.defaults import read_defaults
 from nnbridge.cli.output import INTERRUPTED, echo, output_options, verbose
 from nnbridge.errors import NnapiError, NnbridgeError, near
@@ -50,6 +51,7 @@ class _Group(click.Group):
         if name and command and defaults:
             found = defaults.behind(name, rest)
             ctx.default_map = {name: found}
+            ctx.meta[DEFAULTS_FILE] = defaults.path
             command = _WithDefaults(command, defaults.path)
         return name, command, rest
 

@@ -179,8 +179,9 @@ def devices_learn(
       nnbridge devices learn plan1.json plan2.json --models models/ -o my-npu.toml --questions next/
     """
     from nnbridge.learning.command import learn_from
+    from nnbridge.learning.matching import files_of
 
-    check_outputs({"--output": output})
+    check_outputs({"--output": output}, {"a model": [file.path for file in files_of(models)]})
     found = learn_from(logs, models, output, device or "", questions)
     if as_json:
         print_json(found)

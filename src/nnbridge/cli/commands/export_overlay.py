@@ -55,8 +55,8 @@ def export_overlay(
     stored = reference is not None and reference.endswith(".npz")
     if reference is None and not with_time:
         refuse_options("--seeds", why="nothing is run without --reference or --time")
-    files = {kind: _beside(output, kind) for kind in ("placement", "reason", "own-error", "drift", "time")}
     check_outputs({"--output": output}, suffix=".json")
+    files = {kind: _beside(output, kind) for kind in ("placement", "reason", "own-error", "drift", "time")}
     check_outputs(dict(list(files.items())[1:]), suffix=".json")
     compilation, mapped = compiled(model, **options)
     graphs, own = graphs_of(model, conversion_of(options))

@@ -119,26 +119,30 @@ def matrix(
         raise click.UsageError(f"Missing {'models' if not models else 'option --devices'}.")
     if scheduler:
         refuse_options("--jobs", "--timeout", why="the cluster of --scheduler decides")
-    outputs = {"--html": html, "--csv": csv_file, "--markdown": markdown, "--junit": junit, "--store": store}
+    outputs = {"--html": html, "--csv": csv_file, "--markdown": markdown, "--junit": junit}
     budgets = read_budgets(budget) if budget is not None else ()
     summary = _summary_file() if github else None
     # Copies of files from addresses lie beside the store.
     path = store or _STORE
+    if not path.name:
+        raise InputError(Reason("a file's name", f"the folder {str(path)!r}", operand="--store"))
     found = find_models(models, path.with_name(f"{path.name}.models"))
-    check_outputs(outputs, {"a model": found.values()})
+    check_outputs({"--store": path, **outputs}, {"a model": found.values()})
     settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference])
     groups = tasks(found, find_devices(devices), _levels(androids, levels), settings)
-    cached = Store(path)
-    if fresh:
-        cached.remove(task.key for group in groups for task in group)
-    count = sum(map(len, groups))
-    with progress("Computing cells", count, as_json) as advance:
-        try:
-            cells = run(groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
-        except KeyboardInterrupt:
-            done = len(cached.find(task.key for group in groups for task in group))
-            echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command continues.", err=True)
-            raise
+    with Store(path) as cached:
+        if fresh:
+            cached.remove(task.key for group in groups for task in group)
+        count = sum(map(len, groups))
+        with progress("Computing cells", count, as_json) as advance:
+            try:
+                cells = run(
+                    groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance
+                )
+            except KeyboardInterrupt:
+                done = len(cached.find(task.key for group in groups for task in group))
+                echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command continues.", err=True)
+                raise
     broken = broken_limits(budgets, cells)
     written: tuple[tuple[Path | None, Callable[[], str]], ...] = (
         (html, lambda: as_html(cells, broken)),
@@ -200,7 +204,8 @@ def _stored(text: str) -> list[Cell]:
     from nnbridge.matrix.store import Store
 
     name, _, device = text.rpartition("@") if not Path(text).is_file() else (text, "", "")
-    cells = Store.existing(Path(name or text)).all()
+    with Store.existing(Path(name or text)) as stored:
+        cells = stored.all()
     chosen = [cell for cell in cells if device in ("", cell.device)]
     if not chosen:
         names = ", ".join(dict.fromkeys(cell.device for cell in cells)) or "no device"

@@ -14,6 +14,7 @@ from nnbridge.cli.arguments import check_outputs, parse_preparation
 from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
+from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.reduction.outside import Runtime
@@ -82,6 +83,8 @@ def reduce(
     if reference is not None and (against is not None or predicate not in (WHAT, DIFFERS)):
         raise click.UsageError("--reference compares answers: it excludes --against and every --predicate but differs.")
     stem = output or Path(f"{model.name.split('.')[0]}-reduced")
+    if not stem.name:
+        raise InputError(Reason("a path that files' names begin with", f"the folder {str(stem)!r}", operand="--output"))
     for suffix in (*_SUFFIXES, model.suffix):
         check_outputs({"--output": stem.with_name(stem.name + suffix)})
     kinds = (predicate,) if predicate in SYMPTOMS else None
