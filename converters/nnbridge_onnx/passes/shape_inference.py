@@ -18,13 +18,13 @@ from nnbridge.records import quick
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
+from nnbridge_onnx.passes.inference_view import MAX_PROPAGATED, WRITTEN, correct_einsum, correct_pool, sizes_of
 from nnbridge_onnx.passes.inline import inline
-from nnbridge_onnx.read.graph import FLOAT, INT32, INT64, STRING, Fold, Graph
+from nnbridge_onnx.read.graph import INT32, INT64, Fold, Graph
 
 ROUNDS = 8
 SMALL = 4096
 """Constants of more elements are weights, which decide no shapes."""
-MAX_PROPAGATED = 1 << 16
 MAX_FOLLOWED = 1 << 20
 """How many elements inference follows in all, at some 100 bytes each."""
 MAX_RANK = 64
@@ -181,23 +181,13 @@ def _decided_by_values(steps: Iterable[_Step], found: Mapping[str, Any], constan
     decided: set[str] = set()
     for step in steps:
         if _reads_shapes(step, constants) or not decided.isdisjoint(step.inputs):
-            decided.update(name for name in step.outputs if name not in found or _sizes(found[name]) is None)
+            decided.update(name for name in step.outputs if name not in found or sizes_of(found[name]) is None)
     return decided
 
 
 def _reads_shapes(step: _Step, constants: Collection[str]) -> bool:
     """True if computed numbers that the node reads decide dimensions."""
     return any(name not in constants for name in step.deciding)
-
-
-def _sizes(value: Any) -> list[int] | None:
-    """A tensor's dimensions; None if one of them is open, or their number."""
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return None
-    dims = tensor.shape.dim
-    sizes = [d.dim_value for d in dims]  # 0 where the field is not set
-    return None if 0 in sizes and not all(d.HasField("dim_value") for d in dims) else sizes
 
 
 def _completed(found: Any, declared: Any, open: bool) -> Any:
@@ -208,7 +198,7 @@ def _completed(found: Any, declared: Any, open: bool) -> Any:
     if found is not None and not found.type.HasField("tensor_type"):
         return None
     kind = None if found is None else found.type.tensor_type
-    if kind is not None and kind.elem_type and _sizes(found) is not None:
+    if kind is not None and kind.elem_type and sizes_of(found) is not None:
         return None
     value = type(declared)()
     value.CopyFrom(declared)
@@ -246,7 +236,7 @@ def _infer(inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapp
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
     body = _Body(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
     inferred = _inferred(inference, seen, body)
-    while _corrected_pool(onnx, seen, body.steps, inferred) or _corrected_einsum(onnx, seen, body.steps, inferred):
+    while correct_pool(onnx, seen, body.steps, inferred) or correct_einsum(onnx, seen, body.steps, inferred):
         inferred = _inferred(inference, seen, body)
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
@@ -278,7 +268,7 @@ def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: 
     for node, step in zip(graph.node, steps, strict=True):
         if step.outputs and known.issuperset(step.outputs):
             continue
-        write = _WRITTEN.get(step.type if step.domain in ("", "ai.onnx") else f"{step.domain}.{step.type}")
+        write = WRITTEN.get(step.type if step.domain in ("", "ai.onnx") else f"{step.domain}.{step.type}")
         written = None if write is None else write(onnx, node, seen)
         nodes += [node] if written is None else written
         left += [step] if written is None else map(_step, written)
@@ -366,7 +356,7 @@ _UNKNOWN: tuple[int | None, bool] = (None, False)
 def _count(value: Any) -> tuple[int | None, bool]:
     """How many elements of a described value are followed, and whether as many as of its node's inputs where that is followed;
     None if the inputs alone tell."""
-    sizes = _sizes(value)
+    sizes = sizes_of(value)
     if sizes is None:
         return _UNKNOWN
     # No vector: its elements are known by those of the inputs, if they are integers.
@@ -438,177 +428,6 @@ def _elements(type: Any) -> int:
         return _elements(getattr(type, kind).elem_type)
     dims = type.tensor_type.shape.dim
     return int(dims[0].dim_value) if len(dims) == 1 else 0
-
-
-def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
-    """A Range as inference sees it: it would follow its numbers, or those of what reads it, however many they are.
-
-    One of computed or of many numbers becomes a vector of the same type and of any size; None for one that may stay.
-    """
-    if _range_size(onnx, node, graph) <= MAX_PROPAGATED:
-        return None
-    one, count = f"{node.output[0]} start", f"{node.output[0]} size"
-    graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.int64), f"{one} shape"))
-    graph.input.append(onnx.helper.make_tensor_value_info(count, INT64, [1]))
-    return [
-        onnx.helper.make_node("Reshape", [node.input[0], f"{one} shape"], [one]),
-        onnx.helper.make_node("Tile", [one, count], [node.output[0]]),
-    ]
-
-
-def _like_its_input(onnx: Any, node: Any, graph: Any) -> list[Any]:
-    """An operator that the package has no rule for, whose result is of its first input's type and shape."""
-    return [onnx.helper.make_node("Identity", node.input[:1], node.output[:1])]
-
-
-def _normalised(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
-    """A normalisation of rows, which a file may have before ONNX does; None for one with further outputs."""
-    return _like_its_input(onnx, node, graph) if len(node.output) == 1 else None
-
-
-def _onesided(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
-    """An STFT that states the operator's default, which inference takes for 0; None for one that states it itself."""
-    if any(attribute.name == "onesided" for attribute in node.attribute):
-        return None
-    written = type(node)()
-    written.CopyFrom(node)
-    written.attribute.append(onnx.helper.make_attribute("onesided", 1))
-    return [written]
-
-
-def _some_elements(onnx: Any, node: Any, graph: Any) -> list[Any]:
-    """A Compress, which the package has no rule for before opset 11: as many elements along its axis as another input has."""
-    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), None)
-    flat, which = f"{node.output[0]} flat", f"{node.output[0]} indexes"
-    graph.input.append(onnx.helper.make_tensor_value_info(which, INT64, [None]))
-    if axis is not None:
-        return [onnx.helper.make_node("Gather", [node.input[0], which], node.output[:1], axis=axis)]
-    graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), f"{flat} shape"))
-    return [
-        onnx.helper.make_node("Reshape", [node.input[0], f"{flat} shape"], [flat]),
-        onnx.helper.make_node("Gather", [flat, which], node.output[:1]),
-    ]
-
-
-def _real(onnx: Any, node: Any, graph: Any) -> list[Any]:
-    """An operator of ``ai.onnx.ml``, for which the package has no rule: float32 in the shape of its input."""
-    return [onnx.helper.make_node("Cast", node.input[:1], node.output[:1], to=FLOAT)]
-
-
-def _scores(onnx: Any, node: Any, graph: Any) -> None:
-    """Likewise one with a row of float32 for each row of its input, and maybe a label before it."""
-    known = {value.name for value in (*graph.value_info, *graph.output)}
-    text = any(attribute.name == "classlabels_strings" and attribute.strings for attribute in node.attribute)
-    types = [FLOAT] if len(node.output) == 1 else [STRING if text else INT64, FLOAT]
-    for name, kind in zip(node.output, types, strict=False):
-        if name and name not in known:
-            graph.value_info.append(onnx.helper.make_tensor_value_info(name, kind, [None] * (2 if kind == FLOAT else 1)))
-
-
-_WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
-    "Range": _without_values,
-    "Compress": _some_elements,
-    "GroupNormalization": _like_its_input,
-    "LayerNormalization": _normalised,
-    "RMSNormalization": _normalised,
-    "STFT": _onesided,
-    "ai.onnx.ml.Scaler": _real,
-    "ai.onnx.ml.Normalizer": _real,
-    "ai.onnx.ml.Imputer": _like_its_input,
-    "ai.onnx.ml.FeatureVectorizer": _scores,
-    "ai.onnx.ml.LinearRegressor": _scores,
-    "ai.onnx.ml.SVMRegressor": _scores,
-    "ai.onnx.ml.SVMClassifier": _scores,
-}
-"""Operators as inference sees them: others in their place, or None if it sees the node."""
-
-
-def _rounds_up(node: Any) -> bool:
-    """True for a pooling whose size is rounded up."""
-    return any(attribute.name == "ceil_mode" and attribute.i for attribute in node.attribute)
-
-
-def _corrected_pool(onnx: Any, seen: Any, body: Sequence[_Step], inferred: Any) -> bool:
-    """Write the first pooling whose size is rounded up wrongly with the paddings that give its size; False if there is none.
-
-    Before their last versions, inference counts a window that would start behind the input and its first padding.
-    """
-    pools = [
-        node
-        for node, step in zip(seen.graph.node, body, strict=True)
-        if step.type in ("MaxPool", "AveragePool", "LpPool") and not step.domain and _rounds_up(node)
-    ]
-    if not pools:
-        return False
-    values = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
-    for node in pools:
-        options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        value = values.get(node.input[0])
-        if value is None or (known := _sizes(value)) is None:
-            continue
-        sizes = known[2:]
-        ones = [1] * len(sizes)
-        auto = options.get("auto_pad", b"NOTSET")
-        stated = options.get("pads", []) if auto == b"NOTSET" else []
-        pads = list(stated or [0] * 2 * len(sizes))
-        steps, dilations = options.get("strides", ones), options.get("dilations", ones)
-        if min(steps, default=1) < 1:  # its conversion refuses it
-            continue
-        wrong = False
-        for i, (size, k, s, d) in enumerate(zip(sizes, options["kernel_shape"], steps, dilations, strict=True)):
-            free = size + pads[i] + pads[len(sizes) + i] - (k - 1) * d - 1
-            last = -(-free // s)
-            if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-                last, wrong = -(-size // s) - 1, True
-            elif last * s >= size + pads[i]:
-                last, wrong = last - 1, True
-            pads[len(sizes) + i] += max(last * s - free, 0)
-        if wrong:
-            for name in ("auto_pad", "ceil_mode", "pads"):
-                for a in [a for a in node.attribute if a.name == name]:
-                    node.attribute.remove(a)
-            node.attribute.append(onnx.helper.make_attribute("pads", pads))
-            return True
-    return False
-
-
-def _range_size(onnx: Any, node: Any, graph: Any) -> float:
-    """How many numbers a Range has; infinite if its bounds are computed."""
-    tensors = [next((t for t in graph.initializer if t.name == name), None) for name in node.input]
-    if len(tensors) != 3 or any(t is None or t.external_data for t in tensors):
-        return np.inf
-    start, limit, delta = (float(np.ravel(onnx.numpy_helper.to_array(t))[0]) for t in tensors)
-    return (limit - start) / delta if delta else np.inf
-
-
-def _corrected_einsum(onnx: Any, seen: Any, body: Sequence[_Step], inferred: Any) -> bool:
-    """Have the first Einsum with operands of size 1 along a longer axis read ones as long; False if there is none.
-
-    Inference takes the size of the first operand that has a letter.
-    """
-    sums = [node for node, step in zip(seen.graph.node, body, strict=True) if step.type == "Einsum" and not step.domain]
-    if not sums:
-        return False
-    values = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
-    for node in sums:
-        terms = (
-            next((a.s.decode() for a in node.attribute if a.name == "equation"), "").replace(" ", "").split("->")[0].split(",")
-        )
-        shapes = [None if name not in values else _sizes(values[name]) for name in node.input]
-        pairs = [
-            (term, shape) for term, shape in zip(terms, shapes, strict=False) if shape is not None and len(term) == len(shape)
-        ]
-        if len(pairs) != len(node.input):
-            continue
-        longest = {letter: max(s[t.index(letter)] for t, s in pairs if letter in t) for term, _ in pairs for letter in term}
-        for k, (term, shape) in enumerate(pairs):
-            wide = [longest[letter] if size == 1 else size for letter, size in zip(term, shape, strict=True)]
-            if wide != shape:
-                type, name = values[node.input[k]].type.tensor_type.elem_type, f"{node.output[0]} operand {k}"
-                seen.graph.input.append(onnx.helper.make_tensor_value_info(name, type, wide))
-                node.input[k] = name
-                return True
-    return False
 
 
 def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> bool:
