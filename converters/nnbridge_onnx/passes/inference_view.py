@@ -13,7 +13,7 @@ MAX_PROPAGATED = 1 << 16
 """Elements of a vector that inference follows."""
 
 
-class Step(Protocol):
+class TypedNode(Protocol):
     """What of a ``NodeProto`` is read here without its message."""
 
     @property
@@ -127,7 +127,7 @@ WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
 """Operators as inference sees them: others in their place, or None if it sees the node."""
 
 
-def correct_pool(onnx: Any, seen: Any, body: Sequence[Step], inferred: Any) -> bool:
+def correct_pool(onnx: Any, seen: Any, body: Sequence[TypedNode], inferred: Any) -> bool:
     """Write the first pooling whose size is rounded up wrongly with the paddings that give its size; False if there is none.
 
     Before their last versions, inference counts a window that would start behind the input and its first padding.
@@ -176,7 +176,7 @@ def _rounds_up(node: Any) -> bool:
     return any(attribute.name == "ceil_mode" and attribute.i for attribute in node.attribute)
 
 
-def correct_einsum(onnx: Any, seen: Any, body: Sequence[Step], inferred: Any) -> bool:
+def correct_einsum(onnx: Any, seen: Any, body: Sequence[TypedNode], inferred: Any) -> bool:
     """Have the first Einsum with operands of size 1 along a longer axis read ones as long; False if there is none.
 
     Inference takes the size of the first operand that has a letter.
