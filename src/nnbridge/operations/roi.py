@@ -228,12 +228,13 @@ def heatmap_max_keypoint(call: Call) -> Sequence[Array]:
     check_corners(call, boxes, "boxes")
     count, size, _, keypoints = maps.shape
     flat = maps.transpose(0, 3, 1, 2).reshape(count, keypoints, size * size)
-    best = flat.argmax(axis=-1)
-    if np.isnan(np.take_along_axis(flat, best[..., None], -1)).any():
+    square = flat.reshape(count, keypoints, size, size)
+    row, column = np.divmod(flat.argmax(axis=-1), size)
+    grid = _neighbourhood(square, row, column)
+    if np.isnan(grid[..., 1, 1]).any():
         # N35: NaN is never above what was seen before.
-        best = np.where(np.isnan(flat), -np.inf, flat).argmax(axis=-1)
-    row, column = best // size, best % size
-    grid = _neighbourhood(flat.reshape(count, keypoints, size, size), row, column)
+        row, column = np.divmod(np.where(np.isnan(flat), -np.inf, flat).argmax(axis=-1), size)
+        grid = _neighbourhood(square, row, column)
     tolerance = 1e-3 if call["heatmaps"].type == T.TENSOR_FLOAT16 else 1e-5
     offset, scores = _summit(grid, np.float32(tolerance))
     start, extent = boxes[:, None, :2], boxes[:, None, 2:] - boxes[:, None, :2]

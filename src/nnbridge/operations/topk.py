@@ -130,6 +130,10 @@ def _first_best(function: Callable[..., Array], x: Array, axis: int, **options: 
     """``function`` of a row, in which nothing is better than NaN at its beginning, and NaN elsewhere than nothing."""
     if x.dtype.kind != "f":
         return function(x, axis, **options)
+    if x.size == x.shape[axis]:  # Of one row, as at the end of a classifier, one number is looked at.
+        only = function(x, axis, **options)
+        if not math.isnan(x.item(only.item())):
+            return only
     found = function(x, axis, keepdims=True)
     unordered = np.isnan(np.take_along_axis(x, found, axis))
     if unordered.any():

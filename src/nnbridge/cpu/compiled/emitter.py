@@ -163,6 +163,10 @@ class Emitter:
         """Absolute values of real numbers."""
         return self._intrinsic("fabs", x)
 
+    def with_sign(self, x: Value, sign: Value) -> Value:
+        """The magnitude of real numbers with the sign of others, of 0 too."""
+        return self._intrinsic("copysign", x, sign)
+
     def total(self, x: Value) -> Value:
         """The sum of an integer vector's lanes."""
         return self.call(f"llvm.vector.reduce.add.{mangled(x.type)}", element_of(x.type), x)

@@ -180,11 +180,9 @@ def _tanh(e: Emitter, x: Value) -> Value:
     series = e.constant(x.type, -5.70498872745e-3)
     for coefficient in (2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1):
         series = e.fma(series, square, e.constant(x.type, coefficient))
-    small = e.select(x.is_(0.0), x, e.fma(series * square, x, x))  # of -0 it is -0
-    one = e.constant(x.type, 1)
-    large = one - e.constant(x.type, 2) / (exponential(e, size + size) + 1.0)
-    large = e.select(x < 0.0, -large, large)
-    return e.select(size < 0.625, small, large)
+    small = e.fma(series * square, size, size)
+    large = e.constant(x.type, 1) - e.constant(x.type, 2) / (exponential(e, size + size) + 1.0)
+    return e.with_sign(e.select(size < 0.625, small, large), x)
 
 
 def _hard_swish(e: Emitter, x: Value) -> Value:

@@ -22,7 +22,8 @@ def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
     if kind == "minimum":
         return e.select(x < total, x, total)
     if kind == "product":
-        return e.select(x.is_(0.0) | total.is_(0.0), e.constant(x.type, 0.0), total * x)
+        zero = e.constant(x.type, 0.0)
+        return e.select(x.is_(0.0), zero, e.select(total.is_(0.0), zero, total * x))
     return total + x
 
 
