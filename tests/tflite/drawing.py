@@ -116,10 +116,10 @@ UNARY = {
     "CEIL": (F,),
     "COS": (F,),
     "ELU": (F, I8),
-    "EXP": (F, I8),
+    "EXP": (F, I8, I16),
     "FLOOR": (F,),
     "HARD_SWISH": REAL,
-    "LOG": (F, I8),
+    "LOG": (F, I8, I16),
     "LOGICAL_NOT": (B,),
     "LOGISTIC": (*REAL, I16),
     "LOG_SOFTMAX": (F, I8),
@@ -145,6 +145,8 @@ def unary(rng: Rng, name: str) -> Case:
     y = tensor(rng, x.shape, type)
     if type in FIXED.get(name, {}):
         y.scale, y.zero_point = FIXED[name][type]
+    if name == "SOFTMAX" and type in (U8, I8) and rng.random() < 0.3:
+        y.type, y.scale, y.zero_point = I16, 1 / 65536, -32768
     return Case(name, [x], [y], {"beta": float(pick(rng, 1.0, 0.5, 2.0))} if name == "SOFTMAX" else {}, 2)
 
 
@@ -417,6 +419,7 @@ def others(rng: Rng, name: str) -> Case:
         return Case(name, [Tensor(shape, first)], [Tensor((), second)])
     if name == "BATCH_MATMUL":
         type = pick(rng, F, I8, I16)
+        shape = (*dims(rng, int(rng.integers(2)), 3), *shape)
         n, k, m = dims(rng, 3)
         adj_x, adj_y = bool(rng.integers(2)), bool(rng.integers(2))
         a = (*shape[:-2], *((k, n) if adj_x else (n, k)))
@@ -426,12 +429,13 @@ def others(rng: Rng, name: str) -> Case:
     if name == "LOCAL_RESPONSE_NORMALIZATION":
         options = {"radius": int(rng.integers(1, 4)), "bias": 1.0, "alpha": 0.5, "beta": 0.5}
         return Case(name, [Tensor(dims(rng, 4, 5), F)], [Tensor((), F)], options, 1)
-    type = F if name == "ADD_N" else pick(rng, *REAL, *((I16,) if name == "LEAKY_RELU" else ()))
+    type = F if name == "ADD_N" else pick(rng, *REAL, I16)
     x = tensor(rng, shape, type)
     if name == "ADD_N":
         return Case(name, [x, *(Tensor(shape, F) for _ in range(int(rng.integers(1, 4))))], [Tensor((), F)])
     if name == "LEAKY_RELU":
         return Case(name, [x], [tensor(rng, (), type)], {"alpha": float(pick(rng, 0.1, 0.5, -0.3, 0.0, 1.5))}, 2)
-    alpha = tensor(rng, tuple(1 if rng.random() < 0.5 else d for d in shape[1:]), type)
-    alpha.value = values(rng, alpha.shape, type)
+    # LiteRT reads the alphas of 16-bit numbers as 8-bit ones, whatever they are.
+    alpha = tensor(rng, tuple(1 if rng.random() < 0.5 else d for d in shape[1:]), I8 if type == I16 else type)
+    alpha.value = values(rng, alpha.shape, alpha.type)
     return Case(name, [x, alpha], [tensor(rng, (), type)])

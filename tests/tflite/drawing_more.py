@@ -43,7 +43,7 @@ def state(*shape: int) -> Tensor:
 # -- elements --------------------------------------------------------------------------------------------------------------
 
 _UNARY = {
-    "GELU": (F, I8),
+    "GELU": (F, U8, I8, I16),
     "RELU_0_TO_1": (F, U8, I8),
     "SIGN": (F, I32),
     "ZEROS_LIKE": (F, I32, I64),
@@ -221,7 +221,12 @@ def lstm(rng: Rng, name: str) -> Case:
         projection = [floats(rng, out, units) if projected else None, floats(rng, out) if projected and batch > 1 else None]
         return [*some((units, width), gates), *some((units, out), gates), *peepholes, *some((units,), gates), *projection]
 
-    options: dict[str, Any] = {"fused_activation_function": 4, "cell_clip": pick(rng, 0.0, 0.5), "proj_clip": pick(rng, 0.0, 0.5)}
+    activation = int(pick(rng, 1, 2, 3, 4, 4))  # With 0 LiteRT's output leaves the cell's state out.
+    options: dict[str, Any] = {
+        "fused_activation_function": activation,
+        "cell_clip": pick(rng, 0.0, 0.5),
+        "proj_clip": pick(rng, 0.0, 0.5),
+    }
     states = [state(batch, out), state(batch, units)]
     if name == "LSTM":
         norms = [floats(rng, units) if gate else None for gate in gates] if normed else []

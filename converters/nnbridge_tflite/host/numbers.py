@@ -76,7 +76,8 @@ def by_table(numbers: Array, out: HostTensor) -> Array:
 
 def half_away(numbers: Array) -> Array:
     """Rounded to whole numbers, halves away from zero, as TFLite rounds."""
-    return np.trunc(numbers + np.copysign(numbers.dtype.type(0.5), numbers))
+    below_half = np.nextafter(numbers.dtype.type(0.5), numbers.dtype.type(0))  # 0.5 itself would carry what is just below it.
+    return np.trunc(numbers + np.copysign(below_half, numbers))
 
 
 def requantised(sums: Array, factor: float, out: HostTensor) -> Array:

@@ -70,4 +70,5 @@ def _of_c_library(name: str, count: int) -> Callable[..., float]:
 
 
 EXP, LOG, TANH, SIN, COS = map(function, ("expf", "logf", "tanhf", "sinf", "cosf"))
+ERFC = function("erfcf")
 POW, ATAN2 = function("powf"), function("atan2f")

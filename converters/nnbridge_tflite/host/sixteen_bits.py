@@ -68,7 +68,8 @@ def clamped(values: Array, out: HostTensor, options: Options) -> Array:
 def looked_up(function: Callable[[Array], Array], data: HostTensor, out: HostTensor) -> Array:
     """A function of 16-bit numbers from LiteRT's table of 513 float32 samples, less half the error of lines in between.
 
-    What leaves float32 on the way is a sample of 0, or not corrected.
+    Where the next sample leaves float32, the error is infinite and the sample the lowest number; what is no number is 0.
+    Slopes and results wrap in 16 bits.
     """
     low, high = np.float32(-32768), np.float32(32767)
     first, last = ((end - data.zero_point) * np.float32(data.scale) for end in (low, high))
@@ -80,11 +81,12 @@ def looked_up(function: Callable[[Array], Array], data: HostTensor, out: HostTen
         behind = function(np.append(at[1:-1], first + np.float32(512) * step)) * steps_of_one
         samples, middles = half_away(function(at) * steps_of_one), half_away(function(at[:-1] + step / 2) * steps_of_one)
         bent = half_away((half_away((behind + samples[:-1]) / 2) - middles) / 2)
-        samples[:-1] -= np.where(np.isinf(bent), np.float32(0), bent)
+        samples[:-1] -= bent
     table = np.where(np.isnan(samples), 0, np.clip(samples, low, high)).astype(np.int64)
+    slopes = np.diff(table).astype(np.int16).astype(np.int64)
     values = data_of(data).astype(np.int64)
     index, rest = 256 + (values >> 7), values & 127
-    return (table[index] + (((table[index + 1] - table[index]) * rest + 64) >> 7)).astype(out.dtype)
+    return (table[index] + ((slopes[index] * rest + 64) >> 7)).astype(out.dtype)
 
 
 def require_integers(tensor: HostTensor) -> Array:

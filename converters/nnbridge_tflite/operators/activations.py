@@ -11,9 +11,10 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.operations.arithmetic import mbqm, product_multiplier, quantize_multiplier, saturate
+from nnbridge.operations.arithmetic import mbqm, product_multiplier, quantize_multiplier, saturate, wrap32
 from nnbridge.types import FLOATS, QUANT8, FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
+from nnbridge_tflite.host import ordered
 from nnbridge_tflite.host.numbers import (
     Array,
     HostTensor,
@@ -23,13 +24,15 @@ from nnbridge_tflite.host.numbers import (
     centred_integers,
     data_of,
     half_away,
+    quantised,
     quotient,
     real,
     stored,
 )
+from nnbridge_tflite.host.ordered import total
 from nnbridge_tflite.host.sixteen_bits import interpolated, looked_up, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
-from nnbridge_tflite.operators.elementwise import unary
+from nnbridge_tflite.operators.elementwise import Function, unary
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, DelegateRule, from_level, input_rank, output_in
 
 _RELU = DelegateRule(version=2, types=FLOAT_QUANT8)
@@ -179,28 +182,43 @@ def gelu(to: Lowerer) -> None:
 
 
 _SQUARE_ROOT_OF_2_BY_PI = np.float32(math.sqrt(2 / math.pi))
-_ERFC = np.vectorize(math.erfc, otypes=[np.float32])
+_OF_FLOATS: tuple[Function, Function] = np.tanh, np.vectorize(math.erfc, otypes=[np.float32])
+_OF_TABLES: tuple[Function, Function] = ordered.TANH, ordered.ERFC
+"""tanh and erfc: where LiteRT has Eigen's, and where it fills a table by the C library's."""
 
 
 @GELU.host_kernel
 def host_gelu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """In float32, steps of 8-bit outputs included, whose table LiteRT computes so."""
-    return [by_table(_gelu(real(inputs[0]), options["approximate"]), outputs[0])]
+    functions = _OF_TABLES if quantised(inputs[0]) else _OF_FLOATS
+    return [by_table(_gelu(real(inputs[0]), options["approximate"], functions), outputs[0])]
 
 
 @GELU.kernel_16_bit
 def gelu_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """From a table of 513 positions."""
-    return [looked_up(lambda a: _gelu(a, options["approximate"]), inputs[0], outputs[0])]
+    return [looked_up(lambda a: _gelu(a, options["approximate"], _OF_TABLES), inputs[0], outputs[0])]
 
 
-def _gelu(a: Array, approximate: bool) -> Array:
+def _gelu(a: Array, approximate: bool, functions: tuple[Function, Function]) -> Array:
+    tanh, erfc = functions
     if approximate:
         cubic = a + a.dtype.type(0.044715) * a * a * a
-        found: Array = a.dtype.type(0.5) * a * (1 + np.tanh(_SQUARE_ROOT_OF_2_BY_PI.astype(a.dtype) * cubic))
+        found: Array = a.dtype.type(0.5) * a * (1 + tanh(_SQUARE_ROOT_OF_2_BY_PI.astype(a.dtype) * cubic))
         return found
-    exact: Array = a.dtype.type(0.5) * a * _ERFC(a * a.dtype.type(-math.sqrt(0.5))).astype(a.dtype)
+    exact: Array = a.dtype.type(0.5) * a * erfc(a * a.dtype.type(-math.sqrt(0.5))).astype(a.dtype)
     return exact
+
+
+@PRELU.kernel_16_bit
+def prelu_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Rescaled by one multiplier above 0, by another below, where the product wraps in 32 bits."""
+    data, alpha, out = *inputs, outputs[0]
+    steps = centred_integers(data)
+    above = mbqm(steps, *quantize_multiplier(quotient(data, out)))
+    slope = float(np.float32(data.scale) * np.float32(alpha.scale) / np.float32(out.scale))
+    below = mbqm(wrap32(steps * centred_integers(alpha)), *quantize_multiplier(slope))
+    return [saturate(np.where(steps >= 0, above, below) + out.zero_point, out.dtype)]
 
 
 @PRELU.host_kernel
@@ -299,11 +317,20 @@ def _reciprocal(x: Array) -> Array:
     return 1 / (1 + x)
 
 
+def _softmax_of_bytes(data: HostTensor, out: HostTensor, beta: np.float32) -> Array:
+    """From a table of 256 powers, summed in order, as LiteRT's optimised kernel; its reference kernel has fixed point."""
+    powers = ordered.EXP(-np.float32(data.scale) * beta * np.arange(256, dtype=np.float32))
+    numbers = data_of(data).astype(np.int64)
+    found = powers[numbers.max(-1, keepdims=True) - numbers]
+    steps = half_away(found * (np.float32(1) / (total(found) * np.float32(out.scale))))
+    return saturate(steps + out.zero_point, out.dtype)
+
+
 @SOFTMAX.kernel_16_bit
 def softmax_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """From tables of e^x between -10 and 0 and of 1 / (1 + x); 16-bit results of 8-bit numbers come of floats."""
+    """From tables of e^x between -10 and 0 and of 1 / (1 + x); 8-bit numbers by a table of their own."""
     if inputs[0].dtype.itemsize == 1:
-        return host_softmax(inputs, outputs, options)
+        return [_softmax_of_bytes(inputs[0], outputs[0], np.float32(options["beta"]))]
     data = data_of(inputs[0]).astype(np.int64)
     factor = float(inputs[0].scale) * float(options["beta"]) / (10.0 / 65535.0)
     below = mbqm(data - data.max(-1, keepdims=True), *quantize_multiplier(factor))

@@ -13,6 +13,7 @@ from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import FLOATS, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
+from nnbridge_tflite.host import ordered
 from nnbridge_tflite.host.numbers import (
     Array,
     HostTensor,
@@ -149,7 +150,7 @@ CEIL, COMPLEX_ABS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
 @EXP.kernel_16_bit
 def exponential_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """From a table of 513 positions."""
-    return [looked_up(np.exp, inputs[0], outputs[0])]
+    return [looked_up(ordered.EXP, inputs[0], outputs[0])]
 
 
 @RSQRT.kernel_16_bit
@@ -162,7 +163,7 @@ def inverse_root_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> 
 def _logarithm_16_bit(data: HostTensor, out: HostTensor) -> Array:
     """From a table of 513 positions, which has the output's lowest number where there is no logarithm."""
     least = np.float32(out.scale) * np.float32(-32768 - out.zero_point)
-    return looked_up(lambda a: np.where(a > 0, np.log(a), least).astype(np.float32), data, out)
+    return looked_up(lambda a: np.where(a > 0, ordered.LOG(np.maximum(a, 0)), least), data, out)
 
 
 @LOG.host_kernel

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.errors import Why
-from nnbridge.operations.arithmetic import mbqm_once
+from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
@@ -196,7 +196,9 @@ def batch_matmul_hybrid(inputs: Tensors, outputs: Tensors, options: Options) -> 
     return [sums * factors]
 
 
-@BATCH_MATMUL.kernel_16_bit
-def batch_matmul_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Exact sums of products, rescaled as those of 16-bit convolutions."""
-    return [finished(_matmul(centred(inputs[0]), centred(inputs[1]), options), inputs, (0, 1, 2), outputs[0], options)]
+@BATCH_MATMUL.integer_kernel
+def batch_matmul_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Exact sums of products; those of 8-bit numbers wrap in 32 bits, those of 16 are rescaled as sums of convolutions."""
+    rescale = mbqm if inputs[0].dtype.itemsize == 1 else None
+    sums = _matmul(centred(inputs[0]), centred(inputs[1]), options)
+    return [finished(sums, inputs, (0, 1, 2), outputs[0], options, rescale)]
