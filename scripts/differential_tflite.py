@@ -1,7 +1,8 @@
-"""Random single-operator TFLite files: nnbridge's answer beside that of LiteRT's reference kernels.
+"""Random TFLite files of one operator, or of a graph (GRAPH): nnbridge's answer beside that of LiteRT's reference kernels.
 
     python scripts/differential_tflite.py --cases 20000
     python scripts/differential_tflite.py --cases 500 --seed 3 --operators CONV_2D MEAN --keep found
+    python scripts/differential_tflite.py --cases 800 --operators GRAPH --mapping delegate
 
 Types, shapes, options, scales (ties and multipliers above 1 among them), zero points at the ends of their ranges, per-channel
 weights, dilations and odd paddings are drawn at random. Integers must be equal bit for bit, floats within 1e-5 of the
@@ -18,7 +19,7 @@ from script_support import argument_parser, one_line_errors
 
 with one_line_errors():
     from tests.differential import main
-    from tests.tflite.differential import DRAWS, verdicts
+    from tests.tflite.differential_graphs import NAMES, verdicts
 
 if __name__ == "__main__":
-    sys.exit(main(argument_parser(), sorted(DRAWS), ("wide", "delegate"), verdicts))
+    sys.exit(main(argument_parser(), NAMES, ("wide", "delegate"), verdicts))

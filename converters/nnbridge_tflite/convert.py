@@ -12,7 +12,7 @@ from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, near
 from nnbridge.extensions import TYPES
-from nnbridge.model import Model
+from nnbridge.model import Model, Pool
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
@@ -20,8 +20,8 @@ from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, Signature
 from nnbridge_tflite.read.reader import TfliteFile, read
 
-SPARE_ELEMENTS, PER_BYTE = 1 << 24, 2
-"""How many elements of new constants a file may ask for: some, and as many as its weights unpack to."""
+_SPARE_ELEMENTS, _PER_BYTE = 1 << 24, 4
+"""How many elements of new constants a file may ask for: some, and for each byte two of 4 bits and their real numbers."""
 
 LOG = logging.getLogger(__name__)
 CALLS, CALLS_PER_OPERATOR = 1000, 16
@@ -42,6 +42,11 @@ def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, 
         raise type(error)(in_file(error.reason, path)) from error
     except NnapiError as error:
         raise ConversionError(in_file(error.reason, path)) from error
+
+
+def most_new_elements(pool: Pool) -> int:
+    """The elements of new constants that a file may ask for."""
+    return _SPARE_ELEMENTS + _PER_BYTE * len(pool)
 
 
 def requested_signature(graph: Graph, key: str) -> Signature | None:
@@ -74,7 +79,7 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
         graph = replace(called, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
     operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
     context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators)
-    draft = Draft(options.feature_level, SPARE_ELEMENTS + PER_BYTE * len(file.pool))
+    draft = Draft(options.feature_level, most_new_elements(file.pool))
     main = Conversion(context, signature.subgraph if signature else 0, graph, draft, Variables())
     main.check_interface()
     for name, i in signature.inputs.items() if signature else ():

@@ -17,7 +17,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Pool
-from nnbridge_tflite.convert import PER_BYTE, SPARE_ELEMENTS
+from nnbridge_tflite.convert import most_new_elements
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
@@ -134,7 +134,7 @@ class TfliteDelegation:
     def _converted(self, number: int, graph: Subgraph, target: Target) -> Conversion:
         TYPES.register(HOST)
         options = ConversionOptions(target.feature_level, MappingKind.DELEGATE.value, accelerated=target.accelerated)
-        draft = Draft(target.feature_level, SPARE_ELEMENTS + PER_BYTE * len(self.file.pool))
+        draft = Draft(target.feature_level, most_new_elements(self.file.pool))
         main = NodeConversion(Context(self.file, options, 0), number, graph, draft, Variables())
         main.values.make_inputs(graph.inputs)
         main.convert()

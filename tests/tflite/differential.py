@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.tflite import drawing_more
-from tests.tflite.drawing import I8, I32, U8, Case, F, values
+from tests.tflite.drawing import I8, I32, U8, Case, F, Tensor, values
 from tests.tflite.drawing_varied import varied
 from tests.tflite.files import TfliteBuilder
 
@@ -126,27 +126,31 @@ _FORMS: dict[tuple[str, Sequence[int]], tuple[str, int]] = {}
 
 def content(case: Case, shapes: Sequence[Sequence[int]]) -> bytes:
     """The file's bytes; its outputs have these shapes."""
+    return content_of([case], case.outputs, dict(zip(map(id, case.outputs), shapes, strict=True)))
+
+
+def content_of(nodes: Sequence[Case], outputs: Sequence[Tensor], shapes: Mapping[int, Sequence[int]]) -> bytes:
+    """The bytes of a file of operators in run order; ``shapes`` are those of the tensors that they write, by identity."""
     builder = TfliteBuilder()
-    indexes: list[int] = []
-    computed: list[int] = []
-    for at, one in enumerate(case.inputs):
-        if one is None:
-            indexes.append(-1)
-        elif any(one is earlier for earlier in case.inputs[:at]):
-            indexes.append(indexes[next(i for i, earlier in enumerate(case.inputs) if earlier is one)])
-        elif one.value is not None:
-            indexes.append(builder.constant(one.value, None, scale=one.scale, zero_point=one.zero_point, axis=one.axis))
-        else:
-            parameters: dict[str, Any] = {"scale": one.scale, "zero_point": one.zero_point}
-            parameters |= {} if one.open is None else {"shape_signature": list(one.open)}
-            indexes.append(builder.tensor(one.shape, one.type, is_variable=one.variable, **parameters))
-            computed += [] if one.variable else [indexes[-1]]
-    outputs = [
-        builder.tensor(shape, one.type, scale=one.scale, zero_point=one.zero_point)
-        for one, shape in zip(case.outputs, shapes, strict=True)
-    ]
-    builder.operator(case.operator, indexes, outputs, case.options, case.version)
-    return builder.content(computed, outputs)
+    indexes: dict[int, int] = {}
+    given: list[int] = []
+    for node in nodes:
+        for one in node.inputs:
+            if one is None or id(one) in indexes:
+                continue
+            if one.value is not None:
+                index = builder.constant(one.value, None, scale=one.scale, zero_point=one.zero_point, axis=one.axis)
+            else:
+                parameters: dict[str, Any] = {"scale": one.scale, "zero_point": one.zero_point}
+                parameters |= {} if one.open is None else {"shape_signature": list(one.open)}
+                index = builder.tensor(one.shape, one.type, is_variable=one.variable, **parameters)
+                given += [] if one.variable else [index]
+            indexes[id(one)] = index
+        for one in node.outputs:
+            indexes[id(one)] = builder.tensor(shapes[id(one)], one.type, scale=one.scale, zero_point=one.zero_point)
+        read, written = [-1 if one is None else indexes[id(one)] for one in node.inputs], [indexes[id(o)] for o in node.outputs]
+        builder.operator(node.operator, read, written, node.options, node.version)
+    return builder.content(given, [indexes[id(one)] for one in outputs])
 
 
 @contextmanager
@@ -199,7 +203,9 @@ def expected(case: Case, feeds: Sequence[Any], versions: Sequence[int], answer: 
 def _steps(ours: Any, theirs: Any) -> Any:
     """How many steps integers of equal shape are apart, element by element."""
     ours = ours.view(theirs.dtype) if ours.dtype.itemsize == theirs.dtype.itemsize else ours
-    return np.abs(ours.astype(np.int64) - theirs.astype(np.int64)) if theirs.dtype != bool else (ours != theirs).astype(int)
+    # Truth values are compared as bytes: 2 is true to NumPy, and wrong.
+    ours, theirs = (np.asarray(a).view(np.uint8) if a.dtype == np.bool_ else a for a in (ours, theirs))
+    return np.abs(ours.astype(np.int64) - theirs.astype(np.int64))
 
 
 def _within(ours: Any, theirs: Any, most: Any) -> bool:
@@ -287,8 +293,17 @@ def evaluate(
     return verdict_on(number, name, outcome, message, path, keep, type)
 
 
+Evaluate = Callable[[int, int, Sequence[str], Path, str, Path | None, Answer], Verdict]
+"""From a case's number, seed, names, a folder to work in, mapping, a folder to keep files in and LiteRT to the verdict."""
+
+
 def verdicts(
-    numbers: range, seed: int, names: Sequence[str], mapping: str = "wide", keep: Path | None = None
+    numbers: range,
+    seed: int,
+    names: Sequence[str],
+    mapping: str = "wide",
+    keep: Path | None = None,
+    evaluate: Evaluate = evaluate,
 ) -> Iterator[Verdict]:
     """The verdicts on the cases of these numbers."""
     with quietly() as folder, litert() as fork:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.tflite.agreement import Array, converted, run
 from tests.tflite.differential import DRAWS, verdicts
+from tests.tflite.differential_graphs import GRAPH
+from tests.tflite.differential_graphs import verdicts as graph_verdicts
 from tests.tflite.files import TfliteBuilder
 
 CASES = 200
@@ -20,6 +22,31 @@ def test_random_operators_compute_what_litert_computes() -> None:
     found = list(verdicts(range(CASES), 2024, sorted(DRAWS)))
     assert [v for v in found if v.outcome in ("differs", "fails")] == []
     assert sum(v.outcome == "equal" for v in found) > CASES * 3 // 4
+
+
+@pytest.mark.parametrize("mapping", ["wide", "delegate"])
+def test_random_graphs_compute_what_litert_computes(mapping: str) -> None:
+    pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    found = list(graph_verdicts(range(60), 2024, [GRAPH], mapping))
+    assert [v for v in found if v.outcome in ("differs", "fails")] == []
+    assert sum(v.outcome == "equal" for v in found) > 50
+
+
+def test_what_is_cast_to_truth_values_is_0_or_1(tmp_path: Path) -> None:
+    found = computed(tmp_path, "CAST", np.array([0, 1, 2, 255], np.uint8), ((4,), "bool"), {}, scale=1.0)
+    assert found.view(np.uint8).tolist() == [0, 1, 1, 1]  # LiteRT's answer
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 2, 1, 2, 2)])
+def test_8_bit_products_have_any_rank(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """LiteRT's answers: NNAPI has ranks 2 to 4."""
+    builder, data = TfliteBuilder(), np.arange(np.prod(shape), dtype=np.int8).reshape(shape)
+    x = builder.tensor(shape, "int8", scale=1.0)
+    weights = builder.constant(np.ones((1, 2), np.int8), scale=1.0)
+    y = builder.tensor((data.size // 2, 1), "int8", scale=1.0)
+    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y], {}, 4)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]))
+    assert run(model, {"t0": data})[0].reshape(-1).tolist() == data.reshape(-1, 2).sum(1).tolist()
 
 
 def computed(folder: Path, name: str, data: Array, out: tuple[Any, ...], options: Any, *more: Any, **parameters: Any) -> Array:

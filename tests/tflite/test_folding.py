@@ -74,6 +74,37 @@ def test_sparse_weights_are_expanded(tmp_path: Path) -> None:
     assert answer.tolist() == [[10.0, 34.0]]
 
 
+def test_sparse_weights_have_blocks(tmp_path: Path) -> None:
+    """Blocks of 2 by 1, of which the second row of blocks lists one column: LiteRT's answer."""
+    builder = TfliteBuilder()
+    weights = builder.constant(np.array([1, 2, 3, 4], np.float32))
+    level: dict[str, Any] = {"format": 1, "array_segments_type": 1, "array_segments": {"values": [0, 1, 2]}}
+    level.update(array_indices_type=1, array_indices={"values": [1, 2]})
+    sizes = [{"format": 0, "dense_size": 2}, level, {"format": 0, "dense_size": 2}]
+    sparsity = {"traversal_order": [0, 1, 2], "block_map": [0], "dim_metadata": sizes}
+    builder.tensors[weights].update(shape=[4, 3], sparsity=sparsity)
+    data, dense, out = builder.tensor((4, 3)), builder.tensor((4, 3)), builder.tensor((4, 3))
+    builder.operator("DENSIFY", [weights], [dense], {})
+    builder.operator("ADD", [data, dense], [out], {})
+    path = builder.write(tmp_path / "m.tflite", [data], [out])
+    zeros = np.zeros((4, 3), np.float32)
+    answer = run(converted(path)[0], {"t1": zeros})[0]
+    assert answer.tolist() == [[0, 1, 0], [0, 2, 0], [0, 0, 3], [0, 0, 4]]
+    np.testing.assert_array_equal(answer, litert(path, [zeros])[0])
+
+
+def test_four_bit_weights_of_a_large_file_become_real_numbers(tmp_path: Path) -> None:
+    builder, rows = TfliteBuilder(), 1 << 14
+    builder.buffers.append({"data": np.full(rows * 512, 0x21, np.uint8)})
+    data, out, real = builder.tensor((1, 1024)), builder.tensor((1, rows)), builder.tensor((rows, 1024))
+    packed = builder.tensor((rows, 1024), "int4", buffer=1, scale=0.5)
+    builder.operator("DEQUANTIZE", [packed], [real], {}, 6)
+    builder.operator("FULLY_CONNECTED", [data, real], [out], {})
+    path = builder.write(tmp_path / "m.tflite", [data], [out])
+    model, _ = converted(path, mapping="delegate")
+    assert run(model, {"t0": np.ones((1, 1024), np.float32)})[0].tolist() == [[768.0] * rows]
+
+
 def test_large_constant_is_not_made(tmp_path: Path) -> None:
     builder = TfliteBuilder()
     data, out = builder.tensor((1,), "float32"), builder.tensor((1,))

@@ -234,3 +234,66 @@ def test_dimensions_of_a_large_16_bit_convolution_are_those_of_its_run(tmp_path:
     path = builder.write(tmp_path / "large.tflite", [x], [y])
     model, _ = converted(path, shapes={"t0": (1, 300, 300, 3)})
     assert model.main.operands[1].dims == (0, 0, 0, 0)
+
+
+def _dense(size: int) -> dict[str, int]:
+    return {"format": 0, "dense_size": size}
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "message"),
+    [
+        ((3000, 4000), [], "expected 12000000 stored values, found 4"),
+        ((1000, 1000), [0] * 64, "at most 2 dimensions in blocks, found 64"),
+        ((2, 2), [0, 0], "blocks of different dimensions"),
+        ((2, 2), [7], "blocks of different dimensions below 2"),
+        ((3, 2), [0], "blocks that divide a dimension of 3, found 2"),
+    ],
+)
+def test_four_bytes_do_not_ask_for_a_tree_of_millions(
+    shape: tuple[int, int], blocks: list[int], message: str, tmp_path: Path
+) -> None:
+    builder = TfliteBuilder()
+    x, weights, out, y = builder.tensor(shape), builder.constant(np.ones(4, np.int8)), *(builder.tensor(shape) for _ in range(2))
+    levels = [_dense(size) for size in shape] + [_dense(2 if shape[0] == 3 else 1)] * len(blocks)
+    sparsity = {"traversal_order": list(range(len(levels))), "dim_metadata": levels, "block_map": blocks}
+    builder.tensors[weights].update(shape=shape, sparsity=sparsity)
+    builder.operator("DENSIFY", [weights], [out], {})
+    builder.operator("ADD", [x, out], [y], {})
+    verdict = check_conversion(builder.write(tmp_path / "m.tflite", [x], [y]), ConversionOptions())
+    assert (verdict.outcome, verdict.good) == ("refused", True), verdict
+    assert message in verdict.message
+
+
+@pytest.mark.parametrize("mapping", ["wide", "delegate"])
+@pytest.mark.parametrize(("type", "per_byte"), [("float16", 0.5), ("int8", 1), ("int4", 2), ("blocks", 2), ("sparse", 1)])
+def test_weights_that_share_a_buffer_are_not_expanded_without_end(
+    type: str, per_byte: float, mapping: str, tmp_path: Path
+) -> None:
+    """A megabyte of packed weights, which each of 500 operators reads as a constant of its own."""
+    builder, size = TfliteBuilder(), 1 << 20
+    rows = int(size * per_byte) // 32
+    x, outs = builder.tensor((1, 32)), []
+    builder.buffers.append({"data": np.ones(size, np.uint8)})
+    packed, quantised = len(builder.buffers) - 1, {"scale": 0.5} if type in ("int8", "int4", "sparse") else {}
+    scales = builder.constant(np.ones(rows, np.float16))
+    for _ in range(500):
+        stored = {"blocks": "int4", "sparse": "int8"}.get(type, type)
+        weights = builder.tensor((rows, 32), stored, buffer=packed, **quantised)
+        if type == "blocks":
+            details = {"scales": scales, "zero_points": -1, "block_size": 32}
+            builder.tensors[weights]["quantization"] = {"details_type": 2, "details": details}
+        if type == "sparse":
+            builder.tensors[weights]["sparsity"] = {"traversal_order": [0, 1], "dim_metadata": [_dense(rows), _dense(32)]}
+            weights, of = builder.tensor((rows, 32), "int8", **quantised), weights
+            builder.operator("DENSIFY", [of], [weights], {})
+        if type != "blocks":
+            weights, of = builder.tensor((rows, 32)), weights
+            builder.operator("DEQUANTIZE", [of], [weights], {}, 2)
+        outs.append(builder.tensor((1, rows)))
+        builder.operator("FULLY_CONNECTED", [x, weights], [outs[-1]], {})
+    total = builder.tensor((1, rows))
+    builder.operator("ADD_N", outs, [total], {})
+    verdict = check_conversion(builder.write(tmp_path / "m.tflite", [x], [total]), ConversionOptions(mapping=mapping))
+    assert (verdict.outcome, verdict.good) == ("refused", True), verdict
+    assert "fewer new constants" in verdict.message

@@ -200,6 +200,8 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
         exact = declared.integer or (declared.rounds_once and CHANNELS in options)
         if not ways or (exact and quantised(inputs[0])) or is_sixteen((*inputs[:3], *outputs)):
             ways.insert(0, lambda tensors: wide(tensors, outputs, options))
+        elif quantised(inputs[0]):  # Ranks that NNAPI has not.
+            ways.append(lambda tensors: wide(tensors, outputs, options))
     floats = declared.floats
     if floats is not None and outputs[0].dtype == np.float32:
         ways.insert(0, lambda tensors: floats(tensors, outputs, options))
@@ -307,4 +309,7 @@ def _tensor(index: int, tensor: HostTensor, options: Options) -> Tensor:
     quantisation = Quantisation((tensor.scale,), (tensor.zero_point,)) if tensor.scale > 0 else Quantisation()
     if channels is not None:
         quantisation = Quantisation(tuple(channels["scales"]), tuple(channels["zero_points"]), channels["axis"])
-    return Tensor(index, f"operand {index}", element_of(tensor.dtype), tensor.dims, quantisation=quantisation)
+    # NNAPI's 8-bit integers have a scale, its truth values have none.
+    truth = tensor.dtype == np.uint8 and not quantisation.scales
+    element = element_of(np.dtype(np.bool_) if truth else tensor.dtype)
+    return Tensor(index, f"operand {index}", element, tensor.dims, quantisation=quantisation)

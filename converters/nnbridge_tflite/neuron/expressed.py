@@ -16,7 +16,7 @@ from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Pool
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, is_extension
-from nnbridge_tflite.convert import PER_BYTE, SPARE_ELEMENTS
+from nnbridge_tflite.convert import most_new_elements
 from nnbridge_tflite.declaration import definition_of
 from nnbridge_tflite.delegation import NodeConversion
 from nnbridge_tflite.host import HOST
@@ -49,7 +49,7 @@ class NeuronGraph:
     def _conversion(self) -> NodeConversion:
         TYPES.register(HOST)
         options = ConversionOptions(RUNTIME_FEATURE_LEVEL, MappingKind.WIDE.value)
-        draft = Draft(RUNTIME_FEATURE_LEVEL, SPARE_ELEMENTS + PER_BYTE * len(self.pool))
+        draft = Draft(RUNTIME_FEATURE_LEVEL, most_new_elements(self.pool))
         file = TfliteFile(NAME, self.pool, Graph(3, "", (self.subgraph,)))
         main = NodeConversion(Context(file, options, 0), 0, self.subgraph, draft, Variables())
         main.values.make_inputs(self.subgraph.inputs)

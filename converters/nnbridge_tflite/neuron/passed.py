@@ -11,7 +11,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.recorded import Passed
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
-from nnbridge_tflite.convert import PER_BYTE, SPARE_ELEMENTS
+from nnbridge_tflite.convert import most_new_elements
 from nnbridge_tflite.declaration import FUSED
 from nnbridge_tflite.neuron.expressed import NeuronGraph
 from nnbridge_tflite.neuron.recorded import EXTENDED, FORMS
@@ -72,7 +72,7 @@ def _refusal(operator: Operator, subgraph: Subgraph) -> Reason | None:
 def _computed_dims(file: TfliteFile, number: int) -> Mapping[int, tuple[int, ...]]:
     """The dimensions of a subgraph's tensors as they are computed from those of its inputs; empty where that is not possible."""
     options = ConversionOptions(RUNTIME_FEATURE_LEVEL, MappingKind.WIDE.value)
-    draft, graph = Draft(RUNTIME_FEATURE_LEVEL, SPARE_ELEMENTS + PER_BYTE * len(file.pool)), file.graph.subgraphs[number]
+    draft, graph = Draft(RUNTIME_FEATURE_LEVEL, most_new_elements(file.pool)), file.graph.subgraphs[number]
     main = Conversion(Context(file, options, MAX_CALLED), number, graph, draft, Variables())
     try:
         main.check_interface()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.types import FLOATS, QUANT8, OperationCode
@@ -93,20 +94,23 @@ def real_fourier(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
 @FULLY_CONNECTED.lowering()
 def fully_connected(to: Lowerer) -> None:
     """FULLY_CONNECTED; leading dimensions that stay are restored by RESHAPE."""
-    data = to.input(0)
-    filter = weights(to, 1, data)
+    whole = to.input(0)
+    filter = weights(to, 1, whole)
     to.require(to.option("weights_format") == 0, "weights in default format", to.option("weights_format"))
     to.require(filter.rank == 2, "weights of rank 2", filter.rank)
     # As a 1x1 convolution such sums would be rounded twice, where TFLite rounds them once.
     to.require(filter.channel_quant is None, "one scale for all weights", "one for each unit")
-    units = bias(to, 2, data, filter, filter.dims[0])
+    units = bias(to, 2, whole, filter, filter.dims[0])
+    lowest = 2 if to.mapping == MappingKind.DELEGATE else 1
+    to.require(lowest <= whole.rank <= 4, f"an input of rank {lowest} to 4", whole.rank)
+    data = whole if whole.rank > 1 else to.reshaped(whole, (whole.dims[0] // max(filter.dims[1], 1), filter.dims[1]))
     fused = to.scalar(to.option("fused_activation_function"))
-    if not to.option("keep_num_dims") or data.rank == 2:
+    if not to.option("keep_num_dims") or whole.rank == 2:
         to.finish(OperationCode.FULLY_CONNECTED, data, filter, units, fused)
         return
-    rows = math.prod(data.dims) // max(filter.dims[1], 1)
+    rows = math.prod(whole.dims) // max(filter.dims[1], 1)
     flat = to.emit(OperationCode.FULLY_CONNECTED, data, filter, units, fused, like=to.out, dims=(rows, filter.dims[0]))
-    to.reshaped(flat, (*data.dims[:-1], filter.dims[0]), out=to.out)
+    to.reshaped(flat, (*whole.dims[:-1], filter.dims[0]), out=to.out)
 
 
 @FULLY_CONNECTED.hybrid_kernel
