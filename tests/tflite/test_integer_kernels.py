@@ -20,7 +20,6 @@ def computed(
 ) -> Any:
     """The answer of one operator of data with zero point 0; ``more`` are constants with their scales and zero points."""
     builder = TfliteBuilder()
-    _type, _after, _zero_point = out
     x, y = (builder.tensor(data.shape, t, scale=s, zero_point=z) for t, s, z in ((data.dtype.name, scale, 0), out))
     builder.operator(name, [x, *(builder.constant(v, None, scale=s, zero_point=z) for v, s, z in more)], [y], options, 2)
     model, _ = converted(builder.write(folder / "m.tflite", [x], [y]))
@@ -68,3 +67,13 @@ def test_rounding_leaves_what_is_just_below_a_half_and_what_has_no_fraction(type
     below, whole = np.nextafter(type(0.5), type(0)), type(2.0 ** np.finfo(type).nmant) + type(1)
     numbers = np.array([below, -below, 0.5, -0.5, 2.5, whole], type)
     assert half_away(numbers).tolist() == [0, 0, 1, -1, 3, whole]
+
+
+def test_8_bit_matrix_products_into_32_bits_are_those_of_the_stored_numbers(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, w = (builder.tensor((1, 2, 2), "int8", scale=0.5, zero_point=3) for _ in range(2))
+    y = builder.tensor((1, 2, 2), "int32")
+    builder.operator("BATCH_MATMUL", [x, w], [y], {}, 2)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x, w], [y]))
+    data = np.array([1, 2, 3, 4], np.int8).reshape(1, 2, 2)
+    assert run(model, {"t0": data, "t1": data})[0].ravel().tolist() == [7, 10, 15, 22]

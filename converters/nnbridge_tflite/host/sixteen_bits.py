@@ -39,7 +39,7 @@ def is_sixteen(tensors: Sequence[HostTensor]) -> bool:
     return any(t.dtype == np.int16 and t.scale > 0 for t in tensors)
 
 
-def _by_upper_bits(sums: Array, multiplier: Array, shift: Array) -> Array:
+def by_upper_bits(sums: Array, multiplier: Array, shift: Array) -> Array:
     """``sums * M / 2**31 * 2**shift`` of 64-bit sums, by the multiplier's upper 16 bits, rounded once; wraps in 32 bits."""
     upper = np.where(multiplier < 0x7FFF0000, (multiplier + (1 << 15)) >> 16, 0x7FFF)
     total = 15 - shift
@@ -114,7 +114,7 @@ def finished(
     scales = float(inputs[data].scale) * channel_scales(inputs[weights], weights, options) / float(out.scale)
     multiplier, shift = quantize_multipliers(scales)
     # Sums start from the bias, and are as wide as it is.
-    rescale = rescale or (_by_upper_bits if units is None or units.dtype.itemsize == 8 else mbqm)
+    rescale = rescale or (by_upper_bits if units is None or units.dtype.itemsize == 8 else mbqm)
     return clamped(rescale(exact, multiplier, shift) + out.zero_point, out, options)
 
 

@@ -11,16 +11,29 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.operations.arithmetic import saturate
+from nnbridge.operations.arithmetic import quantize_multiplier, saturate
 from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.types import QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, half_away, integers, quantised, real, stored
+from nnbridge_tflite.host.numbers import (
+    Array,
+    Options,
+    Tensors,
+    axes,
+    centred_integers,
+    data_of,
+    half_away,
+    integers,
+    quantised,
+    real,
+    stored,
+)
+from nnbridge_tflite.host.sixteen_bits import by_upper_bits
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule
 
-_AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_SUM)
-"""Reductions whose integers do not go through floats: booleans, and sums, which TFLite rounds otherwise."""
+_AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_PROD, OperationCode.REDUCE_SUM)
+"""Reductions whose integers do not go through floats: booleans, and sums and products, which TFLite rounds otherwise."""
 
 
 def _reduction(
@@ -169,6 +182,28 @@ def host_sum(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Ar
     scale = np.float32(data.scale) / np.float32(out.scale)
     bias = np.float32(-data.zero_point) * scale * np.float32(math.prod(data.dims[a] for a in over))
     return [saturate(half_away(sums * scale + bias).astype(np.int64) + out.zero_point, out.dtype)]
+
+
+@REDUCE_PROD.integer_kernel
+def host_product(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Rescaled after each factor by the input's scale over the n-th root of the output's, so that 32 bits hold it.
+
+    What has no scale is no real number: its products wrap.
+    """
+    data, out = inputs[0], outputs[0]
+    over, keep = axes(inputs[1], len(data.dims)), bool(options["keep_dims"])
+    if not quantised(data):
+        return [np.asarray(data_of(data).prod(over, keepdims=keep, dtype=data.dtype))]
+    steps = centred_integers(data)
+    rest = tuple(a for a in range(steps.ndim) if a not in over)
+    factors = steps.transpose(*rest, *over).reshape(*(steps.shape[a] for a in rest), -1)
+    multiplier, shift = map(np.int64, quantize_multiplier(float(data.scale) / float(out.scale) ** (1 / factors.shape[-1])))
+    product = factors[..., 0]
+    for k in range(1, factors.shape[-1]):
+        product = by_upper_bits(product * factors[..., k], multiplier, shift)
+    product = by_upper_bits(product, multiplier, shift) + out.zero_point
+    found = saturate(product, out.dtype)
+    return [np.expand_dims(found, over) if keep else found]
 
 
 @CUMSUM.lowering(wide=True)
