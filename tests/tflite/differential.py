@@ -59,6 +59,7 @@ _RULES: tuple[tuple[Sequence[str], Sequence[str], int | MostSteps, str], ...] = 
     (COMPARISONS, QUANT8, 1, "NNAPI compares real numbers, TFLite integers on a common scale"),
     (("LEAKY_RELU",), QUANT8, 1, "it is PRELU, whose multipliers have another rounding"),
     (("MEAN",), QUANT8, _one_of_the_input, "NNAPI's 8-bit MEAN truncates"),
+    (("PRELU",), QUANT8, 1, "LiteRT's multipliers are quotients of float32 numbers"),
     (("QUANTIZE",), QUANT8, 1, "the delegate goes through float32"),
     (("RESIZE_BILINEAR",), (U8,), 1, "NNAPI truncates what it interpolates in float32, TFLite rounds it"),
     (("SQUARED_DIFFERENCE",), (I8,), 3, "it is SUB and MUL, whose difference is rounded to 8 bits"),

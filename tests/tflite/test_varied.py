@@ -22,6 +22,12 @@ def test_changed_random_operators_compute_what_litert_computes() -> None:
     assert [v for v in found if v.outcome in ("differs", "fails")] == []
 
 
+def test_integer_products_are_those_of_litert() -> None:
+    pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    found = list(verdicts(range(90), 950_001, ["BATCH_MATMUL", "POW", "REDUCE_PROD"]))
+    assert [v for v in found if v.outcome in ("differs", "fails")] == []
+
+
 def unary(folder: Path, name: str, data: Array, out: tuple[Any, ...], options: Any = None, **parameters: Any) -> Path:
     builder = TfliteBuilder()
     x, y = builder.tensor(data.shape, data.dtype.name, **parameters), builder.tensor(data.shape, out[0], scale=out[1])

@@ -204,7 +204,8 @@ def batch_matmul_hybrid(inputs: Tensors, outputs: Tensors, options: Options) -> 
 def batch_matmul_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Exact sums of products; those of 8-bit numbers wrap in 32 bits, those of 16 are rescaled as sums of convolutions."""
     if outputs[0].dtype == np.int32:  # LiteRT's kernel of such sums looks at no zero point.
-        return [_matmul(*(data_of(x).astype(np.float64) for x in inputs[:2]), options).astype(np.int64).astype(np.int32)]
+        left, right = (data_of(x).astype(np.float64) for x in inputs[:2])
+        return [_matmul(left, right, options).astype(np.int64).astype(np.int32)]
     rescale = mbqm if inputs[0].dtype.itemsize == 1 else None
     sums = _matmul(centred(inputs[0]), centred(inputs[1]), options)
     return [finished(sums, inputs, (0, 1, 2), outputs[0], options, rescale)]
