@@ -241,10 +241,34 @@ def _optimised(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Se
     return not any(steps_apart(a, b, floor)[0] for a, b in zip(ours, found, strict=True))
 
 
+def _quotients_of_nothing(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if quotients of uint8 differ only where they are below half a step, which is none: LiteRT shifts by more than 31 bits."""
+    computed = iter(feeds)
+    a, b = (next(computed) if one is not None and one.value is None else one.value for one in case.inputs)  # type: ignore[union-attr]
+    (x, y), [out] = case.inputs, case.outputs
+    assert x is not None
+    assert y is not None
+    above, below = a.astype(float) - x.zero_point, b.astype(float) - y.zero_point
+    with np.errstate(all="ignore"):
+        steps = np.abs(above * x.scale / (below * y.scale) / out.scale)
+    differs = _steps(ours[0], theirs[0]) != 0
+    return bool((steps[differs] < 0.5).all() and (ours[0][differs] == out.zero_point).all())
+
+
+def _turned(feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if cosines of float16 are off by no more than half a digit of the angle and a quarter of a turn, and one of theirs."""
+    angle = np.abs(feeds[0].astype(np.float32)) + np.float32(np.pi / 2)
+    return bool((np.abs(ours[0].astype(F) - theirs[0].astype(F)) <= np.spacing(angle.astype(np.float16)) + 2.0**-11).all())
+
+
 def _why(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any], answer: Answer) -> str:
     """The rule behind a difference that the answers themselves show; empty if there is none."""
     if case.operator == "TOPK_V2" and _ties(feeds, theirs, ours):
         return "NNAPI orders equal numbers by their indexes from the last to the first"
+    if case.operator == "DIV" and case.outputs[0].type == U8 and _quotients_of_nothing(case, feeds, theirs, ours):
+        return "C leaves open what LiteRT answers to quotients far below a step"
+    if case.operator == "COS" and case.outputs[0].type == "float16" and feeds and _turned(feeds, theirs, ours):
+        return "COS is NNAPI's SIN of what a quarter of a turn is added to"
     if case.operator in LSTMS and _ill_conditioned(case, feeds, theirs, ours, answer):
         return "normalisation of numbers that are nearly equal"
     if _optimised(case, feeds, theirs, ours, answer):

@@ -49,10 +49,12 @@ _DILATIONS_FROM_LEVEL_3 = from_level(
 
 def _check(node: Node) -> None:
     node.require_ranks({0: 4, 1: 4})
+    node.require_weights(0, 1, 2)
 
 
 def _check_transposed(node: Node) -> None:
     node.require_ranks({1: 4, 2: 4})
+    node.require_weights(2, 1, 3)
     batch = node.values.value(node.operator.inputs[2]).dims[0]
     shape = node.values.constant(node.operator.inputs[0])
     if shape is None:

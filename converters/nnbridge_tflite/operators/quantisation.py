@@ -152,6 +152,8 @@ def dequantize(to: Lowerer) -> None:
 def host_requantise(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """The same numbers with other parameters, or with none."""
     channels = options.get(CHANNELS, {}).get("0")
+    if channels is None and inputs[0].dtype.kind in "iu" and outputs[0].scale > 0:  # Ranks that NNAPI has not, too.
+        return requantize_16_bit(inputs, outputs, options)
     if channels is None:
         return [stored(real(inputs[0]), outputs[0])]
     data = data_of(inputs[0])

@@ -160,12 +160,22 @@ BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     options=(_TIME_MAJOR, ACTIVATION, _MERGE, _ASYMMETRIC),
     least_inputs=12,
 )
+
+
+def _check_svdf(node: Node) -> None:
+    node.require_weights(0, 1, 3)
+    for i in (2, 4):
+        if node.type(0) == "INT8" and node.type(i) != "INT16":
+            node.refuse("weights in time and a state of int16 beside int8", f"{node.input(i)}")
+
+
 SVDF = TfliteOperator(
     "SVDF",
     "One step of a layer whose weights are products of vectors over features and time.",
     inputs("input", "feature_weights", "time_weights", "bias?", "state"),
     options=(Option("rank", 0, "vectors of each unit"), ACTIVATION, _ASYMMETRIC),
     delegate=DelegateRule(version=1, level=2, conditions=(type_in(1, "FLOAT32"),)),
+    check=_check_svdf,
 )
 
 

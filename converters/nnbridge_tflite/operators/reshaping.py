@@ -204,9 +204,9 @@ def host_squeeze(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
 
 @EXPAND_DIMS.lowering()
 def expand_dims(to: Lowerer) -> None:
-    """EXPAND_DIMS; a scalar is a vector of one element already."""
+    """EXPAND_DIMS; a scalar is a vector of one element already, which Android's delegate passes on for the runtime to refuse."""
     shape = to.shape(0)
-    to.require(shape or not to.free, "a tensor that is not a scalar", to.declared(0))
+    to.require(shape, "a tensor that is not a scalar", to.declared(0))
     to.finish(OperationCode.EXPAND_DIMS, to.input(0), to.scalar(to.axis(to.integer(1), len(shape) + 1)))
 
 

@@ -37,6 +37,7 @@ STRIDED_SLICE = TfliteOperator(
     ),
     folding=Folding(moves_only=True),
     delegate=DelegateRule(version=2, level=2),
+    needs_ranks=True,
 )
 DYNAMIC_UPDATE_SLICE = TfliteOperator(
     "DYNAMIC_UPDATE_SLICE", "A block replaced; the start is shifted so that it fits.", inputs("input", "update", "start")
@@ -101,6 +102,8 @@ def cuts(
     def marked(mask: str, i: int) -> bool:
         return bool((options.get(f"{mask}_mask") or 0) >> i & 1)
 
+    if not (options.get("new_axis_mask") or options.get("ellipsis_mask")):  # LiteRT reads no range beyond the dimensions.
+        begins, ends, steps = begins[: len(shape)], ends[: len(shape)], steps[: len(shape)]
     named = sum(not marked("new_axis", i) and not marked("ellipsis", i) for i in range(len(begins)))
     if named > len(shape):
         raise ValueError(f"at most {len(shape)} ranges, found {named}")
@@ -140,6 +143,7 @@ def cuts(
 @STRIDED_SLICE.lowering()
 def strided_slice(to: Lowerer) -> None:
     """STRIDED_SLICE with NNAPI's three masks."""
+    to.require(to.shape(0), "a tensor that is not a scalar", to.declared(0))
     for mask in ("ellipsis_mask", "new_axis_mask"):
         to.require(to.option(mask) == 0, f"no {mask}", to.option(mask))
     to.require(not to.option("offset"), "ends that do not count from begin", "offset")
@@ -154,6 +158,7 @@ def strided_slice(to: Lowerer) -> None:
 @STRIDED_SLICE.lowering(wide=True)
 def strided_slice_plain(to: Lowerer) -> None:
     """Ranges without masks, as SLICE where every stride is 1, then RESHAPE for dropped and new axes."""
+    to.require(to.shape(0), "a tensor that is not a scalar", to.declared(0))
     data, masks = to.input(0), {option.name: to.option(option.name) for option in STRIDED_SLICE.options}
     try:
         cut = cuts(to.shape(0), to.integers(1), to.integers(2), to.integers(3), masks)
