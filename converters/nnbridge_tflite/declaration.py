@@ -61,6 +61,10 @@ class TfliteOperator(OperatorDef):
     """``kernel16`` computes 8-bit activations, too, as TFLite does."""
     rounds_once: bool = False
     """Sums of 8-bit numbers with a scale for each unit are rounded once by ``kernel16``, where NNAPI rounds twice."""
+    elementwise: bool = False
+    """It computes each element of what its inputs are broadcast to from theirs alone."""
+    tabled: bool = False
+    """TFLite fills a table for 8-bit integers, as the host kernel does, which comes before the lowering on the host."""
     as_stored: bool = False
     """Integers are read as they are stored, whatever real numbers they stand for."""
     folded_from_shape: Callable[[Shape], object] | None = None

@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.tflite import drawing_more
-from tests.tflite.drawing import I8, I32, U8, Case, F, Tensor, values
+from tests.tflite.drawing import I8, I32, RANGES, U8, Case, F, Tensor, values
 from tests.tflite.drawing_varied import varied
 from tests.tflite.files import TfliteBuilder
 
@@ -57,6 +57,7 @@ _RULES: tuple[tuple[Sequence[str], Sequence[str], int | MostSteps, str], ...] = 
     (("LOGISTIC",), QUANT8, _of_wide_inputs(5), "NNAPI takes inputs beyond a power of two of steps for infinite"),
     (("CAST",), (I32,), 255, "NNAPI's cast to 8 bits saturates, TFLite's wraps"),
     (COMPARISONS, QUANT8, 1, "NNAPI compares real numbers, TFLite integers on a common scale"),
+    (("ELU",), (I8,), 1, "NNAPI divides by the output's scale, TFLite multiplies by its inverse: near halves"),
     (("LEAKY_RELU",), QUANT8, 1, "it is PRELU, whose multipliers have another rounding"),
     (("MEAN",), QUANT8, _one_of_the_input, "NNAPI's 8-bit MEAN truncates"),
     (("PRELU",), QUANT8, 1, "LiteRT's multipliers are quotients of float32 numbers"),
@@ -241,18 +242,31 @@ def _optimised(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Se
     return not any(steps_apart(a, b, floor)[0] for a, b in zip(ours, found, strict=True))
 
 
+def _real(case: Case, feeds: Sequence[Any]) -> list[Any]:
+    """The real numbers of the inputs, each of which is given or constant and has one scale."""
+    computed, found = iter(feeds), []
+    for one in case.inputs:
+        assert one is not None
+        stored = next(computed) if one.value is None else one.value
+        found.append((stored.astype(float) - one.zero_point) * one.scale)
+    return found
+
+
 def _quotients_of_nothing(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
-    """True if quotients of uint8 differ only where they are below half a step, which is none: LiteRT shifts by more than 31 bits."""
-    computed = iter(feeds)
-    a, b = (next(computed) if one is not None and one.value is None else one.value for one in case.inputs)  # type: ignore[union-attr]
-    (x, y), [out] = case.inputs, case.outputs
-    assert x is not None
-    assert y is not None
-    above, below = a.astype(float) - x.zero_point, b.astype(float) - y.zero_point
+    """True if quantised quotients differ only where they are below half a step, where LiteRT shifts too far."""
+    (a, b), [out] = _real(case, feeds), case.outputs
     with np.errstate(all="ignore"):
-        steps = np.abs(above * x.scale / (below * y.scale) / out.scale)
+        steps = np.abs(a / b / out.scale)
     differs = _steps(ours[0], theirs[0]) != 0
     return bool((steps[differs] < 0.5).all() and (ours[0][differs] == out.zero_point).all())
+
+
+def _of_large_scales(case: Case, feeds: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True for comparisons of integers with a scale of 1 or more that are those of the real numbers."""
+    if not any(isinstance(one.scale, float) and one.scale >= 1 for one in case.inputs if one is not None):
+        return False
+    compared = getattr(np, case.operator.lower())(*_real(case, feeds))
+    return np.array_equal(ours[0].astype(bool), np.broadcast_to(compared, ours[0].shape))
 
 
 def _turned(feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
@@ -265,8 +279,10 @@ def _why(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence
     """The rule behind a difference that the answers themselves show; empty if there is none."""
     if case.operator == "TOPK_V2" and _ties(feeds, theirs, ours):
         return "NNAPI orders equal numbers by their indexes from the last to the first"
-    if case.operator == "DIV" and case.outputs[0].type == U8 and _quotients_of_nothing(case, feeds, theirs, ours):
+    if case.operator == "DIV" and case.outputs[0].type in RANGES and _quotients_of_nothing(case, feeds, theirs, ours):
         return "C leaves open what LiteRT answers to quotients far below a step"
+    if case.operator in COMPARISONS and case.inputs[0].type in RANGES and _of_large_scales(case, feeds, ours):  # type: ignore[union-attr]
+        return "numbers of scale 1 or more, of which LiteRT for x86-64 compares the sign alone"
     if case.operator == "COS" and case.outputs[0].type == "float16" and feeds and _turned(feeds, theirs, ours):
         return "COS is NNAPI's SIN of what a quarter of a turn is added to"
     if case.operator in LSTMS and _ill_conditioned(case, feeds, theirs, ours, answer):

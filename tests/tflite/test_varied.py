@@ -184,3 +184,68 @@ def test_functions_of_integers_agree_with_litert(name: str, type: str, tmp_path:
     scale = 0.02 if type == "int8" else 0.0002
     found, _ = differences(unary(tmp_path, name, np.zeros(500, type), (type, 0.01, point), scale=scale, zero_point=point))
     assert found == [0]
+
+
+def sliced(folder: Path, shape: tuple[int, ...], result: tuple[int, ...], *ranges: list[int]) -> Path:
+    builder = TfliteBuilder()
+    x, y = builder.tensor(shape, "int32"), builder.tensor(result, "int32")
+    named = [builder.constant(one, "int32") for one in ranges]
+    builder.operator("STRIDED_SLICE", [x, *named], [y], {}, 1)
+    return builder.write(folder / "m.tflite", [x], [y])
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize(("shape", "result"), [((3,), (2,)), ((), ())])
+def test_no_range_beyond_the_dimensions_is_read(
+    shape: tuple[int, ...], result: tuple[int, ...], mapping: str, tmp_path: Path
+) -> None:
+    model, _ = converted(sliced(tmp_path, shape, result, [0, 5], [2, 9], [1, 1]), mapping=mapping)
+    data = np.array([7, 8, 9], np.int32)[: 3 if shape else 1]
+    assert run(model, {"t0": data})[0].reshape(-1).tolist() == ([7, 8] if shape else [7])
+
+
+@pytest.mark.parametrize("type", ["int16", "int32"])
+def test_integers_without_a_scale_are_quantised_to_the_zero_point(type: str, tmp_path: Path) -> None:
+    """8 bits without a scale have a scale of 1 for Android's delegate."""
+    path = unary(tmp_path, "QUANTIZE", np.zeros(3, type), ("int8", 0.5, -45))
+    model, _ = converted(path)
+    assert run(model, {"t0": np.array([20, 1, 0], type)})[0].tolist() == [-45] * 3
+
+
+def test_five_dimensions_are_rescaled_as_integers(tmp_path: Path) -> None:
+    data = np.zeros((1, 1, 1, 1, 256), np.uint8)
+    path = unary(tmp_path, "QUANTIZE", data, ("uint8", 0.14, 7), scale=0.333, zero_point=9)
+    found, _ = differences(path)
+    assert found == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "bias", "rule"),
+    [
+        ("CONV_2D", "int16", "int64", "expected weights of 8 bits beside integers, found INT16"),
+        ("CONV_2D", "int8", "int8", "expected a bias of int32 or int64 beside integers, found INT8"),
+        ("DEPTHWISE_CONV_2D", "int16", "int32", "expected weights of 8 bits beside integers, found INT16"),
+    ],
+)
+def test_weights_that_litert_would_read_as_others_are_refused(
+    name: str, weights: str, bias: str, rule: str, tmp_path: Path
+) -> None:
+    builder = TfliteBuilder()
+    x = builder.tensor((1, 2, 2, 1), "int16", scale=0.5)
+    filter = builder.constant(np.ones((1, 1, 1, 1)), weights, scale=0.5)
+    units = builder.constant([1], bias, scale=0.25)
+    y = builder.tensor((1, 2, 2, 1), "int16", scale=0.5)
+    builder.operator(name, [x, filter, units], [y], {"padding": 1, "stride_h": 1, "stride_w": 1}, 3)
+    with pytest.raises(ConversionError, match=rule):
+        converted(builder.write(tmp_path / "m.tflite", [x], [y]))
+
+
+@pytest.mark.parametrize(("time", "state"), [("int8", "int16"), ("int16", "int8")])
+def test_an_integer_svdf_has_16_bits_in_time(time: str, state: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((1, 2), "int8", scale=0.5), builder.tensor((1, 1), "int8", scale=0.5)
+    features, times = builder.constant(np.ones((1, 2)), "int8", scale=0.5), builder.constant(np.ones((1, 2)), time, scale=0.5)
+    memory = builder.tensor((1, 2), state, scale=0.5, is_variable=True)
+    builder.operator("SVDF", [x, features, times, builder.constant([1], "int32", scale=0.25), memory], [y], {"rank": 1}, 3)
+    with pytest.raises(ConversionError, match="expected weights in time and a state of int16 beside int8, found INT8"):
+        converted(builder.write(tmp_path / "m.tflite", [x], [y]))

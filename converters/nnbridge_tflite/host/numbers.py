@@ -134,6 +134,26 @@ def axes(tensor: HostTensor, rank: int) -> tuple[int, ...]:
     return tuple(sorted({a % rank for a in integers(tensor)})) if rank else ()
 
 
+def joined(shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Shapes that are broadcast together, with as few dimensions as do the same: neighbours that repeat alike are one.
+
+    >>> joined([(1, 2, 3, 4, 5), (4, 1)])
+    [(6, 4, 5), (1, 4, 1)]
+    """
+    rank = max(map(len, shapes))
+    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    merged: list[list[int]] = []
+    repeats: list[bool] = []
+    for column in (list(c) for c in columns if max(c) != 1):
+        alike = [d == 1 for d in column]
+        if merged and alike == repeats:
+            merged[-1] = [a * b for a, b in zip(merged[-1], column, strict=True)]
+        else:
+            merged.append(column)
+        repeats = alike
+    return [tuple(dims) for dims in zip(*merged, strict=True)] if merged else [(1,)] * len(shapes)
+
+
 def bounded(dims: Sequence[int]) -> Sequence[int]:
     """Dimensions that a kernel may create; ValueError for others."""
     if any(d < 0 for d in dims):

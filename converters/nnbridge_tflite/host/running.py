@@ -29,7 +29,7 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, spli
 from nnbridge_tflite.declaration import REGISTRY, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
 from nnbridge_tflite.host.hybrid import is_hybrid
-from nnbridge_tflite.host.numbers import Options, Tensors, quantised
+from nnbridge_tflite.host.numbers import Options, Tensors, joined, quantised
 from nnbridge_tflite.host.sixteen_bits import is_sixteen
 from nnbridge_tflite.lowerer import Lowerer, UnknownValue
 from nnbridge_tflite.passes.values import TensorValues
@@ -192,8 +192,8 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
     if kernel is not None:
         ways.append(lambda tensors: kernel(tensors, outputs, options))
     if declared.lowerings:
-        lowering = _lowering(declared.name, code, inputs, outputs, options)
-        integers = any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
+        lowering = _lowering(declared.name, code, *_joined(declared, inputs, outputs), options)
+        integers = not declared.tabled and any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
         ways.insert(0 if integers else len(ways), lowering)
     wide = declared.kernel16
     if wide is not None:
@@ -209,6 +209,19 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
     if hybrid is not None and is_hybrid(inputs):
         ways.insert(0, lambda tensors: hybrid(tensors, outputs, options))
     return ways
+
+
+def _joined(declared: TfliteOperator, inputs: Tensors, outputs: Tensors) -> tuple[Tensors, Tensors]:
+    """The operands of an operator on elements, without the dimensions that NNAPI's operations have no place for."""
+    shapes = [tensor.dims for tensor in (*inputs, *outputs)]
+    if not declared.elementwise or max(map(len, shapes)) <= 4 or any(0 in shape for shape in shapes):
+        return inputs, outputs
+    found = iter(joined(shapes))
+    return tuple(_flatter(tensor, next(found)) for tensor in inputs), tuple(_flatter(tensor, next(found)) for tensor in outputs)
+
+
+def _flatter(tensor: HostTensor, dims: tuple[int, ...]) -> HostTensor:
+    return replace(tensor, dims=dims, data=None if tensor.data is None else tensor.data.reshape(dims))
 
 
 @dataclass(frozen=True, eq=False)

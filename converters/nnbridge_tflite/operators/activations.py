@@ -76,10 +76,14 @@ ELU = unary(
     "ELU",
     "x where it is above 0, else e^x - 1.",
     lambda a: np.where(a > 0, a, np.expm1(np.minimum(a, 0))),
+    tabled=True,
     delegate=DelegateRule(version=1, level=4, types=FLOAT),
 )
 GELU = TfliteOperator(
-    "GELU", "x/2 · (1 + erf(x / √2)), or its approximation by tanh.", options=(Option("approximate", False, "by tanh"),)
+    "GELU",
+    "x/2 · (1 + erf(x / √2)), or its approximation by tanh.",
+    options=(Option("approximate", False, "by tanh"),),
+    tabled=True,
 )
 LEAKY_RELU = TfliteOperator(
     "LEAKY_RELU",

@@ -48,7 +48,7 @@ def binary(
     name: str, summary: str, function: Callable[[Array, Array], Array] | None, code: OperationCode | None = None, **facts: Any
 ) -> TfliteOperator:
     """An operator that applies a function to pairs of elements; ``code`` is NNAPI's operation of the same meaning."""
-    declared = TfliteOperator(name, summary, inputs("a", "b"), folding=Folding(elements_broadcast), **facts)
+    declared = TfliteOperator(name, summary, inputs("a", "b"), folding=Folding(elements_broadcast), elementwise=True, **facts)
     if function is not None:
         declared.host_kernel((host_as_stored if declared.as_stored else _host_binary)(function))
     if code is not None:
@@ -136,7 +136,7 @@ def host_divide(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
     if a.dtype.kind in "iu":
         if (b == 0).any():
             raise ZeroDivisionError("division by zero")
-        return [stored(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)), outputs[0])]
+        return [stored(activated(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)), options), outputs[0])]
     return [stored(activated(a / b, options), outputs[0])]
 
 

@@ -19,13 +19,13 @@ from nnbridge_tflite.host.numbers import (
     HostTensor,
     Options,
     Tensors,
+    by_table,
     centred_integers,
     data_of,
     quantised,
     quotient,
     real,
     requantised,
-    stored,
 )
 from nnbridge_tflite.host.sixteen_bits import is_sixteen, looked_up
 from nnbridge_tflite.lowerer import Lowerer, through_float
@@ -35,10 +35,10 @@ Function = Callable[[Array], Array]
 
 
 def host_unary(function: Function) -> HostKernel:
-    """A host kernel that applies a function to real numbers."""
+    """A host kernel that applies a function to real numbers, for 8 bits as TFLite's tables do."""
 
     def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-        return [stored(function(real(inputs[0])), outputs[0])]
+        return [by_table(function(real(inputs[0])), outputs[0])]
 
     return run
 
@@ -65,7 +65,7 @@ def unary(
 
     ``integers`` computes quantised tensors as TFLite does. Without it they are computed as float32.
     """
-    declared = TfliteOperator(name, summary, folding=Folding(), **facts)
+    declared = TfliteOperator(name, summary, folding=Folding(), elementwise=True, **facts)
     if function is not None:
         declared.host_kernel((host_as_stored if declared.as_stored else host_unary)(function))
     if code is not None:
@@ -95,16 +95,15 @@ def _root_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
 
 _MATH = DelegateRule(version=1, level=3, types=FLOAT)
 ABS = unary("ABS", "|x|", np.abs, OperationCode.ABS, integers=_absolute_integers, delegate=_MATH)
-EXP, SIN = (
-    unary(name, summary, function, OperationCode[name], delegate=_MATH)
-    for name, summary, function in (("EXP", "e to the power of x", np.exp), ("SIN", "sin x", np.sin))
-)
+EXP = unary("EXP", "e to the power of x", np.exp, OperationCode.EXP, tabled=True, delegate=_MATH)
+SIN = unary("SIN", "sin x", np.sin, OperationCode.SIN, delegate=_MATH)
 SQRT = unary("SQRT", "√x", np.sqrt, OperationCode.SQRT, integers=_root_integers, delegate=_MATH)
 RSQRT = unary(
     "RSQRT",
     "1 / √x",
     lambda a: 1 / np.sqrt(a),
     OperationCode.RSQRT,
+    tabled=True,
     delegate=DelegateRule(version=2, level=3, types=FLOAT_QUANT8, conditions=(input_in(*FLOAT, below=7),)),
 )
 COS = unary("COS", "cos x", np.cos, delegate=_MATH)
@@ -115,6 +114,7 @@ LOG = unary(
     None,
     OperationCode.LOG,
     delegate=_MATH,
+    tabled=True,
     as_stored=True,
 )
 NEG = unary(
@@ -172,7 +172,7 @@ def host_logarithm(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
     if is_sixteen(inputs):
         return [_logarithm_16_bit(inputs[0], outputs[0])]
     a = real(inputs[0])
-    return [stored(np.where(a > 0, np.log(a), -np.inf) if quantised(outputs[0]) else np.log(a), outputs[0])]
+    return [by_table(np.where(a > 0, np.log(a), -np.inf) if quantised(outputs[0]) else np.log(a), outputs[0])]
 
 
 @SQUARE.lowering(wide=True)
