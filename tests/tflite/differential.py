@@ -13,8 +13,9 @@ import numpy as np
 
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.tflite import drawing_more
-from tests.tflite.drawing import I8, I32, RANGES, U8, Case, F, Tensor, values
+from tests.tflite.drawing import I8, I32, U8, Case, F, Tensor, values
 from tests.tflite.drawing_varied import varied
+from tests.tflite.explanations import COMPARISONS, rule
 from tests.tflite.files import TfliteBuilder
 
 DRAWS = drawing_more.DRAWS
@@ -29,7 +30,6 @@ POSITIVE = ("LOG", "SQRT", "RSQRT", "POW")
 QUANT8 = (U8, I8)
 MostSteps = Callable[[Case, Sequence[Any]], Any]
 """From a case and its inputs to the most steps of a difference, for the whole output or for each element of it."""
-COMPARISONS = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
 
 
 def _one_of_the_input(case: Case, feeds: Sequence[Any]) -> int:
@@ -112,14 +112,6 @@ def _ill_conditioned(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ou
         again = answer(content(case, [array.shape for array in theirs]), moved, "BUILTIN_REF")
         spread = [np.maximum(s, np.abs(a - b)) for s, a, b in zip(spread, again, theirs, strict=True)]
     return all((np.abs(a - b) <= 16 * s.max(initial=0)).all() for a, b, s in zip(ours, theirs, spread, strict=True))
-
-
-def _ties(feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
-    """True if TOPK_V2's numbers are equal and stand at the indexes listed, each listed once, equal ones from the last on."""
-    (numbers, indexes), (expected, _) = ours, theirs
-    same = np.array_equal(numbers, expected) and np.array_equal(np.take_along_axis(feeds[0], indexes, -1), numbers)
-    falls = np.diff(indexes, axis=-1) < 0
-    return bool(same and (falls | (np.diff(numbers.astype(np.float64), axis=-1) != 0)).all())
 
 
 _FORMS: dict[tuple[str, Sequence[int]], tuple[str, int]] = {}
@@ -242,49 +234,13 @@ def _optimised(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Se
     return not any(steps_apart(a, b, floor)[0] for a, b in zip(ours, found, strict=True))
 
 
-def _real(case: Case, feeds: Sequence[Any]) -> list[Any]:
-    """The real numbers of the inputs, each of which is given or constant and has one scale."""
-    computed, found = iter(feeds), []
-    for one in case.inputs:
-        assert one is not None
-        stored = next(computed) if one.value is None else one.value
-        found.append((stored.astype(float) - one.zero_point) * one.scale)
-    return found
-
-
-def _quotients_of_nothing(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
-    """True if quantised quotients differ only where they are below half a step, where LiteRT shifts too far."""
-    (a, b), [out] = _real(case, feeds), case.outputs
-    with np.errstate(all="ignore"):
-        steps = np.abs(a / b / out.scale)
-    differs = _steps(ours[0], theirs[0]) != 0
-    return bool((steps[differs] < 0.5).all() and (ours[0][differs] == out.zero_point).all())
-
-
-def _of_large_scales(case: Case, feeds: Sequence[Any], ours: Sequence[Any]) -> bool:
-    """True for comparisons of integers with a scale of 1 or more that are those of the real numbers."""
-    if not any(isinstance(one.scale, float) and one.scale >= 1 for one in case.inputs if one is not None):
-        return False
-    compared = getattr(np, case.operator.lower())(*_real(case, feeds))
-    return np.array_equal(ours[0].astype(bool), np.broadcast_to(compared, ours[0].shape))
-
-
-def _turned(feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
-    """True if cosines of float16 are off by no more than half a digit of the angle and a quarter of a turn, and one of theirs."""
-    angle = np.abs(feeds[0].astype(np.float32)) + np.float32(np.pi / 2)
-    return bool((np.abs(ours[0].astype(F) - theirs[0].astype(F)) <= np.spacing(angle.astype(np.float16)) + 2.0**-11).all())
-
-
 def _why(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any], answer: Answer) -> str:
     """The rule behind a difference that the answers themselves show; empty if there is none."""
-    if case.operator == "TOPK_V2" and _ties(feeds, theirs, ours):
-        return "NNAPI orders equal numbers by their indexes from the last to the first"
-    if case.operator == "DIV" and case.outputs[0].type in RANGES and _quotients_of_nothing(case, feeds, theirs, ours):
-        return "C leaves open what LiteRT answers to quotients far below a step"
-    if case.operator in COMPARISONS and case.inputs[0].type in RANGES and _of_large_scales(case, feeds, ours):  # type: ignore[union-attr]
-        return "numbers of scale 1 or more, of which LiteRT for x86-64 compares the sign alone"
-    if case.operator == "COS" and case.outputs[0].type == "float16" and feeds and _turned(feeds, theirs, ours):
-        return "COS is NNAPI's SIN of what a quarter of a turn is added to"
+    given = {id(one): one for one in case.inputs if one is not None and one.value is None and not one.variable}
+    fed = dict(zip(given, feeds, strict=True))
+    shown = rule(case, [None if one is None else fed.get(id(one), one.value) for one in case.inputs], theirs, ours)
+    if shown:
+        return shown
     if case.operator in LSTMS and _ill_conditioned(case, feeds, theirs, ours, answer):
         return "normalisation of numbers that are nearly equal"
     if _optimised(case, feeds, theirs, ours, answer):

@@ -13,10 +13,12 @@ from tests.tflite import differential
 from tests.tflite.differential import DRAWS, EXPLAINED, OPTIMISED, VERSIONS, Answer, content_of, evaluate, steps_apart
 from tests.tflite.drawing import Case, Rng, Tensor, values
 from tests.tflite.drawing_graphs import MOST_ELEMENTS, Graph, beginning, chosen_outputs, joined, names
+from tests.tflite.explanations import rule
 
 GRAPH = "GRAPH"
 """Stands for a graph among the names of operators."""
 NAMES = sorted([*DRAWS, GRAPH])
+OPTIMISED_DIFFERS = "LiteRT's reference kernel differs from its optimised one, which phones run"
 FLOAT_STEPS = 1e-4
 """How far floats may be apart behind several operators, of the output's range."""
 
@@ -101,12 +103,19 @@ def _first(growing: _Growing, path: Path, mapping: str, answer: Answer) -> tuple
     except Failure as error:
         return str(error), ""
     ours = dict(zip(map(id, outputs), found, strict=True))
+    given = {id(one): array for one, array in zip(_given(nodes), feeds, strict=True)}
+    optimised = dict(zip(map(id, outputs), _of_optimised(model, feeds, answer), strict=False))
     for node, mapped in zip(nodes, placed, strict=True):
         texts = _close([ours[id(o)] for o in node.outputs], [theirs[id(o)] for o in node.outputs])
         if not any(texts):
             continue
         read = next(one for one in node.inputs if one is not None)
         _, why = EXPLAINED.get((node.operator, str(mapped.mapping), read.type), (0, ""))
+        values = [None if o is None else o.value if o.value is not None else (ours | given).get(id(o)) for o in node.inputs]
+        written = [[known[id(o)] for o in node.outputs] for known in (theirs, ours)]
+        why = why or rule(node, values, *written)
+        if not why and optimised and not any(_close(written[1], [optimised[id(o)] for o in node.outputs])):
+            why = OPTIMISED_DIFFERS
         inexact = [o for o in node.inputs if o is not None and id(o) in ours and not np.array_equal(ours[id(o)], theirs[id(o)])]
         if inexact and node.outputs[0].type != "float32":
             why = why or "floats before it differ in their last digits"
@@ -114,13 +123,12 @@ def _first(growing: _Growing, path: Path, mapping: str, answer: Answer) -> tuple
     return "nothing differs if every tensor is an output", ""
 
 
-def _optimised(model: bytes, feeds: Sequence[Any], ours: Sequence[Any], answer: Answer) -> str:
-    """The rule behind answers of LiteRT's optimised kernels; empty if they are others."""
+def _of_optimised(model: bytes, feeds: Sequence[Any], answer: Answer) -> list[Any]:
+    """The answers of LiteRT's optimised kernels; none if it has none."""
     try:
-        same = not any(_close(ours, answer(model, feeds, OPTIMISED)))
+        return answer(model, feeds, OPTIMISED)
     except RuntimeError:
-        return ""
-    return "LiteRT's reference kernel differs from its optimised one, which phones run" if same else ""
+        return []
 
 
 def evaluate_graph(number: int, seed: int, folder: Path, mapping: str, keep: Path | None, answer: Answer) -> Verdict:
@@ -148,7 +156,8 @@ def evaluate_graph(number: int, seed: int, folder: Path, mapping: str, keep: Pat
     if not any(texts):
         return Verdict(number, GRAPH, "equal", "", type)
     where, why = _first(growing, folder / "whole.tflite", mapping, answer)
-    why = why or _optimised(model, feeds, ours, answer)
+    optimised = [] if why else _of_optimised(model, feeds, answer)
+    why = OPTIMISED_DIFFERS if optimised and not any(_close(ours, optimised)) else why
     message = why or f"{graph}\n  {texts}; first at {where}"
     return verdict_on(number, GRAPH, "explained" if why else "differs", message, path, keep, type)
 

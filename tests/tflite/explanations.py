@@ -1,0 +1,82 @@
+"""Differences from LiteRT's kernels that rules of docs/tflite.md explain, as the numbers themselves show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.tflite.drawing import F16, RANGES, Case, F
+
+COMPARISONS = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
+
+
+def rule(case: Case, read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> str:
+    """The rule behind an operator's difference, or nothing; ``read`` are the arrays of its inputs, None for omitted ones."""
+    type = case.outputs[0].type
+    integers = all(one is not None and one.type in RANGES and isinstance(one.scale, float) for one in case.inputs)
+    if case.operator == "TOPK_V2" and _ties(read, theirs, ours):
+        return "NNAPI orders equal numbers by their indexes from the last to the first"
+    if case.operator == "DIV" and integers and _quotients_of_nothing(case, read, theirs, ours):
+        return "C leaves open what LiteRT answers to quotients far below a step"
+    if case.operator in COMPARISONS and integers and _of_large_scales(case, read, ours):
+        return "numbers of scale 1 or more, of which LiteRT for x86-64 compares the sign alone"
+    if case.operator == "COS" and type == F16 and _turned(read, theirs, ours):
+        return "COS is NNAPI's SIN of what a quarter of a turn is added to"
+    if case.operator in ("MAXIMUM", "MINIMUM") and type == F and _beside_nan(read, theirs, ours):
+        return "beside NaN NNAPI answers the first operand, TFLite the second"
+    if "fused_activation_function" in case.options and type == F and _infinite(theirs, ours):
+        return "TFLite ends infinity at the largest number of float32 where an activation may be fused"
+    return ""
+
+
+def _ties(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if TOPK_V2's numbers are equal and stand at the indexes listed, each listed once, equal ones from the last on."""
+    (numbers, indexes), (expected, _) = ours, theirs
+    same = np.array_equal(numbers, expected) and np.array_equal(np.take_along_axis(read[0], indexes, -1), numbers)
+    falls = np.diff(indexes, axis=-1) < 0
+    return bool(same and (falls | (np.diff(numbers.astype(np.float64), axis=-1) != 0)).all())
+
+
+def _real(case: Case, read: Sequence[Any]) -> list[Any]:
+    """The real numbers of quantised inputs with one scale each."""
+    return [(a.astype(float) - one.zero_point) * one.scale for one, a in zip(case.inputs, read, strict=True) if one is not None]
+
+
+def _quotients_of_nothing(case: Case, read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if quotients differ only where they are below half a step, where LiteRT shifts too far."""
+    (a, b), [out] = _real(case, read), case.outputs
+    with np.errstate(all="ignore"):
+        steps = np.broadcast_to(np.abs(a / b / out.scale), ours[0].shape)
+    differs = ours[0] != theirs[0]
+    return bool((steps[differs] < 0.5).all() and (ours[0][differs] == out.zero_point).all())
+
+
+def _of_large_scales(case: Case, read: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True for comparisons of integers with a scale of 1 or more that are those of the real numbers."""
+    if all(one is None or one.scale < 1 for one in case.inputs):  # type: ignore[operator]  # one scale, by the caller
+        return False
+    compared = getattr(np, case.operator.lower())(*_real(case, read))
+    return np.array_equal(ours[0].astype(bool), np.broadcast_to(compared, ours[0].shape))
+
+
+def _turned(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if cosines of float16 are off by no more than a digit of the angle and a quarter of a turn, and one of theirs."""
+    angle = np.abs(read[0].astype(F)) + np.float32(np.pi / 2)
+    return bool((np.abs(ours[0].astype(F) - theirs[0].astype(F)) <= np.spacing(angle.astype(F16)) + 2.0**-11).all())
+
+
+def _beside_nan(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if two inputs' extremes differ only where one of them is NaN."""
+    known = ~np.isnan(read[0] + read[1])
+    return ours[0].shape == theirs[0].shape and bool((ours[0] == theirs[0])[np.broadcast_to(known, ours[0].shape)].all())
+
+
+def _infinite(theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if what differs is infinite here and the largest number, of the same sign, there."""
+    most = np.finfo(np.float32).max
+    differs = (ours[0] != theirs[0]) & np.isinf(ours[0])
+    ended = ours[0].shape == theirs[0].shape and np.array_equal(np.clip(ours[0][differs], -most, most), theirs[0][differs])
+    rest = ~differs
+    return ended and bool(differs.any()) and np.allclose(ours[0][rest], theirs[0][rest], 1e-5, 1e-5, equal_nan=True)
