@@ -83,8 +83,8 @@ class Node:
         """Weights of at most 8 bits and biases of 32 or 64 beside integers: LiteRT reads others as if they had these types."""
         if self.type(data) not in ("UINT8", "INT8", "INT16"):
             return
-        if self.type(filter) == "INT16":
-            self.refuse("weights of 8 bits beside integers", f"{self.input(filter)}")
+        if self.type(filter) == "INT16" or (self.type(data), self.type(filter)) == ("INT16", "UINT8"):
+            self.refuse("signed weights of at most 8 bits", f"{self.input(filter)}")
         for i in biases:
             if self.type(i) not in ("", "INT32", "INT64"):
                 self.refuse("a bias of int32 or int64 beside integers", f"{self.input(i)}")

@@ -82,7 +82,9 @@ def _retyped(rng: Rng, case: Case) -> None:
     if case.operator in OF_FEW_TYPES or case.operator.startswith("MATRIX_"):
         return
     before, after = _type_of_data(rng, case), pick(rng, *TYPES)
-    if case.operator in OF_WEIGHTS and (before in (I32, I64) or after == I16):  # LiteRT's kernels read what they expect.
+    if case.operator in ONLY_INT32 and before == I32:
+        return
+    if case.operator in OF_WEIGHTS and (before in (I32, I64) or after in (I16, U8)):  # LiteRT's kernels read what they expect.
         return
     if case.operator == "SVDF" and after in RANGES:  # Weights in time and the state have 16 bits there, the bias 32.
         return

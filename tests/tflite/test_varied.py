@@ -222,9 +222,10 @@ def test_five_dimensions_are_rescaled_as_integers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "weights", "bias", "rule"),
     [
-        ("CONV_2D", "int16", "int64", "expected weights of 8 bits beside integers, found INT16"),
+        ("CONV_2D", "uint8", "int64", "expected signed weights of at most 8 bits, found UINT8"),
+        ("CONV_2D", "int16", "int64", "expected signed weights of at most 8 bits, found INT16"),
         ("CONV_2D", "int8", "int8", "expected a bias of int32 or int64 beside integers, found INT8"),
-        ("DEPTHWISE_CONV_2D", "int16", "int32", "expected weights of 8 bits beside integers, found INT16"),
+        ("DEPTHWISE_CONV_2D", "int16", "int32", "expected signed weights of at most 8 bits, found INT16"),
     ],
 )
 def test_weights_that_litert_would_read_as_others_are_refused(

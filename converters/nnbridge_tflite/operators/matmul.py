@@ -45,6 +45,7 @@ FULLY_CONNECTED = TfliteOperator(
             ),
         ),
     ),
+    check=lambda node: node.require_weights(0, 1, 2),
     rounds_once=True,
 )
 

@@ -83,15 +83,12 @@ class TensorValues:
             return self._without_data(tensor)
         assert self.file is not None
         raw = self.file.bytes_at(tensor.data)
-        if _unpacked(tensor):
-            self.draft.spend(tensor.elements)
+        if not _unpacked(tensor):
+            return np.frombuffer(raw, tensor.type.dtype).reshape(tensor.shape)
+        self.draft.spend(tensor.elements)
         if tensor.blocks is not None:
             return self._of_blocks(tensor, tensor.blocks, raw)
-        if tensor.sparsity is not None:
-            return dense(tensor, raw, self.file.bytes_at)
-        if tensor.type.name == "INT4":
-            return _nibbles(raw, tensor.shape)
-        return np.frombuffer(raw, tensor.type.dtype).reshape(tensor.shape)
+        return _nibbles(raw, tensor.shape) if tensor.sparsity is None else dense(tensor, raw, self.file.bytes_at)
 
     def _of_blocks(self, tensor: Tensor, blocks: Blocks, raw: memoryview) -> Array:
         """Each block times its scale."""
@@ -205,8 +202,8 @@ class TensorValues:
         self._make_per_channel(value, tensor)
         stored = self._in_nnapi(array, value)
         value.data = stored.reshape(value.dims)
-        in_place = not _unpacked(tensor) and (stored is array or np.shares_memory(stored, array))
-        if in_place and tensor.data is not None and self.file is not None:
+        in_place = stored is array or np.shares_memory(stored, array)
+        if in_place and tensor.data is not None and self.file is not None and not _unpacked(tensor):
             value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
         return value
 

@@ -117,6 +117,7 @@ class _Reading:
     def __init__(self, data: memoryview, as_litert: bool) -> None:
         self._data = data
         self._as_litert = as_litert
+        self._has_blocks = False
         self._root = Decoder(data).root("Model")
         self._left = MAX_EXPANDED
         self._bytes: dict[Span, bytes] = {}
@@ -164,7 +165,7 @@ class _Reading:
         listed = table["operators"] or ()
         _check_once("operators", "operator", listed)
         tensors = tuple(self._tensor(i, t) for i, t in enumerate(table["tensors"] or ()))
-        if any(t.blocks is not None for t in tensors):
+        if self._has_blocks:
             tensors = tuple(t if t.blocks is None else _real(t, t.blocks, tensors) for t in tensors)
         operators = tuple(self._operator(i, t, len(tensors)) for i, t in enumerate(listed))
         name = table["name"] or ""
@@ -204,11 +205,20 @@ class _Reading:
             table["is_variable"],
             table["sparsity"],
             table["has_rank"],
-            _blocks(quantisation, element, place),
+            None if quantisation.get("details") is None else self._blocks(quantisation["details"], element, place),
         )
         _check_size(tensor)
         _check_zero_points(tensor)
         return tensor
+
+    def _blocks(self, details: Mapping[str, Any], element: ElementType, place: str) -> Blocks | None:
+        """How a tensor with a scale for each block is stored; zero points are those of symmetric blocks."""
+        if "block_size" not in details:
+            return None
+        if details["zero_points"] > 0:
+            _refuse(place, "blocks without zero points", f"those of tensor {details['zero_points']}")
+        self._has_blocks = True
+        return Blocks(element, details["scales"], details["block_size"])
 
     def _operator(self, index: int, table: Table, tensors: int) -> Operator:
         if table["opcode_index"] >= len(self._codes):
@@ -326,16 +336,6 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_li
     # Those of channels are 0.
     points = (0,) * count if count > 1 and not np.count_nonzero(zero_points) else tuple(zero_points.tolist())
     return Quantisation(held, points, axis, True)
-
-
-def _blocks(table: Mapping[str, Any], element: ElementType, place: str) -> Blocks | None:
-    """How a tensor with a scale for each block is stored; zero points are those of symmetric blocks."""
-    details = table.get("details")
-    if details is None or "block_size" not in details:
-        return None
-    if details["zero_points"] > 0:
-        _refuse(place, "blocks without zero points", f"those of tensor {details['zero_points']}")
-    return Blocks(element, details["scales"], details["block_size"])
 
 
 def _real(tensor: Tensor, blocks: Blocks, tensors: Sequence[Tensor]) -> Tensor:

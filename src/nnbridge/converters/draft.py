@@ -278,10 +278,10 @@ class Draft:
         self.steps.append(step)
 
     def _check(self, step: Step) -> None:
-        empty = next((value for value in step.inputs if value.data is not None and 0 in value.data.shape), None)
-        if empty is not None:
-            name = OperationCode(step.code).name
-            raise Unmappable(Reason("constants with elements", str(list(empty.dims)), name, empty.name, kind=Why.OPERAND_SIZE))
+        for value in step.inputs:
+            if value.data is not None and value.data.size == 0:
+                name, empty = OperationCode(step.code).name, str(list(value.dims))
+                raise Unmappable(Reason("constants with elements", empty, name, value.name, kind=Why.OPERAND_SIZE))
         key = _key_of(step)
         found = None if key is None else _CHECKED.get(key)
         if found is None:
