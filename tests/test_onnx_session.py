@@ -19,6 +19,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from nnbridge import onnx_session  # noqa: E402
 from nnbridge.compare.references import OnnxRuntime  # noqa: E402
 from nnbridge.onnx_session import open_session, with_unsigned_weights  # noqa: E402
+from tests.conftest import requires_recent_onnx_runtime  # noqa: E402
 
 Array = npt.NDArray[Any]
 UINT8, INT8 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
@@ -149,6 +150,8 @@ def test_products_are_exact_with_unsigned_weights(name: str, level: str, saturat
 @LEVELS
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_are_exact_on_this_processor(name: str, level: str) -> None:
+    if name == "ConvInteger of signed data":  # Older ones have no kernel for it.
+        requires_recent_onnx_runtime()
     made, expected = PRODUCTS[name]()
     np.testing.assert_allclose(answer(made, level), expected, rtol=1e-6, atol=0)
 

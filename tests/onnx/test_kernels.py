@@ -185,7 +185,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
 ]
 
 
-RECENT = ("DeformConv", "ReduceLogSum")
+RECENT = ("CumProd", "DeformConv", "ReduceLogSum")
 """What ONNX Runtime before 1.24 does not run in each of these forms."""
 
 

@@ -17,6 +17,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.loading import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from tests.conftest import requires_recent_onnx_runtime
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -214,6 +215,8 @@ FILES = {
 @pytest.mark.parametrize("mapping", MAPPINGS)
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_onnx_runtime_runs_has_its_answers(name: str, mapping: str, tmp_path: Path) -> None:
+    if name.startswith("CumProd"):  # Of opset 26.
+        requires_recent_onnx_runtime()
     found = compared(FILES[name], tmp_path, mapping)
     assert found.passed, found.outputs
 
