@@ -63,6 +63,8 @@ class TfliteOperator(OperatorDef):
     """Sums of 8-bit numbers with a scale for each unit are rounded once by ``kernel16``, where NNAPI rounds twice."""
     elementwise: bool = False
     """It computes each element of what its inputs are broadcast to from theirs alone."""
+    rows: bool = False
+    """It computes each row, along the last dimension, from the input's row alone."""
     tabled: bool = False
     """TFLite fills a table for 8-bit integers, as the host kernel does, which comes before the lowering on the host."""
     as_stored: bool = False

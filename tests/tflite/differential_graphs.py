@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.differential import Failure, Verdict, computed, verdict_on
 from tests.tflite import differential
-from tests.tflite.differential import DRAWS, EXPLAINED, OPTIMISED, VERSIONS, Answer, content_of, evaluate, steps_apart
+from tests.tflite.differential import DRAWS, EXPLAINED, OPTIMISED, VERSIONS, Answer, content_of, either, evaluate, steps_apart
 from tests.tflite.drawing import Case, Rng, Tensor, values
 from tests.tflite.drawing_graphs import MOST_ELEMENTS, Graph, beginning, chosen_outputs, joined, names
 from tests.tflite.explanations import rule
@@ -114,8 +114,9 @@ def _first(growing: _Growing, path: Path, mapping: str, answer: Answer) -> tuple
         values = [None if o is None else o.value if o.value is not None else (ours | given).get(id(o)) for o in node.inputs]
         written = [[known[id(o)] for o in node.outputs] for known in (theirs, ours)]
         why = why or rule(node, values, *written)
-        if not why and optimised and not any(_close(written[1], [optimised[id(o)] for o in node.outputs])):
-            why = OPTIMISED_DIFFERS
+        others = [optimised[id(o)] for o in node.outputs] if optimised else []
+        if others and (either(*reversed(written), others) or not any(_close(written[1], others))):
+            why = why or OPTIMISED_DIFFERS
         inexact = [o for o in node.inputs if o is not None and id(o) in ours and not np.array_equal(ours[id(o)], theirs[id(o)])]
         if inexact and node.outputs[0].type != "float32":
             why = why or "floats before it differ in their last digits"

@@ -65,6 +65,11 @@ def stored(array: Array, out: HostTensor) -> Array:
     return np.clip(rounded, limits.min, limits.max).astype(out.dtype)
 
 
+def is_truth(tensor: HostTensor) -> bool:
+    """True for truth values, whose bytes are 0 and 1: NNAPI's integers of 8 bits have a scale."""
+    return tensor.dtype == np.bool_ or (tensor.dtype == np.uint8 and tensor.scale == 0)
+
+
 def by_table(numbers: Array, out: HostTensor) -> Array:
     """Numbers as the output's elements, where LiteRT fills a table: 8-bit steps are counted in float32."""
     if not quantised(out) or out.dtype.itemsize != 1:

@@ -212,11 +212,12 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
 
 
 def _joined(declared: TfliteOperator, inputs: Tensors, outputs: Tensors) -> tuple[Tensors, Tensors]:
-    """The operands of an operator on elements, without the dimensions that NNAPI's operations have no place for."""
+    """The operands of an operator on elements or rows, without the dimensions that NNAPI's operations have no place for."""
     shapes = [tensor.dims for tensor in (*inputs, *outputs)]
-    if not declared.elementwise or max(map(len, shapes)) <= 4 or any(0 in shape for shape in shapes):
+    apart = declared.elementwise or declared.rows
+    if not apart or max(map(len, shapes)) <= 4 or any(0 in shape for shape in shapes):
         return inputs, outputs
-    found = iter(joined(shapes))
+    found = iter(joined(shapes) if declared.elementwise else [(math.prod(shape[:-1]), shape[-1]) for shape in shapes])
     return tuple(_flatter(tensor, next(found)) for tensor in inputs), tuple(_flatter(tensor, next(found)) for tensor in outputs)
 
 

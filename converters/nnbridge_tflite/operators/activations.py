@@ -107,6 +107,7 @@ SOFTMAX = TfliteOperator(
         types=FLOAT_QUANT8,
         conditions=(RANK_4, output_in(*FLOAT_QUANT8), input_rank("an input of rank 2 or 4", 2, 4, below=3)),
     ),
+    rows=True,
     lowerings=[Lowering(lambda to: to.finish(OperationCode.SOFTMAX, to.input(0), _beta(to)))],
 )
 LOG_SOFTMAX = TfliteOperator(

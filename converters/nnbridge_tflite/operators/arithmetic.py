@@ -196,9 +196,9 @@ def host_add_n(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
     return [stored(total, outputs[0])]
 
 
-@MUL.kernel_16_bit
-def mul_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Products, rescaled."""
+@MUL.integer_kernel
+def mul_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Products, rescaled by a quotient of float32 numbers."""
     a, b, out = inputs[0], inputs[1], outputs[0]
     factor = quantize_multiplier(float(np.float32(a.scale) * np.float32(b.scale) / np.float32(out.scale)))
     products = centred(a).astype(np.int64) * centred(b).astype(np.int64)

@@ -18,6 +18,7 @@ L2_NORMALIZATION = TfliteOperator(
     "Divided by the root of the sum of squares over the last dimension.",
     options=(FUSED,),
     delegate=DelegateRule(version=2, conditions=(no_activation(NUMBERS_HALF),)),
+    rows=True,
 )
 LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(
     "LOCAL_RESPONSE_NORMALIZATION",

@@ -14,7 +14,18 @@ from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import FLOATS, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.codes import CHANNELS
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, data_of, half_away, real, requantised, stored
+from nnbridge_tflite.host.numbers import (
+    Array,
+    Options,
+    Tensors,
+    broadcast_along,
+    data_of,
+    half_away,
+    is_truth,
+    real,
+    requantised,
+    stored,
+)
 from nnbridge_tflite.host.sixteen_bits import require_integers
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import (
@@ -130,7 +141,7 @@ def host_cast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[A
     """Floats saturate as integers, NaN as the largest; what is not 0 is true."""
     data, out = data_of(inputs[0]), outputs[0]
     data = data.real if data.dtype.kind == "c" and out.dtype.kind != "c" else data
-    if out.dtype == np.uint8 and out.scale == 0:
+    if is_truth(out):
         return [(data != 0).astype(np.uint8)]
     if data.dtype.kind == "f" and out.dtype.kind in "iu":
         limits = np.iinfo(str(out.dtype))

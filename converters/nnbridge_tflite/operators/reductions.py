@@ -24,6 +24,7 @@ from nnbridge_tflite.host.numbers import (
     data_of,
     half_away,
     integers,
+    is_truth,
     quantised,
     real,
     stored,
@@ -52,8 +53,8 @@ def _reduction(
     @declared.host_kernel
     def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
         a = real(inputs[0])
-        reduced = function(a, axis=axes(inputs[1], a.ndim), keepdims=bool(options["keep_dims"]))
-        return [stored(np.asarray(reduced), outputs[0])]
+        reduced = np.asarray(function(a, axis=axes(inputs[1], a.ndim), keepdims=bool(options["keep_dims"])))
+        return [stored(reduced != 0 if is_truth(outputs[0]) else reduced, outputs[0])]
 
     return declared
 

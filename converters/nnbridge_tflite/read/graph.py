@@ -133,7 +133,9 @@ class Tensor:
     def host_tensor(self, data: Array | None) -> HostTensor:
         """The tensor as host kernels see it."""
         dims, dtype = self.shape if data is None else data.shape, self.type.dtype or np.dtype(np.uint8)
-        return HostTensor(data, dims, dtype, self.quantisation.scale, self.quantisation.zero_point)
+        # As in NNAPI, 8-bit integers have a scale, and truth values have none.
+        scale = self.quantisation.scale or float(self.type.name in ("UINT8", "INT8"))
+        return HostTensor(data, dims, dtype, scale, self.quantisation.zero_point)
 
     def __str__(self) -> str:
         return f"{self.type.name}{list(self.shape)}"

@@ -208,8 +208,9 @@ def _hard_swish_table(call: Call) -> Array:
         gate = rdbp16(gate, -relu_exponent)
     gate = (gate + 32768) >> 1
     scaled = (gate.astype(np.int64) * product / 32768).astype(np.int64)
-    # A quotient of float32 below 1 is rounded to one below 1: the exponent is at most 0.
-    return np.clip(rdbp16(scaled, -out_exponent) + out.zero_point, *integer_range(out))
+    # A quotient of float32 below 1 is rounded to one below 1: the exponent is at most 0. The zero point is added in 16 bits.
+    offset = (rdbp16(scaled, -out_exponent) + out.zero_point).astype(np.int16)
+    return np.clip(offset.astype(np.int32), *integer_range(out))
 
 
 def _short_softmax_level(call: Call) -> tuple[int, str] | None:
