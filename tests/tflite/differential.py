@@ -84,7 +84,7 @@ Answer = Callable[[bytes, Sequence[Any], str], list[Any]]
 LAST_DIGIT = 2.0**-21
 """Eight units in the last place of float32 numbers near 1."""
 LSTMS = ("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM")
-CELLS = (*LSTMS, "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
+CELLS = (*LSTMS, "SVDF", "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
 
 
 def float_floor(case: Case, feeds: Sequence[Any]) -> float:

@@ -112,8 +112,10 @@ def _ranked(rng: Rng, case: Case) -> None:
     """Dimensions in front of the inputs, or none at all."""
     front = pick(rng, (1,), (2,), (1, 1), (2, 1), (1, 1, 1), (2, 1, 2, 1), None)
     chosen = _computed(case)
-    # LiteRT reads numbers that are not there: the last ends of offsets, what softmax is taken over of a scalar.
-    if case.operator.endswith((*CELLS, "MATRIX_SET_DIAG", "SOFTMAX")) or case.options.get("offset"):
+    # LiteRT reads numbers that are not there: the last ends of offsets, what softmax is taken over of a scalar, dropped indexes.
+    if case.operator.endswith((*CELLS, "MATRIX_SET_DIAG", "SOFTMAX")) or any(
+        map(case.options.get, ("offset", "shrink_axis_mask"))
+    ):
         return
     for i in chosen if rng.random() < 0.7 else chosen[:1]:
         one = case.inputs[i]
