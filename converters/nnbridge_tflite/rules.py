@@ -79,15 +79,16 @@ class Node:
             if len(self.values.value(tensor.index).dims) != rank:
                 self.refuse(f"an input {i} of rank {rank}", f"{tensor.label} {tensor}")
 
-    def require_weights(self, data: int, filter: int, *biases: int) -> None:
-        """Weights of at most 8 bits and biases of 32 or 64 beside integers: LiteRT reads others as if they had these types."""
-        if self.type(data) not in ("UINT8", "INT8", "INT16"):
+    def require_weights(self, data: int, filter: int, bias: int) -> None:
+        """Weights of at most 8 bits and a bias of 32 or 64 beside integers: LiteRT reads others as if they had these types."""
+        tensors = self.values.tensors
+        names = [tensors[i].type.name if i >= 0 else "" for i in self.operator.inputs]
+        if names[data] not in ("UINT8", "INT8", "INT16"):
             return
-        if self.type(filter) == "INT16" or (self.type(data), self.type(filter)) == ("INT16", "UINT8"):
+        if names[filter] == "INT16" or (names[data] == "INT16" and names[filter] == "UINT8"):
             self.refuse("signed weights of at most 8 bits", f"{self.input(filter)}")
-        for i in biases:
-            if self.type(i) not in ("", "INT32", "INT64"):
-                self.refuse("a bias of int32 or int64 beside integers", f"{self.input(i)}")
+        if bias < len(names) and names[bias] not in ("", "INT32", "INT64"):
+            self.refuse("a bias of int32 or int64 beside integers", f"{self.input(bias)}")
 
 
 Condition: TypeAlias = SharedCondition[Node]

@@ -159,7 +159,8 @@ def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
     to.require(stated.type == INT32, "an int32 bias", to.declared(i))
     if stated.scale == scale and stated.zero_point == 0:
         return stated
-    to.require_known(stated, f"a constant bias, or one with a scale of {scale:g}")  # What is computed has the scale that it has.
+    if stated.data is None:  # What is computed has the scale that it has.
+        to.require_known(stated, f"a constant bias, or one with a scale of {scale:g}")
     return stated.scaled(scale)
 
 

@@ -83,7 +83,8 @@ class TensorValues:
             return self._without_data(tensor)
         assert self.file is not None
         raw = self.file.bytes_at(tensor.data)
-        if not _unpacked(tensor):
+        # Packed elements do not lie in the file one after the other.
+        if tensor.sparsity is None and tensor.blocks is None and tensor.type.bits != 4:
             return np.frombuffer(raw, tensor.type.dtype).reshape(tensor.shape)
         self.draft.spend(tensor.elements)
         if tensor.blocks is not None:
@@ -202,8 +203,9 @@ class TensorValues:
         self._make_per_channel(value, tensor)
         stored = self._in_nnapi(array, value)
         value.data = stored.reshape(value.dims)
-        in_place = stored is array or np.shares_memory(stored, array)
-        if in_place and tensor.data is not None and self.file is not None and not _unpacked(tensor):
+        in_place = tensor.sparsity is None and tensor.blocks is None and tensor.type.bits != 4
+        in_place = in_place and (stored is array or np.shares_memory(stored, array))
+        if in_place and tensor.data is not None and self.file is not None:
             value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
         return value
 
@@ -253,11 +255,6 @@ def _open_dims(tensor: Tensor) -> tuple[int, ...]:
     if -1 not in tensor.signature or len(tensor.signature) != len(tensor.shape):
         return ()
     return tuple(0 if known < 0 else size for known, size in zip(tensor.signature, tensor.shape, strict=True))
-
-
-def _unpacked(tensor: Tensor) -> bool:
-    """True for a constant whose elements do not lie in the file one after the other."""
-    return tensor.sparsity is not None or tensor.blocks is not None or tensor.type.name == "INT4"
 
 
 def _nibbles(raw: memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int8]:

@@ -205,15 +205,15 @@ class _Reading:
             table["is_variable"],
             table["sparsity"],
             table["has_rank"],
-            None if quantisation.get("details") is None else self._blocks(quantisation["details"], element, place),
+            self._blocks(quantisation["details"], element, place) if "details" in quantisation else None,
         )
         _check_size(tensor)
         _check_zero_points(tensor)
         return tensor
 
-    def _blocks(self, details: Mapping[str, Any], element: ElementType, place: str) -> Blocks | None:
+    def _blocks(self, details: Mapping[str, Any] | None, element: ElementType, place: str) -> Blocks | None:
         """How a tensor with a scale for each block is stored; zero points are those of symmetric blocks."""
-        if "block_size" not in details:
+        if details is None or "block_size" not in details:
             return None
         if details["zero_points"] > 0:
             _refuse(place, "blocks without zero points", f"those of tensor {details['zero_points']}")
