@@ -58,7 +58,7 @@ OF_FEW_TYPES = ("POW", "PRELU", "REDUCE_PROD", *FIXED)
 """Integers overflow in ways that C leaves open, or the output's scale is one that the type states."""
 OF_WEIGHTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL")
 """Integers of 8 bits have a zero point of 0 there."""
-ONLY_INT32 = ("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", "TRANSPOSE", "FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D")
+ONLY_INT32 = ("RESHAPE", "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", "TRANSPOSE", "FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D")
 ACTIVATIONS = (0, 1, 2, 3)
 """None, RELU, RELU_N1_TO_1, RELU6; others are refused, which feed-forward kernels of LiteRT ignore."""
 

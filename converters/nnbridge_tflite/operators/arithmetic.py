@@ -13,7 +13,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
 from nnbridge.errors import Why
 from nnbridge.extensions import HostKernel
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate, squared_differences
 from nnbridge.types import FLOATS, QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, centred_integers, real, stored
@@ -157,6 +157,14 @@ def squared_difference(to: Lowerer) -> None:
         to.finish(OperationCode.MUL, difference, difference)
         return
     to.finish_quantised(to.emit(OperationCode.MUL, difference, difference))
+
+
+@SQUARED_DIFFERENCE.integer_kernel
+def squared_difference_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """On a common scale, rounded once more when it is squared."""
+    a, b, out = *inputs, outputs[0]
+    steps = squared_differences(centred_integers(a), centred_integers(b), (a.scale, b.scale), out.scale)
+    return [saturate(steps + out.zero_point, out.dtype)]
 
 
 @FLOOR_DIV.lowering(wide=True)

@@ -15,7 +15,7 @@ from nnbridge.builder import ModelBuilder
 from nnbridge.compare.arithmetics import operand_value
 from nnbridge.compare.arrays import Array
 from nnbridge.model import Model, Operand, Operation
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate, squared_differences
 from nnbridge.operations.matching import input_places
 from nnbridge.operations.resizing import by_corners, neighbours
 from nnbridge.types import OperationCode
@@ -38,8 +38,6 @@ _COMMON_STEPS = 256
 _ALIGNMENT = ("align_corners", "half_pixel_centers")
 _GATED = [OperationCode.MUL, OperationCode.MUL, OperationCode.MUL, OperationCode.ADD]
 """What TFLite's delegate makes of HARD_SWISH where NNAPI has no such operation."""
-_DIFFERENCE_BITS = 7
-"""Bits that SQUARED_DIFFERENCE keeps behind the point until it has squared."""
 
 
 def resized_to_nearest(model: Model, inputs: Sequence[Array], like: Array) -> Array | None:
@@ -134,18 +132,11 @@ def squared_difference(model: Model, inputs: Sequence[Array], like: Array) -> Ar
     sides = _subtracted(model)
     if sides is None or like.dtype != np.int8:
         return None
-    last, common = main.operands[main.outputs[0]], 2 * max(main.operands[i].scale for i in sides)
-    if not last.scale or not all(main.operands[i].scale for i in sides):
+    last, scales = main.operands[main.outputs[0]], tuple(main.operands[i].scale for i in sides)
+    if not last.scale or len(scales) != 2 or not all(scales):
         return None
-    left, right = (
-        mbqm(
-            _steps(_value(model, inputs, i), main.operands[i]) << _DIFFERENCE_BITS,
-            *quantize_multiplier(main.operands[i].scale / common),
-        )
-        for i in sides
-    )
-    factor = common * common / ((1 << 2 * _DIFFERENCE_BITS) * last.scale)
-    return saturate(mbqm((left - right) ** 2, *quantize_multiplier(factor)) + last.zero_point, like.dtype)
+    left, right = (_steps(_value(model, inputs, i), main.operands[i]) for i in sides)
+    return saturate(squared_differences(left, right, scales, last.scale) + last.zero_point, like.dtype)
 
 
 def _subtracted(model: Model) -> tuple[int, int] | None:

@@ -195,6 +195,18 @@ def product_multiplier(input_scale: float, filter_scale: float, output_scale: fl
     return float(product_scale(input_scale, filter_scale)) / float(np.float32(output_scale))
 
 
+def squared_differences(left: Array, right: Array, scales: tuple[float, float], out_scale: float) -> Array:
+    """(left - right)² of centred steps, in the output's steps: TFLite's, which NNAPI has as SUB and MUL.
+
+    Both sides go to twice the larger scale with seven bits more, and are rounded there.
+    """
+    bits, common = 7, 2 * max(scales)
+    left, right = (
+        mbqm(steps << bits, *quantize_multiplier(scale / common)) for steps, scale in zip((left, right), scales, strict=True)
+    )
+    return mbqm((left - right) ** 2, *quantize_multiplier(common * common / ((1 << 2 * bits) * out_scale)))
+
+
 def sum_multipliers(first: float, second: float, out: float) -> tuple[float, float, float]:
     """N40: the real multipliers of ADD and SUB, of either operand to twice the larger scale and of their sum to the output's.
 
