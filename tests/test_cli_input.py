@@ -347,13 +347,14 @@ def test_commands_run_in_a_folder_that_was_removed(model: Path, tmp_path: Path) 
     assert (done.returncode, "Traceback" in done.stderr, "Plan of" in done.stdout) == (0, False, True), done.stderr
 
 
-def test_an_interrupt_while_commands_are_imported_has_the_status_of_interrupts() -> None:
-    program = """
+@pytest.mark.parametrize("imported", ["nnbridge.cli.commands", "numpy"])
+def test_an_interrupt_while_commands_are_imported_has_the_status_of_interrupts(imported: str) -> None:
+    program = f"""
 import sys
 from nnbridge.cli import main
 class Interrupted:
     def find_spec(self, name, path=None, target=None):
-        if name == "nnbridge.cli.commands":
+        if name == {imported!r}:
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupted())
 main()

@@ -430,3 +430,9 @@ def test_doubts_of_a_driver_cross_the_border(tmp_path: Path) -> None:
     model = unary_chain(OperationCode.FLOOR, OperationCode.ABS)
     remote, plain = devices.device(f"process:{profile}"), devices.device(str(profile))
     assert answers_of(remote, model).uncertain == answers_of(plain, model).uncertain == ("page 7 is missing", "")
+
+
+@pytest.mark.parametrize("name", ["process:process:nnapi-reference", "process:socket:driver.sock"])
+def test_a_process_has_a_device_of_its_own(name: str) -> None:
+    with pytest.raises(InputError, match="expected a device of this process behind process:, found"):
+        devices.device(name)

@@ -12,22 +12,22 @@ import os
 import sys
 from contextlib import suppress
 
-from nnbridge.platforms import collect_rarely
-
 _INTERRUPTED = 128 + 2
 """The exit status that shells have for SIGINT; :mod:`nnbridge.cli.output`, which has it too, may not be imported yet."""
 
 
 def main() -> None:
     """Entry point of the console script; a command that fails prints one message and no traceback."""
-    collect_rarely()
     # ``--device my_module:MyDriver`` is found in the current folder as well, behind everything that is installed.
     with suppress(OSError):  # A folder that was removed meanwhile has none.
         sys.path.append(os.getcwd())
     try:
+        from nnbridge.platforms import collect_rarely
+
+        collect_rarely()
         from nnbridge.cli.commands import cli, discard_output
     except ImportError as error:  # pragma: no cover - only in a broken installation
-        sys.exit(f"nnbridge: the command line needs click and rich ({error})")
+        sys.exit(f"nnbridge: the command line needs NumPy, click and rich ({error})")
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     if sys.stdout is None:

@@ -154,6 +154,8 @@ def _remote(name: str) -> Device:
     from nnbridge.devices.remote import RemoteDevice
 
     kind, _, rest = name.partition(":")
+    if kind == "process" and rest.startswith(_REMOTE):
+        raise InputError(Reason("a device of this process behind process:", rest, operand="--device"))
     return _registered(RemoteDevice.process(rest) if kind == "process" else RemoteDevice.at(rest))
 
 
