@@ -66,7 +66,7 @@ class TfliteOperator(OperatorDef):
     rows: bool = False
     """It computes each row, along the last dimension, from the input's row alone."""
     tabled: bool = False
-    """TFLite fills a table for 8-bit integers, as the host kernel does, which comes before the lowering on the host."""
+    """For 8-bit integers TFLite fills a table, as the host does by the kernel."""
     as_stored: bool = False
     """Integers are read as they are stored, whatever real numbers they stand for."""
     folded_from_shape: Callable[[Shape], object] | None = None

@@ -11,6 +11,7 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
+from nnbridge.converters.declaration import Option  # noqa: E402
 from nnbridge_onnx.declaration import CONTRIB, REGISTRY, OnnxOperator  # noqa: E402
 from nnbridge_onnx.passes import FILE_PASSES, GRAPH_PASSES  # noqa: E402
 from nnbridge_onnx.rules import Provider  # noqa: E402
@@ -132,3 +133,8 @@ def test_a_further_operator_is_one_module(tmp_path: Path) -> None:
     (tmp_path / "toy.py").write_text(TOY)
     ran = subprocess.run([sys.executable, "-c", CONVERT, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120)
     assert ran.stdout == "['ADD'] 2.0 4.0\n"
+
+
+def test_a_text_is_one_choice() -> None:
+    option = Option("auto_pad", "NOTSET", "", choices=("NOTSET", "VALID"))
+    assert [option.violation(text) for text in ("VALID", "NOTSET", "V")] == ["", "", "auto_pad of NOTSET or VALID"]

@@ -23,8 +23,10 @@ from nnbridge.errors import ConversionError, NnapiError
 from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostPrepare, HostTensor, ModelKernel, PreparedHostKernel
 from nnbridge.model import Array, Model
 from nnbridge.operations import definition
+from nnbridge.operations.arithmetic import by_table
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
+from nnbridge.operations.kernels import Function
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, split_extension_code
 from nnbridge_tflite.declaration import REGISTRY, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
@@ -139,6 +141,9 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
             prepared = declared.preparing(inputs, outputs, options)
             if prepared is not None:
                 return prepared
+    table = _table(declared, inputs, outputs, options)
+    if table is not None:
+        return lambda arrays: [_shaped(table(np.asarray(arrays[0])), outputs[0].dims)]
     ways = _ways(declared, code, inputs, outputs, options)
     if not ways:
         raise ValueError(declared.refusal)
@@ -158,6 +163,16 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
     if not isinstance(way, _Drafted) or way.model is None:
         return run
     return ModelKernel(way.model, way.arguments, shaped, run)
+
+
+def _table(declared: TfliteOperator, inputs: Tensors, outputs: Tensors, options: Options) -> Function | None:
+    """A function of 8-bit numbers that TFLite has a table for, by the results of all of them."""
+    if not declared.tabled or declared.kernel is None or any(t.dtype.itemsize != 1 or t.scale == 0 for t in (*inputs, *outputs)):
+        return None
+    limits = np.iinfo(str(inputs[0].dtype))
+    every = np.arange(limits.min, limits.max + 1).astype(inputs[0].dtype)
+    [found] = declared.kernel([replace(inputs[0], data=every, dims=(256,))], [replace(outputs[0], dims=(256,))], options)
+    return by_table(inputs[0], outputs[0], found)
 
 
 def _with_parameters(tensors: Tensors, parameters: Mapping[str, Sequence[float]]) -> Tensors:
@@ -193,7 +208,7 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
         ways.append(lambda tensors: kernel(tensors, outputs, options))
     if declared.lowerings:
         lowering = _lowering(declared.name, code, *_joined(declared, inputs, outputs), options)
-        integers = not declared.tabled and any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
+        integers = any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
         ways.insert(0 if integers else len(ways), lowering)
     wide = declared.kernel16
     if wide is not None:

@@ -82,7 +82,8 @@ class Option:
         """The rule that a value breaks; empty if it may have this value. Lists are checked element by element."""
         if self.at_least is None and not self.choices:
             return ""
-        values = (value.ravel().tolist() if isinstance(value, np.ndarray) else value) if hasattr(value, "__len__") else [value]
+        given = value.ravel().tolist() if isinstance(value, np.ndarray) else value
+        values = given if isinstance(given, (list, tuple)) else [given]
         if self.at_least is not None and [v for v in values if v < self.at_least]:
             return self.rule or f"{self.name} of at least {self.at_least:g}"
         if self.choices and [v for v in values if v not in self.choices]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -300,11 +300,23 @@ def every_value(x: Arg) -> Array:
     return np.arange(low, high + 1, dtype=np.int64) - x.zero_point
 
 
-def by_table(x: Arg, out: Arg, results: Array) -> Function:
+class Typed(Protocol):
+    """What has an element type and dimensions."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Its dimensions."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+
+
+def by_table(x: Typed, out: Typed, results: Array) -> Function:
     """The function that has these results, of ``out``'s type, for :func:`every_value` of ``x``."""
     dtype = out.dtype
     # The byte that holds a value is its index in the table: those of negative values follow those of positive ones.
-    table = np.roll(results, integer_range(x)[0]).astype(dtype).view(np.uint8)
+    table = np.roll(results, _range_of(x.dtype)[0]).astype(dtype).view(np.uint8)
     count = math.prod(x.dims)
     if count >= _LARGE and count % 2 == 0:
         pairs = table[np.arange(1 << 16, dtype=np.uint16).view(np.uint8)].view(np.uint16)
