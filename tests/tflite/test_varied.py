@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nnbridge.errors import ConversionError
+from nnbridge_tflite.host.numbers import joined
 from tests.tflite.agreement import Array, converted, differences, run
 from tests.tflite.differential import verdicts
 from tests.tflite.files import TfliteBuilder
@@ -270,3 +274,49 @@ def test_what_is_cast_at_conversion_is_no_truth_value(tmp_path: Path) -> None:
     builder.operator("MAXIMUM", [x, whole], [y], {}, 1)
     model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]))
     assert run(model, {"t0": np.array([1, 1, 1], np.uint8)})[0].tolist() == [5, 1, 7]
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_8_bit_functions_on_the_host_come_of_a_table(mapping: str, tmp_path: Path) -> None:
+    """79 steps of 0.5 are 118.5 of a third by its inverse in float32, which is 3, and fewer by a division; five dimensions."""
+    data = np.array([79, -128, 0, 67], np.int8).reshape(1, 1, 1, 1, 4)
+    path = unary(tmp_path, "ELU", data, ("int8", float(np.float32(1 / 3)), -48), scale=0.5)
+    model, _ = converted(path, mapping=mapping)
+    assert run(model, {"t0": data})[0].reshape(-1).tolist() == [71, -51, -48, 53]
+
+
+def test_truth_values_have_a_sum_of_one(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((2, 3), "bool"), builder.tensor((2,), "bool")
+    builder.operator("SUM", [x, builder.constant([1], "int32")], [y], {}, 1)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]))
+    found = run(model, {"t0": np.array([[True, True, True], [False, False, False]])})[0]
+    assert found.view(np.uint8).tolist() == [1, 0]
+
+
+def test_a_quotient_of_integers_has_an_activation(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y, z = (builder.tensor((3,), "int32") for _ in range(3))
+    builder.operator("DIV", [x, y], [z], {"fused_activation_function": 3}, 1)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x, y], [z]), mapping="delegate")
+    assert run(model, {"t0": np.array([-18, 19, 90], np.int32), "t1": np.array([11, 3, 4], np.int32)})[0].tolist() == [0, 6, 6]
+
+
+@pytest.mark.parametrize(("name", "count"), [("ADD", 2), ("HARD_SWISH", 1), ("SQUARED_DIFFERENCE", 2), ("TANH", 1)])
+def test_six_dimensions_are_computed_as_integers(name: str, count: int, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    shapes = [(1, 2, 3, 1, 4, 5), (3, 1, 1, 5)][:count]
+    ends = [builder.tensor(shape, "int8", scale=0.11, zero_point=5) for shape in shapes]
+    y = builder.tensor(shapes[0], "int8", scale=1 / 128 if name == "TANH" else 0.17, zero_point=0 if name == "TANH" else -9)
+    builder.operator(name, ends, [y], {}, 1 if name == "HARD_SWISH" else 2)
+    found, _ = differences(builder.write(tmp_path / "m.tflite", ends, [y]))
+    assert max(found) <= (1 if name == "TANH" else 0)  # docs/tflite.md: TANH is in fixed point.
+
+
+@given(shape=st.lists(st.integers(1, 3), min_size=1, max_size=7), data=st.data())
+def test_joined_shapes_are_broadcast_to_the_same_elements(shape: list[int], data: st.DataObject) -> None:
+    mask = data.draw(st.lists(st.booleans(), min_size=len(shape), max_size=len(shape)))
+    other = tuple(1 if one else size for one, size in zip(mask, shape, strict=True))[data.draw(st.integers(0, len(shape) - 1)) :]
+    pair = [np.arange(math.prod(dims)).reshape(dims) for dims in (tuple(shape), other)]
+    flat = [array.reshape(dims) for array, dims in zip(pair, joined([a.shape for a in pair]), strict=True)]
+    assert (pair[0] * 1000 + pair[1]).ravel().tolist() == (flat[0] * 1000 + flat[1]).ravel().tolist()
