@@ -17,7 +17,7 @@ from nnbridge import load, storage
 from nnbridge.builder import ModelBuilder
 from nnbridge.errors import BadDataError, ConversionError, InputError, NnbridgeError
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
-from nnbridge.model import Model, Source, State
+from nnbridge.model import ChannelQuant, Model, Source, State
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage import saved_model
@@ -275,6 +275,23 @@ def test_files_leave_prefixes_for_devices(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(BadDataError, match="extension prefixes"):
         storage.load(path)
     assert TYPES.prefix("com.elsewhere.device") == len(TYPES._names) - 1
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+def test_scales_of_channels_that_are_not_above_0_are_a_conversion_error(scale: float, tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x = builder.add_operand(OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, (2, 3))
+    builder.set_operand_symm_per_channel_quant_params(x, [1.0, 2.0], 0)
+    y = builder.add_operand(OperandCode.TENSOR_FLOAT32, (2, 3))
+    builder.add_operation(OperationCode.DEQUANTIZE, [x], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    model = builder.finish()
+    operands = list(model.main.operands)
+    operands[x] = replace(operands[x], channel_quant=ChannelQuant((1.0, scale), 0))
+    wrong = replace(model, main=replace(model.main, operands=tuple(operands)))
+    with pytest.raises(ConversionError, match="scales of channels that are not above 0"):
+        storage.load(saved(wrong, tmp_path))
+    storage.load(saved(model, tmp_path))
 
 
 @pytest.mark.parametrize("options", [b"\xda{}", b"{", b"[1]", b"[" * 100_000], ids=["no UTF-8", "cut off", "a list", "deep"])

@@ -337,3 +337,5 @@ def _check_indexes(model: Model) -> None:
             quant = o.channel_quant
             if quant is not None and (quant.channel_dim >= len(o.dims) or len(quant.scales) != o.dims[quant.channel_dim]):
                 raise ValueError(f"{len(quant.scales)} scales along dimension {quant.channel_dim} of {list(o.dims)}")
+            if quant is not None and not all(scale > 0 for scale in quant.scales):  # NaN neither
+                raise ValueError(f"{o.name or 'an operand'} with scales of channels that are not above 0")
