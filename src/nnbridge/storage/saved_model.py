@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import mmap
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -337,5 +338,5 @@ def _check_indexes(model: Model) -> None:
             quant = o.channel_quant
             if quant is not None and (quant.channel_dim >= len(o.dims) or len(quant.scales) != o.dims[quant.channel_dim]):
                 raise ValueError(f"{len(quant.scales)} scales along dimension {quant.channel_dim} of {list(o.dims)}")
-            if quant is not None and not all(scale > 0 for scale in quant.scales):  # NaN neither
+            if quant is not None and not (min(quant.scales, default=1) > 0 and not math.isnan(sum(quant.scales))):
                 raise ValueError(f"{o.name or 'an operand'} with scales of channels that are not above 0")
