@@ -104,7 +104,6 @@ def _first(growing: _Growing, path: Path, mapping: str, answer: Answer) -> tuple
         return str(error), ""
     ours = dict(zip(map(id, outputs), found, strict=True))
     given = {id(one): array for one, array in zip(_given(nodes), feeds, strict=True)}
-    optimised = dict(zip(map(id, outputs), _of_optimised(model, feeds, answer), strict=False))
     for node, mapped in zip(nodes, placed, strict=True):
         texts = _close([ours[id(o)] for o in node.outputs], [theirs[id(o)] for o in node.outputs])
         if not any(texts):
@@ -114,7 +113,9 @@ def _first(growing: _Growing, path: Path, mapping: str, answer: Answer) -> tuple
         values = [None if o is None else o.value if o.value is not None else (ours | given).get(id(o)) for o in node.inputs]
         written = [[known[id(o)] for o in node.outputs] for known in (theirs, ours)]
         why = why or rule(node, values, *written)
-        others = [optimised[id(o)] for o in node.outputs] if optimised else []
+        read_by = {id(o): array for o, array in zip(node.inputs, values, strict=True) if o is not None and o.value is None}
+        alone = content_of([node], node.outputs, {id(o): o.shape for o in node.outputs})
+        others = _of_optimised(alone, list(read_by.values()), answer)
         if others and (either(*reversed(written), others) or not any(_close(written[1], others))):
             why = why or OPTIMISED_DIFFERS
         inexact = [o for o in node.inputs if o is not None and id(o) in ours and not np.array_equal(ours[id(o)], theirs[id(o)])]

@@ -121,6 +121,8 @@ def _ranked(rng: Rng, case: Case) -> None:
         assert one is not None
         if one.feed is None:
             one.shape = () if front is None else (*front, *one.shape)
+    if case.operator == "SELECT":  # Of one element, LiteRT leaves the shape that the file states.
+        case.outputs[0].shape = next((one.shape for one in case.inputs[1:] if one is not None), ())
 
 
 def _given(rng: Rng, case: Case) -> None:
@@ -131,7 +133,9 @@ def _given(rng: Rng, case: Case) -> None:
 
 
 def _stored(rng: Rng, case: Case) -> None:
-    """An input is constant, perhaps all are."""
+    """An input is constant, perhaps all are; LiteRT computes such products before it knows their multiplier."""
+    if case.operator == "REDUCE_PROD":
+        return
     chosen = _computed(case)
     everything = rng.random() < 0.3
     for i in chosen:
