@@ -101,6 +101,8 @@ def float_floor(case: Case, feeds: Sequence[Any]) -> float:
         return float(LAST_DIGIT / 8 * count * np.abs(feeds[0]).mean())
     if case.operator == "GELU":
         return float(LAST_DIGIT / 2 * np.abs(feeds[0]).max(initial=0))
+    if case.operator == "ELU":  # NNAPI subtracts 1 from e^x.
+        return float(LAST_DIGIT / 4)
     return LAST_DIGIT if case.operator in CELLS else 0.0
 
 
