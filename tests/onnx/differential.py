@@ -84,7 +84,7 @@ def explanation(case: Case, found: str) -> str:
     cancels = case.operator == "MeanVarianceNormalization" or (case.operator == "GroupNormalization" and _has_near_numbers(case))
     if cancels and found.endswith("floats"):
         return "ONNX Runtime subtracts the square of the mean from the mean of squares"
-    if case.operator == "LayerNormalization" and found.endswith("floats") and _has_near_halves(case):
+    if case.nodes[0].op_type == "LayerNormalization" and found.endswith("floats") and _has_near_halves(case):
         return "NNAPI rounds means of float16 and differences to them, which is much of those that are small"
     return ""
 
