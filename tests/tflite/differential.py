@@ -103,7 +103,13 @@ def float_floor(case: Case, feeds: Sequence[Any]) -> float:
         return float(LAST_DIGIT / 2 * np.abs(feeds[0]).max(initial=0))
     if case.operator == "ELU":  # NNAPI subtracts 1 from e^x.
         return float(LAST_DIGIT / 4)
-    return LAST_DIGIT if case.operator in CELLS else 0.0
+    if case.operator in CELLS:
+        bounded = case.options.get("fused_activation_function") in (
+            2,
+            4,
+        )  # RELU1 and TANH; what others leave is as large as sums.
+        return LAST_DIGIT if bounded else float(LAST_DIGIT * max(1.0, np.abs(feeds[0]).max(initial=0) / 4))
+    return 0.0
 
 
 def _ill_conditioned(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any], answer: Answer) -> bool:
