@@ -107,7 +107,7 @@ def float_floor(case: Case, feeds: Sequence[Any]) -> float:
         bounded = case.options.get("fused_activation_function") in (
             2,
             4,
-        )  # RELU1 and TANH; what others leave is as large as sums.
+        )  # RELU1, TANH; others leave sums.
         return LAST_DIGIT if bounded else float(LAST_DIGIT * max(1.0, np.abs(feeds[0]).max(initial=0) / 4))
     return 0.0
 
