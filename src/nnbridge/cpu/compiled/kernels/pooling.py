@@ -16,15 +16,19 @@ _EXTREMES = ("maximum", "minimum")
 
 
 def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
-    """A total of real numbers and one more; extremes pass over NaN, and products with 0 are 0 (fact N86)."""
+    """A total of real numbers and one more; extremes pass over NaN, and products with 0 are 0 of either sign (fact N86)."""
     if kind == "maximum":
         return e.select(x > total, x, total)
     if kind == "minimum":
         return e.select(x < total, x, total)
     if kind == "product":
-        zero = e.constant(x.type, 0.0)
-        return e.select(x.is_(0.0), zero, e.select(total.is_(0.0), zero, total * x))
+        return e.select(x.is_(0.0), x, e.select(total.is_(0.0), total, total * x))
     return total + x
+
+
+def completed(e: Emitter, kind: str, total: Value) -> Value:
+    """The result of a total: products that are 0 have no sign."""
+    return e.select(total.is_(0.0), e.constant(total.type, 0.0), total) if kind == "product" else total
 
 
 def fold(e: Emitter, kind: str, total: Value) -> Value:
@@ -55,7 +59,7 @@ def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) 
 
         total = e.loop(0, f.length, several, step=lanes, carried=[identity])[0]
         total = fold(e, kind, total)
-        result = total / e.splat(f.length.real(), 1) if kind == "mean" else total
+        result = total / e.splat(f.length.real(), 1) if kind == "mean" else completed(e, kind, total)
         e.store(result, f.target + index * 4)
 
     e.loop(first, last, row)
@@ -75,11 +79,8 @@ def fold_half(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) ->
             total = accumulate(e, kind, total, e.load(at + i * f.rows * 4, numbers))
             return [e.from_half(e.to_half(total))]
 
-        start = e.load(at, numbers)
-        if kind == "product":  # Android multiplies by 1 first, which leaves no sign of 0.
-            start = e.select(start.is_(0.0), e.constant(numbers, 0.0), start)
-        [total] = e.loop(1, f.length, step, carried=[start])
-        e.store_first(total, f.target + block * (4 * lanes), f.rows - block * lanes)
+        [total] = e.loop(1, f.length, step, carried=[e.load(at, numbers)])
+        e.store_first(completed(e, kind, total), f.target + block * (4 * lanes), f.rows - block * lanes)
 
     e.loop(first, last, several)
 
@@ -213,7 +214,7 @@ class _Window:
         if self.real:
             x = totals[0]
             if self.kind in ("sum", "product"):
-                return x
+                return completed(e, self.kind, x)
             if self.kind not in _EXTREMES:
                 x = x / e.splat(count.real(), lanes)
             return e.clamp_real(e.sqrt(x) if self.kind == "l2" else x, self.low, self.high)
