@@ -134,10 +134,10 @@ def _first_best(function: Callable[..., Array], x: Array, axis: int, **options: 
         only = function(x, axis, **options)
         if not math.isnan(x.item(only.item())):
             return only
-    elif (
-        x.size <= _FEW and x.dtype == np.float32 and not math.isnan((flat := x.reshape(-1)).dot(flat))
-    ):  # Squares are NaN for NaN alone.
-        return function(x, axis, **options)
+    elif x.size <= _FEW and x.dtype == np.float32:
+        flat = x.reshape(-1)
+        if not math.isnan(flat.dot(flat)):  # Squares are NaN for NaN alone.
+            return function(x, axis, **options)
     found = function(x, axis, keepdims=True)
     unordered = np.isnan(np.take_along_axis(x, found, axis))
     if unordered.any():
