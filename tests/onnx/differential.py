@@ -135,7 +135,7 @@ def _has_near_numbers(case: Case) -> bool:
     images = next(iter(case.feeds.values())).astype(np.float64)
     groups = next(a.i for a in case.nodes[0].attribute if a.name == "num_groups")
     rows = images.reshape(len(images) * groups, -1)
-    return bool(np.any(rows.var(axis=1) < 1e-3 * rows.mean(axis=1) ** 2))
+    return bool(np.any(rows.var(axis=1) < 1e-2 * rows.mean(axis=1) ** 2))
 
 
 def _has_near_halves(case: Case) -> bool:
@@ -146,7 +146,7 @@ def _has_near_halves(case: Case) -> bool:
         return False
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
     rows = data.astype(np.float64).reshape(math.prod(data.shape[:axis]), -1)
-    return bool(np.any(rows.var(axis=1) < 1e-3 * rows.mean(axis=1) ** 2))
+    return bool(np.any(rows.var(axis=1) < 1e-2 * rows.mean(axis=1) ** 2))
 
 
 def _skips(pool: Any) -> bool:
