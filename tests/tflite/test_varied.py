@@ -332,3 +332,27 @@ def test_joined_shapes_are_broadcast_to_the_same_elements(shape: list[int], data
     pair = [np.arange(math.prod(dims)).reshape(dims) for dims in (tuple(shape), other)]
     flat = [array.reshape(dims) for array, dims in zip(pair, joined([a.shape for a in pair]), strict=True)]
     assert (pair[0] * 1000 + pair[1]).ravel().tolist() == (flat[0] * 1000 + flat[1]).ravel().tolist()
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_the_zero_point_of_hard_swish_is_added_in_16_bits(mapping: str, tmp_path: Path) -> None:
+    """Numbers as LiteRT has them, whose kernel is Android's: 32,640 and 255 are more than 16 bits hold."""
+    data = np.array([255, 254, 10, 0], np.uint8)
+    builder = TfliteBuilder()
+    x = builder.tensor((4,), "uint8", scale=float(np.float32(0.999999)))
+    y = builder.tensor((4,), "uint8", scale=2.0**-7, zero_point=255)
+    builder.operator("HARD_SWISH", [x], [y], {}, 1)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]), mapping=mapping)
+    assert run(model, {"t0": data})[0].tolist() == [0, 255, 255, 255]
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_a_constant_scalar_gets_one_dimension(mapping: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, whole, y = builder.tensor((3,), "float32"), builder.tensor((1,), "float32"), builder.tensor((1,), "float32")
+    builder.operator("EXPAND_DIMS", [builder.constant(0.5, "float32"), builder.constant([-1], "int32")], [y], {}, 1)
+    builder.operator("ADD", [x, y], [whole], {}, 1)
+    builder.tensors[whole]["shape"] = [3]
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y, whole]), mapping=mapping)
+    found = run(model, {"t0": np.zeros(3, np.float32)})
+    assert [a.tolist() for a in found] == [[0.5], [0.5] * 3]
