@@ -7,7 +7,8 @@ instead, and a TRANSPOSE is drafted only where one order is required and the oth
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ PLAIN = {
 }
 """``TensorProto.DataType`` → operand type, and the feature level from which it exists."""
 QUANTISED = {UINT8: (OperandCode.TENSOR_QUANT8_ASYMM, 1), INT8: (OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, 4)}
+_COMPARISONS = frozenset(["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
 TRANSPOSABLE = frozenset([FLOAT, FLOAT16, UINT8, INT8])
 """Types that TRANSPOSE accepts."""
 
@@ -97,6 +99,7 @@ class Operands(Known):
         self._subgraph = 0 if caller is None else caller.subgraph
         self._callers = () if caller is None else (*caller.callers, caller.index)
         self.source: Source | None = None
+        self._nodes, self._outputs = graph.nodes, graph.outputs
         self._producers = {name: node for node in graph.nodes for name in node.outputs}
         self._inputs = frozenset(graph.inputs)
         self._first: dict[str, Value] = {}
@@ -120,12 +123,50 @@ class Operands(Known):
             if name in seen:
                 continue
             seen.add(name)
-            array, producer = self.constants.get(name), self._producers.get(name)
-            if array is not None and array.dtype.kind == "f" and np.isinf(array).any():
+            if self._is_infinite(name):
                 return True
-            if array is None and producer is not None and not _is_bounded(producer):
+            producer = self._producers.get(name)
+            if name not in self.constants and producer is not None and not _is_bounded(producer):
                 pending.extend((*producer.inputs, *producer.captured))
         return False
+
+    @cached_property
+    def questioned(self) -> frozenset[str]:
+        """Values whose infinities the file asks for, and what these come of, up to products.
+
+        It does so by IsInf and IsNaN, by comparisons with infinity, and by outputs that an infinite constant reaches.
+        """
+        asked = self._origins(name for node in self._nodes if self._asks(node) for name in node.inputs)
+        for output in self._outputs:
+            origins = self._origins([output])
+            if any(self._is_infinite(name) for name in origins):
+                asked |= origins
+        return frozenset(asked)
+
+    def _asks(self, node: Node) -> bool:
+        if node.type in ("IsInf", "IsNaN"):
+            return True
+        floats = node.type in _COMPARISONS and self.tensor(node.inputs[0]).type in (FLOAT, FLOAT16)
+        return floats and any(self.may_be_infinite(name) for name in node.inputs)
+
+    def _origins(self, names: Iterable[str]) -> set[str]:
+        """Values and what they come of, up to products and what is finite in any case."""
+        pending, seen = list(names), set[str]()
+        while pending:
+            name = pending.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            producer = self._producers.get(name)
+            definition = None if producer is None else declared(producer)
+            if producer is not None and definition is not None and not definition.bounded and definition.product is None:
+                pending.extend(producer.inputs)
+        return seen
+
+    def _is_infinite(self, name: str) -> bool:
+        """True for constants that hold an infinity."""
+        array = self.constants.get(name)
+        return array is not None and array.dtype.kind == "f" and bool(np.isinf(array).any())
 
     def producer(self, name: str) -> Node | None:
         """The node that writes a value."""

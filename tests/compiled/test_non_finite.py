@@ -56,7 +56,27 @@ def test_a_weight_of_a_transposed_convolution_meets_pixels_alone(value: float) -
         [Tensor(F32, (1, 1, 3, 1))],
     )
     [found] = Executor(model, kernels=Tier.COMPILED).run([np.ones((1, 1, 2, 1), np.float32)])
-    np.testing.assert_array_equal(found.value.reshape(-1), [value, 3, value])
+    ends = min(value, np.finfo(np.float32).max)
+    np.testing.assert_array_equal(found.value.reshape(-1), [ends, 3, ends])
+
+
+@pytest.mark.parametrize("name", ["ADD", "SUB", "MUL", "DIV", "MAXIMUM"])
+@pytest.mark.parametrize("kind", [F32, F16])
+def test_results_are_finite_where_an_activation_may_be_fused(isa: InstructionSet, name: str, kind: OperandCode) -> None:
+    # Fact N29, in float32: what is rounded to float16 afterwards is infinite again.
+    dtype = np.float32 if kind == F32 else np.float16
+    first, second = np.array([INF, -INF, 60000, -60000, NAN], dtype), np.array([1, 2, 2**-15, 2**-15, 1], dtype)
+    activation = [] if name == "MAXIMUM" else [0]
+    model = model_of(OperationCode[name], [Tensor(kind, (5,)), Tensor(kind, (5,)), *activation], [Tensor(kind, (5,))])
+    found, expected = tiers(model, isa, first, second)
+    assert_same(found, expected)
+    assert np.isinf(expected).any() == (kind == F16 or name == "MAXIMUM")
+
+
+@pytest.mark.parametrize(("name", "ends"), [("RELU", [0, 3.4028234663852886e38]), ("EXP", [0, INF])])
+def test_relu_ends_at_the_largest_number_and_other_functions_do_not(isa: InstructionSet, name: str, ends: list[float]) -> None:
+    found, expected = tiers(model_of(OperationCode[name], [Tensor(F32, (2,))], [Tensor(F32, (2,))]), isa, np.float32([-INF, INF]))
+    assert found.tolist() == expected.tolist() == ends
 
 
 def test_a_float16_product_that_became_0_stays_0(isa: InstructionSet) -> None:

@@ -215,6 +215,10 @@ def _within(ours: Any, theirs: Any, most: Any) -> bool:
     return ours.shape == theirs.shape and theirs.dtype.kind not in "fc" and bool((_steps(ours, theirs) <= most).all())
 
 
+HUGE = 1e30
+"""From here on, numbers do not count in the range of an output, of which its differences may be a part."""
+
+
 def steps_apart(ours: Any, theirs: Any, floor: float = 0.0) -> tuple[str, int]:
     """How two outputs differ, and by how many steps at most; an empty text if they do not. Floats may differ by ``floor``."""
     if ours.shape != theirs.shape:
@@ -223,8 +227,9 @@ def steps_apart(ours: Any, theirs: Any, floor: float = 0.0) -> tuple[str, int]:
         return f"{ours.dtype} for {theirs.dtype}", 1 << 62
     if theirs.dtype.kind in "fc":
         with np.errstate(all="ignore"):
-            finite = np.isfinite(theirs)
-            allowed = 1e-5 * np.abs(theirs) + 1e-5 * (np.abs(theirs[finite]).max() if finite.any() else 1.0) + floor + 1e-30
+            size = np.abs(theirs)
+            usual = size[size < HUGE]
+            allowed = np.where(np.isfinite(size), 1e-5 * size, 0) + 1e-5 * (usual.max() if usual.size else 1.0) + floor + 1e-30
             close = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)) | (np.abs(ours - theirs) <= allowed)
         return ("", 0) if close.all() else (f"{(~close).sum()} of {close.size} floats", 1 << 62)
     steps = _steps(ours, theirs)

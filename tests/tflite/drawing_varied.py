@@ -177,6 +177,21 @@ def _open(rng: Rng, case: Case) -> None:
             one.open = tuple(-1 if rng.random() < 0.5 else d for d in one.shape)
 
 
+def _beyond(rng: Rng, case: Case) -> None:
+    """Some numbers are infinite, or so large that sums and products of them are.
+
+    Not of recurrent cells, which keep NaN or not as each clip is written, nor of windows and waves of which LiteRT's kernels add
+    up other terms.
+    """
+    if case.operator.endswith(CELLS) or case.operator in ("LOCAL_RESPONSE_NORMALIZATION", "RFFT2D"):
+        return
+    for i in _computed(case):
+        one = case.inputs[i]
+        if one is not None and one.type == F and one.feed is None and rng.random() < 0.7:
+            numbers = values(rng, one.shape, F)
+            one.feed = np.where(rng.random(one.shape) < 0.2, pick(rng, np.inf, -np.inf, 2e38, -3e38), numbers).astype(F)
+
+
 _CHANGES: tuple[Callable[[Rng, Case], None], ...] = (
     _retyped,
     _retyped,
@@ -189,6 +204,7 @@ _CHANGES: tuple[Callable[[Rng, Case], None], ...] = (
     _activated,
     _without_parameters,
     _open,
+    _beyond,
 )
 
 

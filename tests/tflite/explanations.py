@@ -26,12 +26,16 @@ def rule(case: Case, read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[
         return "roots of floats, LiteRT's of fixed point: near halves"
     if case.operator in COMPARISONS and integers and _of_large_scales(case, read, ours):
         return "numbers of scale 1 or more, of which LiteRT for x86-64 compares the sign alone"
-    if case.operator == "COS" and type == F16 and _turned(read, theirs, ours):
+    if case.operator == "COS" and type in (F, F16) and _turned(read, theirs, ours):
         return "COS is NNAPI's SIN of what a quarter of a turn is added to"
     if case.operator in ("MAXIMUM", "MINIMUM") and type == F and _beside_nan(read, theirs, ours):
         return "beside NaN NNAPI answers the first operand, TFLite the second"
-    if "fused_activation_function" in case.options and type == F and _infinite(theirs, ours):
-        return "beyond float32, where TFLite ends at the largest number if an activation may be fused"
+    if case.operator == "QUANTIZE" and _beyond_integers(case, read, theirs, ours):
+        return "C leaves open which integers numbers beyond 32 bits become"
+    if type == F and _ends(theirs, ours):
+        return "operations of NNAPI that know a fused activation end at the largest number"
+    if case.operator in SUMS and type == F and _beyond(read, theirs, ours):
+        return "beyond float32, where sums end depends on the order of their terms"
     return ""
 
 
@@ -72,9 +76,15 @@ def _of_large_scales(case: Case, read: Sequence[Any], ours: Sequence[Any]) -> bo
 
 
 def _turned(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
-    """True if cosines of float16 are off by no more than a digit of the angle and a quarter of a turn, and one of theirs."""
+    """True if cosines are off by no more than a digit of the angle and a quarter of a turn, and one of theirs.
+
+    The sum that is turned by ends at the largest number.
+    """
+    type = read[0].dtype
     angle = np.abs(read[0].astype(F)) + np.float32(np.pi / 2)
-    return bool((np.abs(ours[0].astype(F) - theirs[0].astype(F)) <= np.spacing(angle.astype(F16)) + 2.0**-11).all())
+    with np.errstate(all="ignore"):
+        apart = np.abs(ours[0].astype(F) - theirs[0].astype(F))
+        return bool((np.isinf(angle) | (apart <= np.spacing(angle.astype(type)) + 2 * np.finfo(type).eps)).all())
 
 
 def _beside_nan(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
@@ -83,11 +93,40 @@ def _beside_nan(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any])
     return ours[0].shape == theirs[0].shape and bool((ours[0] == theirs[0])[np.broadcast_to(known, ours[0].shape)].all())
 
 
-def _infinite(theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
-    """True if all that differs is beyond float32, or nearly, on both sides: where sums end depends on their order."""
+def _beyond_integers(case: Case, read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if quantised floats differ only where 32 bits do not hold their steps."""
+    if read[0].dtype != F:
+        return False
+    with np.errstate(all="ignore"):
+        steps = np.abs(read[0] / case.outputs[0].scale)
+    return bool((steps[ours[0] != theirs[0]] > 2.0**30).all())
+
+
+def _ends(theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if numbers differ only where TFLite's are infinite and NNAPI's the largest of that sign."""
     if ours[0].shape != theirs[0].shape:
         return False
     with np.errstate(all="ignore"):
-        close = np.isclose(ours[0], theirs[0], 1e-5, 1e-5, equal_nan=True)
-        beyond = [~(np.abs(array[~close]) < np.finfo(np.float32).max / 1000) for array in (ours[0], theirs[0])]
-    return bool(beyond[0].any() and beyond[0].all() and beyond[1].all())
+        differs = ~np.isclose(ours[0], theirs[0], 1e-5, 1e-5, equal_nan=True)
+    largest = np.copysign(np.finfo(np.float32).max, theirs[0])
+    return bool((np.isinf(theirs[0]) & (ours[0] == largest))[differs].all())
+
+
+def _beyond(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if sums of huge numbers differ only where one of the two is huge or beyond float32, as the order of terms has it."""
+    if not any(array is not None and (np.abs(array) > 1e30).any() for array in read if array is None or array.dtype == F):
+        return False
+    if ours[0].shape != theirs[0].shape:
+        return False
+    with np.errstate(all="ignore"):
+        differs = ~np.isclose(ours[0], theirs[0], 1e-5, 1e-5, equal_nan=True)
+        held = [np.abs(array[differs]) < 1e30 for array in (ours[0], theirs[0])]
+    return not (held[0] & held[1]).any()
+
+
+SUMS = (
+    *("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE", "FULLY_CONNECTED", "BATCH_MATMUL"),
+    *("AVERAGE_POOL_2D", "L2_POOL_2D", "MEAN", "SUM", "CUMSUM", "RESIZE_BILINEAR"),
+    *("REDUCE_PROD", "GELU"),
+)
+"""Operators whose results are sums, or products; infinity times 0 may be among the terms, or be left out."""

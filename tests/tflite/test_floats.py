@@ -51,7 +51,7 @@ def test_exponentials_are_those_of_the_c_library() -> None:
     assert np.all(np.abs(EXP(x) - exact) <= 0.51 * np.spacing(exact.astype(np.float32)))
 
 
-def test_weights_that_are_no_numbers_are_computed_as_before(tmp_path: Path) -> None:
+def test_infinite_weights_are_multiplied_all_the_same(tmp_path: Path) -> None:
     builder = TfliteBuilder()
     x, y = builder.tensor((1, 1, 1, 1), name="x"), builder.tensor((1, 1, 1, 1), name="y")
     weights = builder.constant(np.full((1, 1, 1, 1), np.inf), "float32")
@@ -59,7 +59,7 @@ def test_weights_that_are_no_numbers_are_computed_as_before(tmp_path: Path) -> N
     model = load(builder.write(tmp_path / "m.tflite", [x], [y]), ConversionOptions(mapping="delegate", left=LEFT))
     compilation = Compilation.create(model, [])
     compilation.finish()
-    assert Execution(compilation).run([np.ones((1, 1, 1, 1), np.float32)])["y"].item() == np.inf
+    assert Execution(compilation).run([np.ones((1, 1, 1, 1), np.float32)])["y"].item() == np.finfo(np.float32).max
 
 
 def _held(name: str, shapes: Sequence[tuple[int, ...]], options: dict[str, int]) -> tuple[list[float], int]:

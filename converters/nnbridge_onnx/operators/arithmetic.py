@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge.types import OperandCode, OperationCode
@@ -51,6 +52,11 @@ def _arithmetic(
         inputs, images = to.aligned(0, 1)
         to.require_numbers(*inputs)
         to.require(code != C.DIV or to.is_float(inputs[0]), "floating values", "integers (NNAPI rounds down)")
+        to.require(
+            to.operands.mapping is MappingKind.PROVIDER or to.node.outputs[0] not in to.operands.questioned,
+            f"a result whose infinities nothing asks for: {code.name} ends at the largest number",
+            "IsInf, IsNaN or a comparison with infinity",
+        )
         to.finish(code, *inputs, to.activation(), images=images)
 
     if quantised is not None:

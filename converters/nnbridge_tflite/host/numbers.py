@@ -122,8 +122,20 @@ ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {
 
 
 def activated(array: Array, options: Options) -> Array:
-    """An array after the operator's fused activation."""
+    """An array after the operator's fused activation: real numbers are no longer infinite, even where the file names none."""
+    code = options.get("fused_activation_function")
+    if code is None:
+        return array
+    found = cell_activated(array, options)
+    return found if found.dtype.kind != "f" else found.clip(-_LARGEST, _LARGEST)
+
+
+def cell_activated(array: Array, options: Options) -> Array:
+    """An array after a recurrent cell's activation."""
     return ACTIVATIONS[options.get("fused_activation_function") or 0](array)
+
+
+_LARGEST = np.finfo(np.float32).max
 
 
 def integers(tensor: HostTensor) -> list[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnbridge_tflite.host.hybrid import centred_asymmetric, symmetric
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, activated, data_of, real
+from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, cell_activated, data_of, real
 from nnbridge_tflite.host.sixteen_bits import centred
 from nnbridge_tflite.operators import recurrent as declared
 
@@ -51,7 +51,7 @@ def _rnn(steps: Array, cell: Tensors, options: Options, more: Array | None = Non
         sums = bias + _products(rows, cell[:1], options)[0]
         if more is not None and weights is not None:
             sums = sums + _products(more[i], [weights], options)[0]
-        found[i] = state = activated(sums + _products(state, cell[1:2], options)[0], options)
+        found[i] = state = cell_activated(sums + _products(state, cell[1:2], options)[0], options)
     return found
 
 
@@ -89,9 +89,9 @@ class _Lstm:
         parts.append(_products(output, self.recurrent, options))
         forget = _sigmoid(self._gate(1, parts, cell, self.peepholes[1]))
         entering = _sigmoid(self._gate(0, parts, cell, self.peepholes[0])) if _given(self.weights[0]) else _ONE - forget
-        candidate = activated(self._gate(2, parts, cell, None), options)
+        candidate = cell_activated(self._gate(2, parts, cell, None), options)
         cell = _clipped(forget * cell + candidate * entering, options["cell_clip"])
-        released = _sigmoid(self._gate(3, parts, cell, self.peepholes[2])) * activated(cell, options)
+        released = _sigmoid(self._gate(3, parts, cell, self.peepholes[2])) * cell_activated(cell, options)
         return self._projected(released, options), cell
 
     def _gate(self, gate: int, parts: Iterable[Sequence[Array]], cell: Array, peephole: HostTensor | None) -> Array:
@@ -214,4 +214,4 @@ def svdf(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]
     memory = data_of(state).reshape(*projected.shape, -1)
     memory = np.concatenate([memory[..., 1:], projected[..., np.newaxis]], axis=-1)
     sums = (memory * real(time)).sum(-1).reshape(len(memory), -1, options["rank"]).sum(-1)
-    return [activated(sums + data_of(bias) if _given(bias) else sums, options), memory.reshape(data_of(state).shape)]
+    return [cell_activated(sums + data_of(bias) if _given(bias) else sums, options), memory.reshape(data_of(state).shape)]

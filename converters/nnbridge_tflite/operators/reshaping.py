@@ -295,7 +295,7 @@ def host_reverse_sequence(inputs: Tensors, outputs: Tensors, options: Options) -
 @MATRIX_DIAG.host_kernel
 def host_matrix_diagonal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     data = data_of(inputs[0])
-    return [data[..., None] * np.eye(data.shape[-1], dtype=data.dtype)]
+    return [np.where(np.eye(data.shape[-1], dtype=bool), data[..., None], data.dtype.type(0))]
 
 
 @MATRIX_SET_DIAG.host_kernel

@@ -251,17 +251,22 @@ def _activation_range(low: int, high: int, scale: float, zero_point: int, activa
 
 _ACTIVATIONS = frozenset(FuseCode)
 
-FLOAT_RANGES: dict[int, tuple[float, float]] = {
-    FuseCode.RELU: (0.0, math.inf),
-    FuseCode.RELU1: (-1.0, 1.0),
-    FuseCode.RELU6: (0.0, 6.0),
+_LARGEST = np.finfo(np.float32).max
+FLOAT_RANGES: dict[int, tuple[np.float32, np.float32]] = {
+    FuseCode.NONE: (-_LARGEST, _LARGEST),
+    FuseCode.RELU: (np.float32(0), _LARGEST),
+    FuseCode.RELU1: (np.float32(-1), np.float32(1)),
+    FuseCode.RELU6: (np.float32(0), np.float32(6)),
 }
+"""Fused activation → bounds of real numbers, which are finite: no result is infinite where an activation may be fused (N29)."""
 
 
 def activate(x: Array, activation: int, out: Array | None = None) -> Array:
-    """A fused activation on real numbers, into ``out`` if there is one; without an activation ``x`` itself."""
-    bounds = FLOAT_RANGES.get(activation)
-    return x if bounds is None else np.clip(x, x.dtype.type(bounds[0]), x.dtype.type(bounds[1]), out=out)
+    """A fused activation on numbers of float32, into ``out`` if there is one. NaN stays NaN.
+
+    Results of TENSOR_FLOAT16 come here as float32 too and are rounded afterwards: those beyond it become infinite.
+    """
+    return x.clip(*FLOAT_RANGES[activation], out=out)
 
 
 def fused_activation(call: Call) -> int:

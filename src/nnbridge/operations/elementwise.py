@@ -160,7 +160,12 @@ def _arithmetic(
         if out.type == T.TENSOR_INT32:
             call.require(activation == 0, "no activation for TENSOR_INT32", activation, "activation")
             return integers or plain
-        return plain if activation == 0 else lambda x, y: activate(plain(x, y), activation)
+
+        def combine(x: Array, y: Array) -> Array:
+            result = plain(x, y)
+            return activate(result, activation, out=result)
+
+        return combine
 
 
 _F32, _F16, _U8, _I8, _I32 = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
-    FLOAT_RANGES,
+    activate,
     activation_range,
     fused_activation,
     integer_range,
@@ -65,14 +64,9 @@ def _by_blocks(finish: Epilogue) -> Epilogue:
 
 
 def _real_epilogue(activation: int, bias: Array) -> Epilogue:
-    low, high = FLOAT_RANGES.get(activation, (-math.inf, math.inf))
-
     def finish(sums: Array, out: Array) -> None:
         np.add(sums, bias, out=out)
-        if high < math.inf:
-            np.clip(out, low, high, out=out)
-        elif low > -math.inf:
-            np.maximum(out, low, out=out)
+        activate(out, activation, out=out)
 
     return finish
 

@@ -31,13 +31,14 @@ from nnbridge.cpu.compiled.program import (
 )
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
+    FLOAT_RANGES,
     activation_range,
     is_quant8,
 )
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import is_nchw, run_kernel, to_nhwc, widened
 from nnbridge.operations.shapes import Window
-from nnbridge.types import FuseCode, OperandCode, OperationCode
+from nnbridge.types import OperandCode, OperationCode
 
 Binder: TypeAlias = "Callable[[Binding], None]"
 
@@ -269,13 +270,11 @@ def limits_of(out: Arg, activation: int) -> tuple[int, int]:
 MOST_PIECES = 1 << 20
 """Pieces or rows of an operand up to which a table lists where each one lies."""
 
-BOUNDS: dict[int, tuple[float, float]] = {
-    FuseCode.NONE: (-math.inf, math.inf),
-    FuseCode.RELU: (0.0, math.inf),
-    FuseCode.RELU1: (-1.0, 1.0),
-    FuseCode.RELU6: (0.0, 6.0),
+BOUNDS: dict[int | None, tuple[float, float]] = {
+    None: (-math.inf, math.inf),
+    **{activation: (float(low), float(high)) for activation, (low, high) in FLOAT_RANGES.items()},
 }
-"""Fused activation → bounds of real numbers."""
+"""Fused activation, ``None`` where none may be, → bounds of real numbers."""
 
 
 def is_real(arg: Arg) -> bool:

@@ -144,11 +144,11 @@ def combine(b: Binding) -> None:
     first, second = call.args[0], call.args[1]
     operator = _ARITHMETIC[call.definition.code]
     require(not (first.constant and second.constant), "an operand that is not constant")
-    activation = fused_activation(call) if call.get("activation") is not None else 0
+    activation = fused_activation(call) if call.get("activation") is not None else None
     count = math.prod(out.dims)
     rows = Rows.of(first, second, out)
     if out.type == OperandCode.TENSOR_INT32:
-        require(operator in ("add", "sub", "mul", "div") and activation == 0, "sums, products or quotients of INT32")
+        require(operator in ("add", "sub", "mul", "div") and activation == FuseCode.NONE, "sums, products or quotients of INT32")
         arguments = rows.arguments(b, 4)
         b.step("combine_integers", count / 2_000, arguments, operator=operator, repeats=rows.repeats)
         return
@@ -159,7 +159,7 @@ def combine(b: Binding) -> None:
         arguments.update(low=low, high=high)
         b.step("combine_real", count / 5_000, arguments, operator=operator, repeats=rows.repeats)
         return
-    limits = limits_of(out, activation)
+    limits = limits_of(out, activation or FuseCode.NONE)
     if operator in ("add", "sub"):
         blocks, forms, left = _sum_parameters(b, first, second)
     elif operator == "mul":
@@ -216,22 +216,22 @@ def _sum_parameters(b: Binding, first: Arg, second: Arg) -> tuple[list[Array], t
     return [block for block, _ in made], tuple(form for _, form in made), (left[0], left[1])
 
 
-_FUNCTIONS: dict[OperationCode, tuple[str, int]] = {
+_FUNCTIONS: dict[OperationCode, tuple[str, FuseCode | None]] = {
     OperationCode.RELU: ("clamp", FuseCode.RELU),
     OperationCode.RELU1: ("clamp", FuseCode.RELU1),
     OperationCode.RELU6: ("clamp", FuseCode.RELU6),
-    OperationCode.LOGISTIC: ("logistic", FuseCode.NONE),
-    OperationCode.TANH: ("tanh", FuseCode.NONE),
-    OperationCode.HARD_SWISH: ("hard_swish", FuseCode.NONE),
-    OperationCode.EXP: ("exp", FuseCode.NONE),
-    OperationCode.LOG: ("log", FuseCode.NONE),
-    OperationCode.ABS: ("abs", FuseCode.NONE),
-    OperationCode.NEG: ("neg", FuseCode.NONE),
-    OperationCode.SQRT: ("sqrt", FuseCode.NONE),
-    OperationCode.RSQRT: ("rsqrt", FuseCode.NONE),
-    OperationCode.FLOOR: ("floor", FuseCode.NONE),
+    OperationCode.LOGISTIC: ("logistic", None),
+    OperationCode.TANH: ("tanh", None),
+    OperationCode.HARD_SWISH: ("hard_swish", None),
+    OperationCode.EXP: ("exp", None),
+    OperationCode.LOG: ("log", None),
+    OperationCode.ABS: ("abs", None),
+    OperationCode.NEG: ("neg", None),
+    OperationCode.SQRT: ("sqrt", None),
+    OperationCode.RSQRT: ("rsqrt", None),
+    OperationCode.FLOOR: ("floor", None),
 }
-"""Operations of one operand: the float32 kernel's function, and the clamps after it."""
+"""Operations of one operand: the float32 kernel's function, and the activation that it is."""
 
 
 @binds(*_FUNCTIONS)
@@ -245,7 +245,7 @@ def map_values(b: Binding) -> None:
         low, high = BOUNDS[activation]
         arguments.update(low=low, high=high)
         b.step("map_real", count / 3_000, arguments, function=function)
-    elif function == "clamp":
+    elif activation is not None:
         limits = limits_of(x, activation)
         arguments.update(low=limits[0], high=limits[1])
         b.step("clamp_bytes", count / 20_000, arguments)
@@ -326,7 +326,7 @@ def cast(b: Binding) -> None:
     arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "count": count}
     if is_real(x) and is_half(out):
         # Rounding follows.
-        arguments.update(low=-math.inf, high=math.inf)
+        arguments.update(low=BOUNDS[None][0], high=BOUNDS[None][1])
         b.step("map_real", count / 5_000, arguments, function="clamp")
         return
     require(x.type in (OperandCode.TENSOR_INT32, OperandCode.TENSOR_QUANT8_ASYMM), "INT32 or unsigned bytes")

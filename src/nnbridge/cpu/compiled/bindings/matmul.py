@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import (
+    BOUNDS,
     Binding,
     binds,
     is_real,
@@ -143,7 +144,7 @@ def batch_matmul(b: Binding) -> None:
     count, units = out.dims[-2:]
     tall = tiles_of(b, left.part(0, count)) if quantised else 0
     right = _Right(b, form, parameters, tall)
-    low, high = limits_of(out, FuseCode.NONE) if quantised else (-math.inf, math.inf)
+    low, high = limits_of(out, FuseCode.NONE) if quantised else BOUNDS[None]
     pairs = list(zip(_matrices(x, out), _matrices(y, out), strict=True))
     require_at_most(_MOST_MATRICES, len(pairs), "products of matrices")
     packed = {matrix: right.pack(matrix) for matrix in dict.fromkeys(matrix for _, matrix in pairs)}

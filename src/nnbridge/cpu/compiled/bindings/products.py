@@ -44,7 +44,7 @@ from nnbridge.operations.arithmetic import (
 from nnbridge.operations.call import Arg
 from nnbridge.operations.convolution import _transpose_padding as transpose_padding
 from nnbridge.operations.shapes import Window, windows
-from nnbridge.types import FuseCode, OperationCode
+from nnbridge.types import OperationCode
 
 _PRODUCTS_PER_US = {"tiles": 400_000.0, "bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
@@ -230,7 +230,7 @@ def multiply_words(
     bias: Array,
     target: Place,
     out_row: int,
-    bounds: tuple[float, float] = BOUNDS[FuseCode.NONE],
+    bounds: tuple[float, float] = BOUNDS[None],
 ) -> None:
     """A matrix product [rows, channels] of float32, or of INT32, which wraps; ``weights`` [channels, segments, length]."""
     form = "integer" if weights.dtype == np.int32 else "real"

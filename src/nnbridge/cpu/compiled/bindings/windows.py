@@ -71,17 +71,20 @@ def _pool(
     images: tuple[int, int, int, int],
     rows: Window,
     columns: Window,
-    activation: int,
+    activation: int | None,
     rescaling: Rescaling | None = None,
     start: float = 0.0,
 ) -> None:
-    """Windows over images [batch, height, width, depth]; real numbers' totals begin with ``start``."""
+    """Windows over images [batch, height, width, depth]; real numbers' totals begin with ``start``.
+
+    ``activation`` is ``None`` where none may be fused.
+    """
     real = not _is_boolean(x) and require_types(x, b.out)
     batch, height, width, depth = images
     element = 4 if real else 1
     low: float
     high: float
-    low, high = BOUNDS[activation] if real else (0, 1) if _is_boolean(x) else limits_of(b.out, activation)
+    low, high = BOUNDS[activation] if real else (0, 1) if _is_boolean(x) else limits_of(b.out, activation or FuseCode.NONE)
     outs = rows.positions(height), columns.positions(width)
     require(rows.size * columns.size * 255 < 2**30, "windows whose sums 32 bits hold")
     arguments = {
@@ -174,7 +177,7 @@ def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Resca
         return
     images = (before, inside, 1, behind)
     one = Window(1, 1, 1, 0, 0)
-    _pool(b, x, source, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling, _start(x, kind))
+    _pool(b, x, source, kind, images, Window(inside, 1, 1, 0, 0), one, None, rescaling, _start(x, kind))
 
 
 def _start(x: Arg, kind: str) -> float:
