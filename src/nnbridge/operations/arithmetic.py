@@ -269,6 +269,25 @@ def activate(x: Array, activation: int, out: Array | None = None) -> Array:
     return x.clip(*FLOAT_RANGES[activation], out=out)
 
 
+def repeated(row: Array, length: int) -> Array:
+    """A short row as often as makes a long one, for :func:`with_each_row`: NumPy's loop over short rows costs more than these."""
+    return np.broadcast_to(row.reshape(-1), (max(1, length // row.size), row.size)).reshape(-1)
+
+
+def with_each_row(function: np.ufunc, matrix: Array, several: Array, out: Array, *, first: bool = False) -> None:
+    """A function of each row of a matrix and of one row, its second operand or its ``first`` one, into ``out``.
+
+    ``several`` is the row as :func:`repeated` has it: as many rows of the matrix are computed at once.
+    """
+    width = matrix.shape[1]
+    together = several.size // width if out.flags.c_contiguous else 1
+    whole = len(out) - len(out) % together
+    for part, many in ((slice(whole), several[: together * width]), (slice(whole, len(out)), several[:width])):
+        if part.start != part.stop:
+            rows, target = matrix[part].reshape(-1, many.size), out[part].reshape(-1, many.size)
+            function(*((many, rows) if first else (rows, many)), target)
+
+
 def fused_activation(call: Call) -> int:
     """The call's fused activation code; refused unless it is one of the four."""
     code = int(call.scalar("activation"))

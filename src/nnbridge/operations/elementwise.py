@@ -11,7 +11,7 @@ import numpy as np
 from nnbridge.errors import Reason
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
-    activate,
+    FLOAT_RANGES,
     activation_range,
     by_table,
     every_value,
@@ -22,16 +22,19 @@ from nnbridge.operations.arithmetic import (
     product_multiplier,
     product_scale,
     quantize_multiplier,
+    repeated,
     round_half_away,
     sum_multipliers,
+    with_each_row,
 )
 from nnbridge.operations.call import Arg, Call, real_numbers
 from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, tensors, types, up_to
-from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.kernels import Function, InPlace, prepared
 from nnbridge.operations.shapes import broadcast, same_as_input
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
+Dims = tuple[int, ...]
 Combine = Callable[[Array, Array], Array]
 """Of two arrays, broadcast against each other."""
 
@@ -129,11 +132,33 @@ def _check_product_scale(call: Call) -> Reason | None:
     return Reason(rule, f"{out.scale:g}", call.definition.name, "output")
 
 
+_SHORT, _MANY = 256, 1 << 13
+"""Rows below this length, of outputs from this many elements on, are faster several at a time."""
+
+
+def _by_rows(function: np.ufunc, first: Dims, second: Dims, out: Dims) -> Callable[[Array, Array, Array], object]:
+    """The function of two arrays, into a third one; where one of the two is a short row of the other, by several rows."""
+    short, swapped = (second, False) if first == out else (first, True)
+    if out not in (first, second) or not 1 < math.prod(short) < _SHORT or math.prod(out) < _MANY:
+        return function
+    row = short[next(axis for axis, d in enumerate(short) if d != 1) :]
+    if out[-len(row) :] != row:
+        return function
+
+    def combine(x: Array, y: Array, result: Array) -> None:
+        matrix, one = (y, x) if swapped else (x, y)
+        with_each_row(
+            function, matrix.reshape(-1, one.size), repeated(one, 2 * _SHORT), result.reshape(-1, one.size), first=swapped
+        )
+
+    return combine
+
+
 def _arithmetic(
     code: OperationCode,
     summary: str,
     levels: dict[T, int],
-    plain: Combine,
+    plain: np.ufunc,
     quantised: Callable[[Call], Combine] | None,
     integers: Combine | None = None,
     **options: Any,
@@ -150,7 +175,7 @@ def _arithmetic(
         **options,
     )
     @prepared("input1", "input2")
-    def kernel(call: Call) -> Combine:
+    def kernel(call: Call) -> Combine | InPlace:
         activation, out = fused_activation(call), call.out
         if is_quant8(out.type):
             call.require(quantised is not None, "a type other than 8-bit", out.type.__str__(), "input1")
@@ -161,11 +186,14 @@ def _arithmetic(
             call.require(activation == 0, "no activation for TENSOR_INT32", activation, "activation")
             return integers or plain
 
-        def combine(x: Array, y: Array) -> Array:
-            result = plain(x, y)
-            return activate(result, activation, out=result)
+        bounds, function = FLOAT_RANGES[activation], _by_rows(plain, call["input1"].dims, call["input2"].dims, out.dims)
 
-        return combine
+        def combine(buffers: Sequence[Array], x: Array, y: Array) -> None:
+            [result] = buffers
+            function(x, y, result)
+            result.clip(*bounds, result)
+
+        return InPlace(combine)
 
 
 _F32, _F16, _U8, _I8, _I32 = (

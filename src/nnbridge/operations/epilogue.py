@@ -9,13 +9,15 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
-    activate,
+    FLOAT_RANGES,
     activation_range,
     fused_activation,
     integer_range,
     is_quant8,
     mbqm,
     mbqm_once,
+    repeated,
+    with_each_row,
     wrap32,
 )
 from nnbridge.operations.call import Arg, Call
@@ -23,8 +25,12 @@ from nnbridge.operations.correlation import Epilogue, bias_scale, multipliers
 from nnbridge.operations.numerics import current
 from nnbridge.types import OperandCode as T
 
-_BLOCK = 1 << 14
-"""Elements that an epilogue works on at a time: what stays in a core's cache in 64 bits."""
+_BLOCK, _REAL_BLOCK = 1 << 14, 1 << 16
+"""Elements that an epilogue works on at a time, integers in 64 bits or floats: what stays in a core's cache."""
+
+
+_ROW = 1 << 13
+"""Numbers in the row of biases."""
 
 
 def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
@@ -35,7 +41,7 @@ def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
     x, out, bias = call["input"], call.out, call["bias"].data
     activation = fused_activation(call)
     if not is_quant8(out.type):
-        return _by_blocks(_real_epilogue(activation, bias))
+        return _by_blocks(_real_epilogue(activation, bias), _REAL_BLOCK)
     call.require(*bias_scale(call["input"], call["filter"], call["bias"]), "bias")
     weights, size = w.sum(axis=1, dtype=np.int64), np.abs(w).sum(axis=1, dtype=np.int64)
     plus, minus = (size + weights) // 2, (size - weights) // 2
@@ -50,13 +56,13 @@ def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
     return _by_blocks(rescaling.in_integers)
 
 
-def _by_blocks(finish: Epilogue) -> Epilogue:
+def _by_blocks(finish: Epilogue, block: int = _BLOCK) -> Epilogue:
     """Rows a few at a time, so that they stay in the cache."""
 
     def apply(sums: Array, out: Array) -> None:
         channels = out.shape[-1]
         rows, targets = sums.reshape(-1, channels), out.reshape(-1, channels)
-        count = max(1, _BLOCK // channels)
+        count = max(1, block // channels)
         for start in range(0, len(rows), count):
             finish(rows[start : start + count], targets[start : start + count])
 
@@ -64,9 +70,11 @@ def _by_blocks(finish: Epilogue) -> Epilogue:
 
 
 def _real_epilogue(activation: int, bias: Array) -> Epilogue:
+    bounds, several = FLOAT_RANGES[activation], repeated(bias, _ROW)
+
     def finish(sums: Array, out: Array) -> None:
-        np.add(sums, bias, out=out)
-        activate(out, activation, out=out)
+        with_each_row(np.add, sums, several, out)
+        out.clip(*bounds, out)
 
     return finish
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from nnbridge.errors import Reason
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
-    activate,
+    FLOAT_RANGES,
     activation_range,
     fused_activation,
     is_quant8,
@@ -24,7 +25,7 @@ from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import ACTIVATION
 from nnbridge.operations.correlation import bias_scale, exact_dtype, operand_values, sum_dtype
 from nnbridge.operations.declaration import Input, Output, operation, rank, tensors, types, up_to
-from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.kernels import Function, InPlace, prepared
 from nnbridge.operations.numerics import real_product
 from nnbridge.operations.shapes import broadcast
 from nnbridge.types import OperandCode as T
@@ -83,7 +84,7 @@ def _connected_level(call: Call) -> tuple[int, str] | None:
     zero_sized=True,
 )
 @prepared("input")
-def fully_connected(call: Call) -> Function:
+def fully_connected(call: Call) -> Function | InPlace:
     """Products with the transposed weights, bias, rescaling and the fused activation.
 
     8-bit sums are rescaled with one rounding, as LiteRT does, where Android's executor rounds twice (N5): in one sum of
@@ -93,14 +94,14 @@ def fully_connected(call: Call) -> Function:
     x, w, b, out = call["input"], call["weights"], call["bias"], call.out
     size, values, bias = w.dims[1], operand_values(w), b.data
     if not is_quant8(out.type):
-        columns, multiply = values.T, real_product()
+        columns, multiply, bounds = values.T, real_product(), FLOAT_RANGES[activation]
 
-        def add(data: Array) -> Array:
-            sums: Array = multiply(data.reshape(-1, size), columns)
-            sums += bias
-            return activate(sums, activation, out=sums)
+        def add(buffers: Sequence[Array], data: Array) -> None:
+            [result] = buffers
+            np.add(multiply(data.reshape(-1, size), columns), bias, result)
+            result.clip(*bounds, result)
 
-        return add
+        return InPlace(add)
     call.require(*bias_scale(x, w, b), "bias")
     dtype = sum_dtype(x, values)
     columns = values.astype(dtype).T

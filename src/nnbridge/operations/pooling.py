@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.model import Array
-from nnbridge.operations.arithmetic import activate, activation_range, fused_activation, integer_range, is_quant8
+from nnbridge.operations.arithmetic import FLOAT_RANGES, activation_range, fused_activation, integer_range, is_quant8
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.convolution import ACTIVATION, LAYOUT, NCHW, padded_forms, scalars
 from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, tensors, types
-from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.kernels import Function, InPlace, prepared
 from nnbridge.operations.shapes import Window, positions, require_pixels, windows
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -140,10 +140,11 @@ def _declare(code: OperationCode, summary: str, type_sets: list[TypeSet], pool: 
         zero_sized=True,
     )
     @prepared("input")
-    def kernel(call: Call) -> Function:
+    def kernel(call: Call) -> Function | InPlace:
         activation, compute = fused_activation(call), pool(call, *_windows(call))
         if not is_quant8(call.out.type):
-            return lambda x: activate(compute(x), activation)
+            bounds = FLOAT_RANGES[activation]
+            return InPlace(lambda buffers, x: compute(x).clip(*bounds, buffers[0]))
         limits = activation_range(call.out, activation)
         return lambda x: np.clip(compute(x), *limits)
 

@@ -12,7 +12,7 @@ from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range
 from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, like, operation
-from nnbridge.operations.kernels import prepared
+from nnbridge.operations.kernels import InPlace, prepared
 from nnbridge.operations.reshaping import ANY_RANK, moved_types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -118,36 +118,40 @@ def _arg(code: OperationCode, word: str, function: Callable[..., Array]) -> None
         half="native",
     )
     @prepared("input")
-    def kernel(call: Call) -> Callable[[Array], Array]:
+    def kernel(call: Call) -> Callable[[Array], Array] | InPlace:
         dims = call["input"].dims
-        axis, indexes = call.axis("axis", len(dims)), np.dtype(np.int32)
+        axis = call.axis("axis", len(dims))
         if dims[axis] <= 255 and math.prod(dims) >= _MANY_ROWS * dims[axis]:
             return _by_lanes(np.maximum if word == "largest" else np.minimum, function, axis, dims)
-        return lambda x: _first_best(function, x, axis, keepdims=len(dims) == 1).astype(indexes)
+
+        def best(buffers: Sequence[Array], x: Array) -> None:
+            buffers[0][...] = _first_best(function, x, axis)
+
+        return InPlace(best)
 
 
-def _first_best(function: Callable[..., Array], x: Array, axis: int, **options: bool) -> Array:
+def _first_best(function: Callable[..., Array], x: Array, axis: int) -> Array:
     """``function`` of a row, in which nothing is better than NaN at its beginning, and NaN elsewhere than nothing."""
     if x.dtype.kind != "f":
-        return function(x, axis, **options)
+        return function(x, axis)
     if x.size == x.shape[axis]:  # Of one row, as at the end of a classifier, one number is looked at.
-        only = function(x, axis, **options)
+        only = function(x, axis)
         if not math.isnan(x.item(only.item())):
             return only
-    elif x.size <= _FEW and x.dtype == np.float32:
+    elif x.size <= _SMALL and x.dtype == np.float32:
         flat = x.reshape(-1)
         if not math.isnan(flat.dot(flat)):  # Squares are NaN for NaN alone.
-            return function(x, axis, **options)
+            return function(x, axis)
     found = function(x, axis, keepdims=True)
     unordered = np.isnan(np.take_along_axis(x, found, axis))
     if unordered.any():
         first = np.isnan(x.take([0], axis))
         worst = -np.inf if function is np.ndarray.argmax else np.inf
         found = np.where(first, 0, function(np.where(np.isnan(x), x.dtype.type(worst), x), axis, keepdims=True))
-    return found if options.get("keepdims") else found.squeeze(axis)
+    return found.squeeze(axis)
 
 
-_FEW = 1 << 14
+_SMALL = 1 << 14
 """Up to so many numbers, the sum of their squares costs less than to look at the best of each row."""
 _MANY_ROWS = 256
 """From as many short rows on, comparing them all at once is faster than one after the other."""
