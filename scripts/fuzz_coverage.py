@@ -24,6 +24,19 @@ from pathlib import Path
 
 from script_support import MODELS, argument_parser, one_line_errors
 
+FORMATS = ("tflite", "onnx", "nnapi")
+
+
+def arguments() -> tuple[argparse.Namespace, list[str]]:
+    """The command line, and libFuzzer's options."""
+    parser = argument_parser()
+    parser.add_argument("target", choices=(*FORMATS, "wire"))
+    parser.add_argument("corpus", type=Path)
+    return parser.parse_known_args()
+
+
+if __name__ == "__main__":
+    OPTIONS, MORE = arguments()  # before anything is instrumented, which is told and takes seconds
 with one_line_errors():
     import atheris
 
@@ -38,7 +51,6 @@ with atheris.instrument_imports(include=["nnbridge" if READERS else "nnbridge.de
     from nnbridge.loading import inspect, load
     from tests.devices.conversations import hold, seeds
 
-FORMATS = ("tflite", "onnx", "nnapi")
 SMALL = 20_000
 """Bytes of the largest file that a corpus begins with."""
 
@@ -100,12 +112,8 @@ def launcher(folder: Path, options: argparse.Namespace) -> Path:
     return path
 
 
-def main() -> None:
+def main(options: argparse.Namespace, more: list[str]) -> None:
     """Fuzz until libFuzzer's options end it."""
-    parser = argument_parser()
-    parser.add_argument("target", choices=(*FORMATS, "wire"))
-    parser.add_argument("corpus", type=Path)
-    options, more = parser.parse_known_args()
     options.corpus.mkdir(parents=True, exist_ok=True)
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
@@ -119,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(OPTIONS, MORE)

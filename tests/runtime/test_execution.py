@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +36,7 @@ from tests.graphs import FLOAT, add_then, constant_add, unary_chain
 from tests.runtime.drivers import Driver, FailsToExecute
 
 ADD, FLOOR, ABS, LESS, IF, WHILE = (OperationCode[n] for n in ("ADD", "FLOOR", "ABS", "LESS", "IF", "WHILE"))
+DOCS = Path(__file__).parents[2] / "docs"
 X = np.array([[-1.5, 0.5, 1.5, 2.5]], np.float32)
 
 
@@ -333,3 +336,17 @@ def test_an_output_in_an_inputs_place_is_written_there_and_right_where_nothing_r
     execution.set_output(0, buffer)
     execution.compute()
     assert buffer.tolist() == np.abs(X).tolist()
+
+
+def test_an_output_in_its_input_s_place_is_written_there() -> None:
+    # Undefined where a later operation reads the input, as the documents say; one operation of elements writes what it read.
+    execution, buffer = Execution(finished(unary_chain(FLOOR))), X.copy()
+    execution.set_input_buffer(0, buffer)
+    execution.set_output(0, buffer)
+    execution.compute()
+    assert buffer.tolist() == [[-2, 0, 1, 2]]
+
+
+@pytest.mark.parametrize("said", [Execution.set_output.__doc__ or "", (DOCS / "ndk.md").read_text()])
+def test_the_documents_say_that_outputs_which_overlap_inputs_are_undefined(said: str) -> None:
+    assert re.search(r"overlaps an input, a constant or another output \w+ undefined results", said)
