@@ -80,15 +80,16 @@ class Node:
                 self.refuse(f"an input {i} of rank {rank}", f"{tensor.label} {tensor}")
 
     def require_weights(self, data: int, filter: int, bias: int) -> None:
-        """Weights of at most 8 bits and a bias of 32 or 64 beside integers: LiteRT reads others as if they had these types."""
+        """Weights of at most 8 bits and a bias of 32, beside int16 also of 64: LiteRT refuses others, or reads them as these."""
         tensors = self.values.tensors
         names = [tensors[i].type.name if i >= 0 else "" for i in self.operator.inputs]
         if names[data] not in ("UINT8", "INT8", "INT16"):
             return
         if names[filter] == "INT16" or (names[data] == "INT16" and names[filter] == "UINT8"):
             self.refuse("signed weights of at most 8 bits", f"{self.input(filter)}")
-        if bias < len(names) and names[bias] not in ("", "INT32", "INT64"):
-            self.refuse("a bias of int32 or int64 beside integers", f"{self.input(bias)}")
+        allowed = ("INT32", "INT64") if names[data] == "INT16" else ("INT32",)
+        if bias < len(names) and names[bias] not in ("", *allowed):
+            self.refuse(f"a bias of {' or '.join(allowed).lower()} beside {names[data].lower()}", f"{self.input(bias)}")
 
 
 Condition: TypeAlias = SharedCondition[Node]

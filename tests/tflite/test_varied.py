@@ -231,7 +231,7 @@ def test_five_dimensions_are_rescaled_as_integers(tmp_path: Path) -> None:
     [
         ("CONV_2D", "uint8", "int64", "expected signed weights of at most 8 bits, found UINT8"),
         ("CONV_2D", "int16", "int64", "expected signed weights of at most 8 bits, found INT16"),
-        ("CONV_2D", "int8", "int8", "expected a bias of int32 or int64 beside integers, found INT8"),
+        ("CONV_2D", "int8", "int8", "expected a bias of int32 or int64 beside int16, found INT8"),
         ("DEPTHWISE_CONV_2D", "int16", "int32", "expected signed weights of at most 8 bits, found INT16"),
     ],
 )
@@ -245,6 +245,16 @@ def test_weights_that_litert_would_read_as_others_are_refused(
     y = builder.tensor((1, 2, 2, 1), "int16", scale=0.5)
     builder.operator(name, [x, filter, units], [y], {"padding": 1, "stride_h": 1, "stride_w": 1}, 3)
     with pytest.raises(ConversionError, match=rule):
+        converted(builder.write(tmp_path / "m.tflite", [x], [y]))
+
+
+@pytest.mark.parametrize("type", ["int8", "uint8"])
+def test_a_bias_of_64_bits_beside_bytes_is_refused(type: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((1, 4), type, scale=0.5), builder.tensor((1, 2), type, scale=0.5)
+    weights, units = builder.constant(np.ones((2, 4)), type, scale=0.5), builder.constant([1, 2], "int64", scale=0.25)
+    builder.operator("FULLY_CONNECTED", [x, weights, units], [y], {}, 4)
+    with pytest.raises(ConversionError, match=f"expected a bias of int32 beside {type}, found INT64"):
         converted(builder.write(tmp_path / "m.tflite", [x], [y]))
 
 
