@@ -90,3 +90,9 @@ def test_relu_is_nnapi_s_which_ends_at_the_largest_number(tmp_path: Path) -> Non
     for found in ours:
         assert found == [LARGEST, 0, float(np.float32(3e38)), 0, 2, 0]
     assert litert[0] == INF
+
+
+def test_each_partial_sum_ends_at_the_largest_number(tmp_path: Path) -> None:
+    first, second, third = np.float32([3e38, 1, 3e38]), np.float32([3e38, 2, 1]), np.float32([-3e38, 3, 3e38])
+    for found in answers(tmp_path, "ADD_N", [None] * 3, (3,), first, second, third):
+        assert found == [float(np.float32(LARGEST) - np.float32(3e38)), 6, LARGEST]

@@ -366,3 +366,11 @@ def test_a_constant_scalar_gets_one_dimension(mapping: str, tmp_path: Path) -> N
     model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y, whole]), mapping=mapping)
     found = run(model, {"t0": np.zeros(3, np.float32)})
     assert [a.tolist() for a in found] == [[0.5], [0.5] * 3]
+
+
+def test_products_of_floats_in_an_output_of_integers_are_refused(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    left, right, y = builder.tensor((2, 3)), builder.tensor((3, 2)), builder.tensor((2, 2), "int32")
+    builder.operator("BATCH_MATMUL", [left, right], [y], {}, 1)
+    with pytest.raises(ConversionError, match="expected an output of float32, found INT32"):
+        converted(builder.write(tmp_path / "m.tflite", [left, right], [y]))

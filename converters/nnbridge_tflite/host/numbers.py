@@ -123,11 +123,12 @@ ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {
 
 def activated(array: Array, options: Options) -> Array:
     """An array after the operator's fused activation: real numbers are no longer infinite, even where the file names none."""
-    code = options.get("fused_activation_function")
-    if code is None:
-        return array
-    found = cell_activated(array, options)
-    return found if found.dtype.kind != "f" else found.clip(-_LARGEST, _LARGEST)
+    return array if options.get("fused_activation_function") is None else ended(cell_activated(array, options))
+
+
+def ended(array: Array) -> Array:
+    """Real numbers that end at the largest one."""
+    return array.clip(-_LARGEST, _LARGEST) if array.dtype.kind == "f" else array
 
 
 def cell_activated(array: Array, options: Options) -> Array:

@@ -16,7 +16,7 @@ from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate, squared_differences
 from nnbridge.types import FLOATS, QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, centred_integers, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, centred_integers, ended, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.lowerer import INT32, Lowerer, through_float
 from nnbridge_tflite.operators.elementwise import host_as_stored
@@ -200,7 +200,7 @@ def add_n(to: Lowerer) -> None:
 def host_add_n(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     total = real(inputs[0])
     for tensor in inputs[1:]:
-        total = total + real(tensor)
+        total = ended(total + real(tensor))
     return [stored(total, outputs[0])]
 
 

@@ -56,11 +56,18 @@ def _same_stacks(node: Node) -> bool:
     return len(left) == len(right) and left[:-2] == right[:-2]
 
 
+def _check_batches(node: Node) -> None:
+    """LiteRT writes float32 products into an output of any type."""
+    if node.type(0) == "FLOAT32" and node.output().type.name != "FLOAT32":
+        node.refuse("an output of float32", f"{node.output()}")
+
+
 BATCH_MATMUL = TfliteOperator(
     "BATCH_MATMUL",
     "Matrix products of stacks.",
     inputs("left", "right"),
     options=(Option("adj_x", False, "left is transposed"), Option("adj_y", False, "right is transposed"), _ASYMMETRIC),
+    check=_check_batches,
     delegate=DelegateRule(
         version=2,
         level=6,
