@@ -417,3 +417,10 @@ def completed(*typed: str) -> list[str]:
 )
 def test_shells_complete_values(typed: tuple[str, ...], offered: set[str]) -> None:
     assert set(completed(*typed)) == offered
+
+
+def test_a_file_to_write_is_no_folder(tmp_path: Path) -> None:
+    # A path type of its own: pathlib drops the slash, and a file of that name was written.
+    folder = f"{tmp_path}/out/"
+    result = CliRunner().invoke(cli, ["convert", "model.tflite", "-o", folder])
+    assert (result.exit_code, f"expected a file to write, found a folder: {folder}" in result.output) == (2, True)

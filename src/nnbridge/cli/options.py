@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +28,18 @@ if TYPE_CHECKING:
     from nnbridge.report.summary import Summary
     from nnbridge.runtime.compilation import Compilation
 
+
+class Written(click.Path):
+    """A file that a command writes: a path that ends as folders do is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value.endswith(("/", os.sep)):
+            self.fail(f"expected a file to write, found a folder: {value}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+WRITTEN = Written(path_type=Path)
+"""The type of options that name a file to write."""
 PARTITIONING = ("no", "with-fallback", "without-fallback")
 """Partitioning modes, by number."""
 _CONVERSION = ("shapes", "signature", "feature_level", "android", "layout", "float64", "mapping")

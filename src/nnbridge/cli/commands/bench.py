@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, model_options, option, read_model
+from nnbridge.cli.options import MODEL, WRITTEN, model_options, option, read_model
 from nnbridge.cli.output import json_option, print_blocks, print_json, working
 
 TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "reference": ("reference",)}
@@ -23,7 +23,7 @@ TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "referenc
 @option("--seconds", type=click.FloatRange(0.1, 3600), metavar="S", default=10.0, help="Time after which no more rounds begin.")
 @option("--seed", type=click.IntRange(min=0), metavar="N", default=0, help="Seed that inputs are drawn with.")
 @option("--first/--no-first", default=True, help="Start fresh processes and measure their first answer and memory.")
-@option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a trace that Chrome and Perfetto open.")
+@option("--trace", type=WRITTEN, metavar="FILE", help="Write a trace that Chrome and Perfetto open.")
 @model_options
 @json_option
 def bench(

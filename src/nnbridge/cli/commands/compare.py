@@ -15,6 +15,7 @@ from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds
 from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
+    WRITTEN,
     compiled,
     compute_options,
     device_options,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
 @option("--layers", is_flag=True, help="Compare every tensor on the way: where a difference starts (docs/layers.md).")
 @option("--envelope", is_flag=True, help="Run under every plausible arithmetic: how far answers span (docs/envelope.md).")
-@option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="With --layers: write a row per tensor.")
+@option("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="With --layers: write a row per tensor.")
 @option("--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels.")
 @input_options
 @option("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")

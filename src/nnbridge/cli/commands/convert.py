@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, model_options, read_model
+from nnbridge.cli.options import MODEL, WRITTEN, model_options, read_model
 from nnbridge.cli.output import echo, json_option, print_json, working
 from nnbridge.report.terminal import counted
 
@@ -18,7 +18,7 @@ beside it; .json.gz, a case for vts; .mod.py, a spec of Android's test generator
 
 @click.command(short_help="Convert a file to a saved model, source or a case.")
 @MODEL
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=OUTPUT)
+@click.option("-o", "--output", type=WRITTEN, required=True, help=OUTPUT)
 @model_options
 @json_option
 def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:

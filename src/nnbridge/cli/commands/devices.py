@@ -11,7 +11,7 @@ import click
 
 from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import option
+from nnbridge.cli.options import Written, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
 from nnbridge.report.terminal import counted
 from nnbridge.types import OperationCode
@@ -153,9 +153,7 @@ def devices_explain(name: str, operation: str, as_json: bool) -> None:
 @devices.command("learn", short_help="Make a profile of what logs say of a device.")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 @option("--models", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR", help="The models that ran.")
-@option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="PROFILE.toml", help="Write it."
-)
+@option("-o", "--output", required=True, type=Written(path_type=Path, dir_okay=False), metavar="PROFILE.toml", help="Write it.")
 @option("--device", metavar="NAME", help="Only this one of the devices in the logs.")
 @option(
     "--questions",

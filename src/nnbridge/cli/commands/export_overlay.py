@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
-from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options, option, tell_host
+from nnbridge.cli.options import MODEL, WRITTEN, compiled, conversion_of, device_options, model_options, option, tell_host
 from nnbridge.cli.output import echo, json_option, print_json, progress, working
 from nnbridge.report.terminal import counted
 
@@ -25,7 +25,7 @@ as the viewer shows one kind of facts for each file."""
 
 @click.command(name="export-overlay", short_help="Write placement and errors for Model Explorer.")
 @MODEL
-@option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE.json", help=OUTPUT)
+@option("-o", "--output", type=WRITTEN, required=True, metavar="FILE.json", help=OUTPUT)
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="Add own error and drift, as compare --layers has them.")
 @option("--seeds", default="0", metavar="N[,N-N…]", help="Seeds that inputs are drawn with.")
 @option("--time", "with_time", is_flag=True, help="Add the time of each operation, run alone on this machine.")

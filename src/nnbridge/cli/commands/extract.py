@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, model_options, option, read_model
+from nnbridge.cli.options import MODEL, WRITTEN, model_options, option, read_model
 from nnbridge.cli.output import echo, json_option, print_json
 from nnbridge.errors import InputError, Reason
 from nnbridge.report.terminal import counted
@@ -29,10 +29,8 @@ _OUTPUT = (
 @MODEL
 @option("--operations", metavar="N[-N][,…]", help=_OPERATIONS)
 @option("--operators", metavar="N[-N][,…]", help=_OPERATORS)
-@option("-o", "--output", type=click.Path(path_type=Path), required=True, help=_OUTPUT)
-@option(
-    "--samples", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the values that reach the part, for compare."
-)
+@option("-o", "--output", type=WRITTEN, required=True, help=_OUTPUT)
+@option("--samples", type=WRITTEN, metavar="FILE.npz", help="Write the values that reach the part, for compare.")
 @option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="With --samples: draw the whole model's inputs so.")
 @model_options
 @json_option

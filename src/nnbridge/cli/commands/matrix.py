@@ -12,7 +12,7 @@ import click
 
 from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
-from nnbridge.cli.options import option
+from nnbridge.cli.options import WRITTEN, option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
 from nnbridge.report import PREFERENCES
@@ -51,10 +51,10 @@ _OF_RUNS = (
 @option("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
 @option("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
 @option("--fresh", is_flag=True, help="Compute the cells again that the store has.")
-@option("--html", type=_PATH, metavar="FILE", help="Write a page.")
-@option("--csv", "csv_file", type=_PATH, metavar="FILE", help="Write a row for each cell.")
-@option("--markdown", type=_PATH, metavar="FILE", help="Write tables in Markdown.")
-@option("--junit", type=_PATH, metavar="FILE", help="Write JUnit XML.")
+@option("--html", type=WRITTEN, metavar="FILE", help="Write a page.")
+@option("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="Write a row for each cell.")
+@option("--markdown", type=WRITTEN, metavar="FILE", help="Write tables in Markdown.")
+@option("--junit", type=WRITTEN, metavar="FILE", help="Write JUnit XML.")
 @option("--github", is_flag=True, help="Append Markdown to the step summary of a GitHub workflow.")
 @option("--budget", type=_PATH, metavar="FILE.toml", help="Limits; exit status 1 if one is broken.")
 @option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, option
+from nnbridge.cli.options import MODEL, Written, option
 from nnbridge.cli.output import build_command, echo, json_option, print_blocks, print_json, working
 from nnbridge.report.terminal import Table, counted
 
@@ -47,7 +47,7 @@ def built(folder: str) -> dict[str, object]:
 @neuron.command("compile", short_help="Compile a TFLite file by LiteRT's MediaTek compiler for emulated devices.")
 @MODEL
 @option("--device", "devices", multiple=True, required=True, metavar="NAME[,NAME…]", help="Devices that stand for the NPU.")
-@option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The compiled TFLite file.")
+@option("-o", "--output", type=Written(path_type=Path, dir_okay=False), required=True, help="The compiled TFLite file.")
 @option("--soc", default="mt6989", metavar="mtNNNN", help="MediaTek's chip that the file names; the result is the same for all.")
 @option("--flag", "flags", multiple=True, metavar="--NAME=VALUE", help="A flag of LiteRT's apply_plugin_main; repeatable.")
 @json_option

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, parse_preparation
-from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option
+from nnbridge.cli.options import MODEL, WRITTEN, conversion_of, input_options, model_options, option
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
 from nnbridge.errors import InputError, Reason
@@ -33,7 +33,7 @@ _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 @click.command(short_help="Find the smallest model that still shows an error.")
 @MODEL
 @option("--predicate", metavar="WORD|FILE.py|COMMAND", default=WHAT, help=_PREDICATE)
-@option("-o", "--output", type=click.Path(path_type=Path), metavar="STEM", help=_OUTPUT)
+@option("-o", "--output", type=WRITTEN, metavar="STEM", help=_OUTPUT)
 @option("--simplify/--no-simplify", default=True, help="Smaller shapes and plainer values as well, where it still holds.")
 @option("--against", metavar="DEVICE", help="The device whose answers are right. Default: NNAPI's CPU.")
 @option("--reference", values=("litert", "onnxruntime"), help=_REFERENCE)

@@ -16,6 +16,7 @@ from nnbridge.cli.arguments import check_outputs, device_files, parse_preparatio
 from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
+    WRITTEN,
     compiled,
     compute_options,
     conversion_of,
@@ -40,7 +41,7 @@ _PACKAGES = {"litert": ("LiteRT", "ai-edge-litert"), "onnxruntime": ("ONNX Runti
 
 @click.command(short_help="Write plan, cost and comparison as one HTML page.")
 @MODEL
-@option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE.html", help="The page to write.")
+@option("-o", "--output", type=WRITTEN, required=True, metavar="FILE.html", help="The page to write.")
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="Compare outputs with this, and every tensor on the way.")
 @option("--no-layers", is_flag=True, help="With --reference: compare outputs alone.")
 @option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options, option, tell_host
+from nnbridge.cli.options import MODEL, WRITTEN, compiled, conversion_of, device_options, model_options, option, tell_host
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Rewrite a file as plan --advice says.")
 @MODEL
 @option("--advice", "number", type=click.IntRange(min=1), required=True, metavar="N", help="The number in plan --advice.")
-@option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write: in the model's format, or .nnapi."
-)
+@option("-o", "--output", type=WRITTEN, required=True, help="The file to write: in the model's format, or .nnapi.")
 @option("--inputs", type=click.IntRange(min=1), default=10, metavar="N", help="Random inputs whose answers must stay bit-equal.")
 @option("--inexact", is_flag=True, help="Write an edit that changes answers, such as another stride, or rounds them elsewhere.")
 @device_options

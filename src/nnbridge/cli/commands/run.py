@@ -13,6 +13,7 @@ from nnbridge.cli.arguments import check_outputs, parse_preparation, refuse_opti
 from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
+    WRITTEN,
     compiled,
     compute_options,
     input_options,
@@ -41,20 +42,16 @@ _PROFILE_RUNS = 20
 @MODEL
 @input_options
 @option("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs without --input with this seed.")
-@option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@option("-o", "--output", type=WRITTEN, help="Write the outputs to this .npz file.")
 @option(
     "--batch", type=click.IntRange(min=1), metavar="N", help="Read up to N samples ahead, and compute them on the same buffers."
 )
 @option("--repeat", type=click.IntRange(min=1), metavar="N", default=1, help="Runs in a row; states continue.")
-@option(
-    "--samples", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write inputs and outputs for compare --reference."
-)
-@option(
-    "--save-image", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw boxes, mask or points over the input image."
-)
+@option("--samples", type=WRITTEN, metavar="FILE.npz", help="Write inputs and outputs for compare --reference.")
+@option("--save-image", type=WRITTEN, metavar="FILE.png", help="Draw boxes, mask or points over the input image.")
 @option("--profile", is_flag=True, help="Time each operation alone: as many runs as --repeat states, 20 by default.")
 @compute_options
-@option("--trace", type=click.Path(path_type=Path), metavar="FILE.json", help="Write a timeline that Perfetto opens.")
+@option("--trace", type=WRITTEN, metavar="FILE.json", help="Write a timeline that Perfetto opens.")
 @running_options
 @model_options
 @json_option

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nnbridge.cli.arguments import check_outputs, refuse_options
-from nnbridge.cli.options import kernel_option, option
+from nnbridge.cli.options import WRITTEN, kernel_option, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, progress
 
 
@@ -23,7 +23,7 @@ from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, 
     help="Change each case so.",
 )
 @option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
-@option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML as well.")
+@option("--junit", type=WRITTEN, metavar="FILE", help="Write the results as JUnit XML as well.")
 @option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
 @kernel_option
 @json_option
