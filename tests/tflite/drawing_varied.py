@@ -123,7 +123,9 @@ def _ranked(rng: Rng, case: Case) -> None:
         assert one is not None
         if one.feed is None:
             one.shape = () if front is None else (*front, *one.shape)
-    if case.operator == "SELECT":  # Of one element, LiteRT leaves the shape that the file states.
+    scalars = all(one is None or one.shape == () for one in case.inputs)
+    if case.operator == "SELECT" or (case.operator == "SELECT_V2" and scalars):
+        # Of one element, LiteRT leaves the shape that the file states.
         case.outputs[0].shape = next((one.shape for one in case.inputs[1:] if one is not None), ())
 
 
