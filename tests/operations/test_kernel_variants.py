@@ -399,3 +399,35 @@ def test_a_kernel_holds_on_to_no_run_s_input() -> None:
     del values
     gc.collect()
     assert kept() is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dims=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    many=st.integers(600, 1100),
+    leading=st.integers(0, 2),
+    swapped=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_short_rows_are_combined_several_at_a_time_with_the_same_results(
+    dims: list[int], many: int, leading: int, swapped: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.standard_normal((many, *dims)).astype(np.float32)
+    row = rng.standard_normal((*[1] * leading, *dims)[-4:]).astype(np.float32)
+    pair = (row, matrix) if swapped else (matrix, row)
+    if max(row.ndim, matrix.ndim) > 4:
+        return
+    [y] = run(Op.SUB, [tensor(pair[0]), tensor(pair[1]), scalar(0)])
+    assert np.array_equal(y, pair[0] - pair[1])
+
+
+@pytest.mark.parametrize("channels", [1, 7, 24, 300])
+@pytest.mark.parametrize("height", [1, 150])
+def test_biases_are_added_to_several_pixels_at_a_time(channels: int, height: int) -> None:
+    rng = np.random.default_rng(channels)
+    image, bias = np.ones((1, height, 37, 1), np.float32), rng.standard_normal(channels).astype(np.float32)
+    weights = rng.standard_normal((channels, 1, 1, 1)).astype(np.float32)
+    [y] = run(Op.CONV_2D, [tensor(image), tensor(weights), tensor(bias), *map(scalar, (1, 1, 1, 1))])
+    expected = np.maximum(weights.reshape(-1) + bias, 0)
+    np.testing.assert_allclose(y, np.broadcast_to(expected, y.shape), rtol=1e-6)

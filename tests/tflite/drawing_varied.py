@@ -123,8 +123,8 @@ def _ranked(rng: Rng, case: Case) -> None:
         assert one is not None
         if one.feed is None:
             one.shape = () if front is None else (*front, *one.shape)
-    scalars = all(one is None or one.shape == () for one in case.inputs)
-    if case.operator == "SELECT" or (case.operator == "SELECT_V2" and scalars):
+    shapes = {one.shape for one in case.inputs if one is not None}
+    if case.operator == "SELECT" or (case.operator == "SELECT_V2" and len(shapes) == 1):
         # Of one element, LiteRT leaves the shape that the file states.
         case.outputs[0].shape = next((one.shape for one in case.inputs[1:] if one is not None), ())
 
