@@ -42,6 +42,10 @@ REFUSED: dict[str, tuple[Callable[[], Made], str]] = {
     "negative dimension": (lambda: _of("RELU", [(-1, 3)], (2, 3)), "dimensions of at least 0, found [-1, 3]"),
     "2^31 elements": (lambda: _of("RELU", [(BIG,)], (BIG,)), "a tensor of at most 4294967295 bytes"),
     "2^62 elements": (lambda: _of("RELU", [(BIG, BIG)], (BIG, BIG)), "a tensor of at most 4294967295 bytes"),
+    "no element of 2^94": (
+        lambda: _of("AVERAGE_POOL_2D", [(BIG, BIG, BIG, 0)], (1, 1, 1, 0), padding=1, stride_w=1, stride_h=1),
+        "a tensor of at most 4294967295 bytes, found FLOAT32[2147483647, 2147483647, 2147483647, 0]",
+    ),
     "rank 33": (lambda: _of("RELU", [(1,) * 33], (1,) * 33), "at most 32 dimensions, found 33"),
     "negative stride": (
         lambda: _of("CONV_2D", [_IMAGE, _KERNEL], (1, 2, 2, 2), padding=1, stride_w=-1, stride_h=1),

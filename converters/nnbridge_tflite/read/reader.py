@@ -378,9 +378,10 @@ def _check_size(tensor: Tensor) -> None:
     """A constant has the bytes that its shape and type need; no tensor is larger than NNAPI can say."""
     if tensor.type.dtype is None:
         return
-    elements = tensor.elements
-    needed = -(-elements * tensor.type.bits // 8)
-    if max(elements, needed) > MAX_TENSOR_BYTES:
+    elements, bits = tensor.elements, tensor.type.bits
+    counted = elements or math.prod(filter(None, tensor.shape))  # NumPy allows no more beside a dimension of 0 either.
+    if counted * max(bits, 8) > 8 * MAX_TENSOR_BYTES:
         _refuse(tensor.label, f"a tensor of at most {MAX_TENSOR_BYTES} bytes", str(tensor))
+    needed = -(-elements * bits // 8)
     if tensor.data is not None and tensor.sparsity is None and tensor.data.length != needed:
         _refuse(tensor.label, f"a buffer of {needed} bytes for {tensor}", f"{tensor.data.length} bytes")
