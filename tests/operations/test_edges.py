@@ -318,3 +318,10 @@ def test_paddings_before_a_transposed_convolution_are_not_negative() -> None:
     one, parameters = tensor(np.ones((1, 1, 1, 1))), [scalar(v) for v in (-1, 0, 0, 0, 1, 1, 0)]
     with pytest.raises(NnapiError, match="pad_left: expected a padding of at least 0, found -1"):
         run(Op.TRANSPOSE_CONV_2D, [one, one, tensor([0]), *parameters, scalar(False, BOOL)])
+
+
+def test_an_output_of_no_elements_is_bounded_by_its_other_dimensions() -> None:
+    # 2**31 - 1 by as many pixels of 1,024 channels: NumPy holds no such array, even of no images.
+    images, size = tensor(np.zeros((0, 2, 2, 1024))), 2**31 - 1
+    with pytest.raises(OpFailedError, match="an output of 4294967295 bytes at most"):
+        run(Op.RESIZE_BILINEAR, [images, *whole(size, size), scalar(False, BOOL)])

@@ -324,15 +324,18 @@ def test_a_quotient_of_integers_has_an_activation(tmp_path: Path) -> None:
     assert run(model, {"t0": np.array([-18, 19, 90], np.int32), "t1": np.array([11, 3, 4], np.int32)})[0].tolist() == [0, 6, 6]
 
 
-@pytest.mark.parametrize(("name", "count"), [("ADD", 2), ("HARD_SWISH", 1), ("SQUARED_DIFFERENCE", 2), ("TANH", 1)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("ADD", 2), ("HARD_SWISH", 1), ("LOGISTIC", 1), ("SQUARED_DIFFERENCE", 2), ("TANH", 1)]
+)
 def test_six_dimensions_are_computed_as_integers(name: str, count: int, tmp_path: Path) -> None:
     builder = TfliteBuilder()
     shapes = [(1, 2, 3, 1, 4, 5), (3, 1, 1, 5)][:count]
     ends = [builder.tensor(shape, "int8", scale=0.11, zero_point=5) for shape in shapes]
-    y = builder.tensor(shapes[0], "int8", scale=1 / 128 if name == "TANH" else 0.17, zero_point=0 if name == "TANH" else -9)
+    scale, point = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}.get(name, (0.17, -9))
+    y = builder.tensor(shapes[0], "int8", scale=scale, zero_point=point)
     builder.operator(name, ends, [y], {}, 1 if name == "HARD_SWISH" else 2)
     found, _ = differences(builder.write(tmp_path / "m.tflite", ends, [y]))
-    assert max(found) <= (1 if name == "TANH" else 0)  # docs/tflite.md: TANH is in fixed point.
+    assert max(found) == 0
 
 
 @given(shape=st.lists(st.integers(1, 3), min_size=1, max_size=7), data=st.data())

@@ -55,12 +55,15 @@ RELU = _clamp("RELU", 0, math.inf, OperationCode.RELU, delegate=_RELU)
 RELU6 = _clamp("RELU6", 0, 6, OperationCode.RELU6, delegate=_RELU)
 RELU_N1_TO_1 = _clamp("RELU_N1_TO_1", -1, 1, OperationCode.RELU1, delegate=_RELU)
 RELU_0_TO_1 = _clamp("RELU_0_TO_1", 0, 1)
-LOGISTIC = unary("LOGISTIC", "1 / (1 + e^-x)", lambda a: 1 / (1 + np.exp(-a)), OperationCode.LOGISTIC, delegate=_RELU)
+LOGISTIC = unary(
+    "LOGISTIC", "1 / (1 + e^-x)", lambda a: 1 / (1 + np.exp(-a)), OperationCode.LOGISTIC, tabled=True, delegate=_RELU
+)
 TANH = unary(
     "TANH",
     "tanh x",
     np.tanh,
     OperationCode.TANH,
+    tabled=True,
     delegate=DelegateRule(
         version=2, types=FLOAT_QUANT8, conditions=(from_level(3, "8-bit tensors", lambda node: node.type(0) == "FLOAT32"),)
     ),

@@ -73,7 +73,7 @@ def resolve(call: Call) -> tuple[Arg, ...]:
         elif out.type in rule.fixed:
             scale, zero_point = rule.fixed[OperandCode(out.type)]
         dims = tuple(map(int, dims))
-        elements = math.prod(dims)
+        elements = math.prod(dims) or math.prod(filter(None, dims))  # NumPy holds no more beside a dimension of 0 either.
         # Nothing smaller can be too large: elements have 8 bytes at most (fact E35).
         if elements >= _MAX_BYTES // 8 and elements * out.dtype.itemsize > _MAX_BYTES:
             call.fail(f"an output of {_MAX_BYTES} bytes at most", list(dims))
