@@ -32,6 +32,10 @@ def rule(case: Case, read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[
         return "beside NaN NNAPI answers the first operand, TFLite the second"
     if case.operator == "QUANTIZE" and _beyond_integers(case, read, theirs, ours):
         return "C leaves open which integers numbers beyond 32 bits become"
+    if case.operator in ("REDUCE_MAX", "REDUCE_MIN") and type == F and _from_the_ends(case, read, ours):
+        return "NNAPI's extremes start at the ends of float32, which NaN and rows of infinity do not replace"
+    if case.operator == "GELU" and type == F16 and _in_half(read, theirs, ours):
+        return "LiteRT rounds each step of GELU to float16"
     if type == F and _ends(theirs, ours):
         return "operations of NNAPI that know a fused activation end at the largest number"
     if case.operator in SUMS and type == F and _beyond(read, theirs, ours):
@@ -102,13 +106,32 @@ def _beyond_integers(case: Case, read: Sequence[Any], theirs: Sequence[Any], our
     return bool((steps[ours[0] != theirs[0]] > 2.0**30).all())
 
 
+def _from_the_ends(case: Case, read: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if extremes of numbers that are not all finite are those that start at the ends of float32."""
+    if np.isfinite(read[0]).all():
+        return False
+    choose, start = (np.fmax, -LARGEST) if case.operator == "REDUCE_MAX" else (np.fmin, LARGEST)
+    over = tuple({int(axis) % read[0].ndim for axis in np.ravel(read[1])})
+    return np.array_equal(np.ravel(choose.reduce(read[0], over, initial=start)), np.ravel(ours[0]))
+
+
+def _in_half(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if products of float16 are apart by what a rounded factor near 1 leaves."""
+    with np.errstate(all="ignore"):
+        apart = np.abs(ours[0].astype(F) - theirs[0].astype(F))
+        return bool((apart <= (np.abs(read[0].astype(F)) + 0.1) * 2.0**-10).all())
+
+
+LARGEST = np.finfo(np.float32).max
+
+
 def _ends(theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
     """True if numbers differ only where TFLite's are infinite and NNAPI's the largest of that sign."""
     if ours[0].shape != theirs[0].shape:
         return False
     with np.errstate(all="ignore"):
         differs = ~np.isclose(ours[0], theirs[0], 1e-5, 1e-5, equal_nan=True)
-    largest = np.copysign(np.finfo(np.float32).max, theirs[0])
+    largest = np.copysign(LARGEST, theirs[0])
     return bool((np.isinf(theirs[0]) & (ours[0] == largest))[differs].all())
 
 

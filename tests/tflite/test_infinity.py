@@ -96,3 +96,8 @@ def test_each_partial_sum_ends_at_the_largest_number(tmp_path: Path) -> None:
     first, second, third = np.float32([3e38, 1, 3e38]), np.float32([3e38, 2, 1]), np.float32([-3e38, 3, 3e38])
     for found in answers(tmp_path, "ADD_N", [None] * 3, (3,), first, second, third):
         assert found == [float(np.float32(LARGEST) - np.float32(3e38)), 6, LARGEST]
+
+
+def test_a_quotient_of_infinity_is_rounded_down_to_infinity_on_the_host(tmp_path: Path) -> None:
+    _, host, litert = answers(tmp_path, "FLOOR_DIV", [None, None], (6,), NUMBERS, np.full(6, -1.5, np.float32))
+    assert host == litert == [-INF, INF, float(np.float32(-2e38)), float(np.float32(2e38)), -2, 0]

@@ -107,7 +107,15 @@ SQUARED_DIFFERENCE = binary(
         conditions=(RANK_4, input_in("FLOAT32", "UINT8", below=4), input_in("FLOAT32", below=3)),
     ),
 )
-FLOOR_DIV = binary("FLOOR_DIV", "⌊a / b⌋", np.floor_divide, as_stored=True)
+
+
+def _floored(a: Array, b: Array) -> Array:
+    """Of floats the quotient, rounded down; NumPy's own works with the remainder, which is NaN of infinity."""
+    found: Array = np.floor(a / b) if a.dtype.kind == "f" else np.floor_divide(a, b)
+    return found
+
+
+FLOOR_DIV = binary("FLOOR_DIV", "⌊a / b⌋", _floored, as_stored=True)
 FLOOR_MOD = binary("FLOOR_MOD", "a - ⌊a / b⌋ · b", np.mod, as_stored=True)
 ATAN2 = binary("ATAN2", "The angle of the point (b, a).", np.arctan2)
 BITWISE_XOR = binary("BITWISE_XOR", "Bits that differ.", np.bitwise_xor, as_stored=True)
