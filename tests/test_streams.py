@@ -49,6 +49,7 @@ _HERE = "tests.test_streams:"
 
 def nnbridge(*arguments: str, redirect: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, its output redirected by the shell."""
+    environment = {"PYTHONUNBUFFERED": "", **environment}
     command = ["sh", "-c", f'"$@" {redirect}', "sh", sys.executable, "-c", "from nnbridge.cli import main; main()", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=REPOSITORY, env={**os.environ, **environment}, check=False, timeout=120

@@ -34,7 +34,7 @@ class Written(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and value.endswith(("/", os.sep)):
-            self.fail(f"expected a file to write, found a folder: {value}", param, ctx)
+            raise InputError(Reason("a file's name", f"the folder {value!r}", operand=param.opts[-1] if param else ""))
         return super().convert(value, param, ctx)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import socket
 import sys
@@ -23,6 +24,8 @@ def main() -> None:
     parser.add_argument("--parent", type=int, help="descriptor that ends with the parent process")
     parser.add_argument("--path", type=Path, help="socket file to remove if the parent ends first")
     arguments = parser.parse_args()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # What a driver prints is seen when it prints it, and if it is killed.
     try:
         device = device_list.device(arguments.device)
     except NnbridgeError as error:
