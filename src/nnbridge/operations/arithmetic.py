@@ -261,12 +261,12 @@ FLOAT_RANGES: dict[int, tuple[np.float32, np.float32]] = {
 """Fused activation → bounds of real numbers, which are finite: no result is infinite where an activation may be fused (N29)."""
 
 
-def activate(x: Array, activation: int, out: Array | None = None) -> Array:
-    """A fused activation on numbers of float32, into ``out`` if there is one. NaN stays NaN.
+def activate(x: Array, activation: int) -> Array:
+    """An activation on numbers of float32. NaN stays NaN.
 
     Results of TENSOR_FLOAT16 come here as float32 too and are rounded afterwards: those beyond it become infinite.
     """
-    return x.clip(*FLOAT_RANGES[activation], out=out)
+    return x.clip(*FLOAT_RANGES[activation])
 
 
 def repeated(row: Array, length: int) -> Array:
