@@ -123,36 +123,44 @@ def _arg(code: OperationCode, word: str, function: Callable[..., Array]) -> None
         axis = call.axis("axis", len(dims))
         if dims[axis] <= 255 and math.prod(dims) >= _MANY_ROWS * dims[axis]:
             return _by_lanes(np.maximum if word == "largest" else np.minimum, function, axis, dims)
+        return _one_by_one(function, call["input"].dtype, axis, dims)
+
+
+def _one_by_one(function: Callable[..., Array], dtype: np.dtype[Any], axis: int, dims: tuple[int, ...]) -> InPlace:
+    """``function`` of each row; of floats, the numbers that it finds are looked at: it finds what is not a number first."""
+    if dtype.kind != "f":
 
         def best(buffers: Sequence[Array], x: Array) -> None:
-            buffers[0][...] = _first_best(function, x, axis)
+            buffers[0][...] = function(x, axis)
 
         return InPlace(best)
+    step = math.prod(dims[axis + 1 :])
+    # Where each row begins among all numbers.
+    rows = np.arange(math.prod(dims[:axis]))[:, None] * (step * dims[axis]) + np.arange(step)
+    starts = rows.reshape(*dims[:axis], *dims[axis + 1 :])
+    one = starts.size == 1
+
+    def best_of_floats(buffers: Sequence[Array], x: Array) -> None:
+        found = function(x, axis)
+        buffers[0][...] = found
+        if one:
+            unordered = math.isnan(x.item(found.item()))
+        else:
+            values = x.ravel()[found * step + starts if step > 1 else found + starts].ravel()
+            unordered = math.isnan(values.dot(values))  # Squares are NaN for NaN alone.
+        if unordered:
+            buffers[0][...] = _best_beside_nan(function, x, axis)
+
+    return InPlace(best_of_floats)
 
 
-def _first_best(function: Callable[..., Array], x: Array, axis: int) -> Array:
+def _best_beside_nan(function: Callable[..., Array], x: Array, axis: int) -> Array:
     """``function`` of a row, in which nothing is better than NaN at its beginning, and NaN elsewhere than nothing."""
-    if x.dtype.kind != "f":
-        return function(x, axis)
-    if x.size == x.shape[axis]:  # Of one row, as at the end of a classifier, one number is looked at.
-        only = function(x, axis)
-        if not math.isnan(x.item(only.item())):
-            return only
-    elif x.size <= _SMALL and x.dtype == np.float32:
-        flat = x.reshape(-1)
-        if not math.isnan(flat.dot(flat)):  # Squares are NaN for NaN alone.
-            return function(x, axis)
-    found = function(x, axis, keepdims=True)
-    unordered = np.isnan(np.take_along_axis(x, found, axis))
-    if unordered.any():
-        first = np.isnan(x.take([0], axis))
-        worst = -np.inf if function is np.ndarray.argmax else np.inf
-        found = np.where(first, 0, function(np.where(np.isnan(x), x.dtype.type(worst), x), axis, keepdims=True))
+    first, worst = np.isnan(x.take([0], axis)), -np.inf if function is np.ndarray.argmax else np.inf
+    found = np.where(first, 0, function(np.where(np.isnan(x), x.dtype.type(worst), x), axis, keepdims=True))
     return found.squeeze(axis)
 
 
-_SMALL = 1 << 14
-"""Up to so many numbers, the sum of their squares costs less than to look at the best of each row."""
 _MANY_ROWS = 256
 """From as many short rows on, comparing them all at once is faster than one after the other."""
 
@@ -167,7 +175,7 @@ def _by_lanes(best: np.ufunc, function: Callable[..., Array], axis: int, dims: t
         lanes = np.ascontiguousarray(x.transpose(order))
         found = best.reduce(lanes, axis=0)
         if found.dtype.kind == "f" and np.isnan(found).any():
-            return _first_best(function, x, axis).astype(np.int32)
+            return _best_beside_nan(function, x, axis).astype(np.int32)
         held: Array = (lanes == found).view(np.uint8)
         held *= weights
         return np.subtract(255, np.maximum.reduce(held, axis=0), dtype=np.int32)

@@ -80,17 +80,22 @@ def as_array(operand: Operand, value: object, call: str) -> Array:
 def check_array(operand: Operand, value: Array, call: str) -> None:
     """BAD_DATA unless an array has the operand's element type and fits its dimensions."""
     expected = operand_dtype(operand)
-    boolean = value.dtype == np.bool_ and operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-    if value.dtype != expected and not boolean:
+    if value.dtype != expected and not (value.dtype == np.bool_ and operand.type in _BOOLEAN):
         rule = f"{expected} for {type_name(operand.type)}"
         raise BadDataError(Reason(rule, str(value.dtype), call, operand.name))
-    if not operand.is_tensor and not is_extension(operand.type):
-        fits = value.size == 1
-    else:
-        same_rank = value.ndim == len(operand.dims)
-        fits = not operand.dims or (same_rank and all(d in (0, n) for d, n in zip(operand.dims, value.shape, strict=True)))
-    if not fits:
+    if value.shape != operand.dims and not _fits(operand, value):
         raise BadDataError(Reason(f"shape {list(operand.dims)}", str(list(value.shape)), call, operand.name))
+
+
+_BOOLEAN = (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
+
+
+def _fits(operand: Operand, value: Array) -> bool:
+    """True for one number where a scalar is asked for, and for a shape that agrees with all dimensions that are known."""
+    if not operand.is_tensor and not is_extension(operand.type):
+        return value.size == 1
+    same_rank = value.ndim == len(operand.dims)
+    return not operand.dims or (same_rank and all(d in (0, n) for d, n in zip(operand.dims, value.shape, strict=True)))
 
 
 def fixed_dims(operand: Operand, dims: Sequence[int] | None, call: str) -> tuple[int, ...]:

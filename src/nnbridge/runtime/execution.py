@@ -366,8 +366,10 @@ class Execution(ExecutionArguments):
             if missing:
                 raise InputError(Reason(f"a value for every input ({', '.join(names)})", f"none for {', '.join(missing)}"))
             return [values[name] for name in names]
-        states = self.states.inputs()
+        states = self.states.inputs() if self.compilation.model.states else {}
         if len(inputs) != len(operands) - len(states):
             raise InputError(Reason(f"{len(operands) - len(states)} inputs", str(len(inputs))))
+        if not states:
+            return list(inputs)
         rest = iter(inputs)
         return [states[i] if i in states else next(rest) for i in range(len(operands))]
