@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,8 +17,6 @@ from nnbridge.operations.arithmetic import (
     is_quant8,
     mbqm,
     mbqm_once,
-    repeated,
-    with_each_row,
     wrap32,
 )
 from nnbridge.operations.call import Arg, Call
@@ -27,10 +26,8 @@ from nnbridge.types import OperandCode as T
 
 _BLOCK, _REAL_BLOCK = 1 << 14, 1 << 16
 """Elements that an epilogue works on at a time, integers in 64 bits or floats: what stays in a core's cache."""
-
-
-_ROW = 1 << 13
-"""Numbers in the row of biases."""
+_LONG, _SHORT = 1 << 13, 256
+"""Elements of rows that NumPy need not loop over, and channels of a row that are too few for it."""
 
 
 def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
@@ -39,9 +36,9 @@ def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
     8-bit values are multiplied as they are, and their zero point times the weights is subtracted here, unless ``centred``.
     """
     x, out, bias = call["input"], call.out, call["bias"].data
-    activation = fused_activation(call)
+    activation, together = fused_activation(call), _together(math.prod(out.dims[:-1]), out.dims[-1])
     if not is_quant8(out.type):
-        return _by_blocks(_real_epilogue(activation, bias), _REAL_BLOCK)
+        return _by_blocks(_real_epilogue(activation, np.tile(bias, together)), together, _REAL_BLOCK)
     call.require(*bias_scale(call["input"], call["filter"], call["bias"]), "bias")
     weights, size = w.sum(axis=1, dtype=np.int64), np.abs(w).sum(axis=1, dtype=np.int64)
     plus, minus = (size + weights) // 2, (size - weights) // 2
@@ -52,28 +49,38 @@ def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
     rescale = mbqm_once if rounding == "matrix" else mbqm
     rescaling = _Rescaling(rescale, offset, *multipliers(call), out, activation_range(out, activation))
     if rounding in ("nnapi", "double") and rescaling.is_exact_in_doubles(sums):
-        return _by_blocks(rescaling.in_doubles())
-    return _by_blocks(rescaling.in_integers)
+        return _by_blocks(rescaling.in_doubles(together), together)
+    return _by_blocks(rescaling.in_integers, 1)
 
 
-def _by_blocks(finish: Epilogue, block: int = _BLOCK) -> Epilogue:
-    """Rows a few at a time, so that they stay in the cache."""
+def _together(rows: int, channels: int) -> int:
+    """How many rows of so many are treated as one long row: all rows consist of such, where that leaves them long."""
+    most = max(1, min(rows, _LONG // channels)) if 0 < channels < _SHORT else 1
+    divisor = next(count for count in range(most, 0, -1) if rows % count == 0)
+    return divisor if 4 * divisor > most else most
+
+
+def _by_blocks(finish: Epilogue, together: int, block: int = _BLOCK) -> Epilogue:
+    """``finish`` of several rows ``together`` as one, and of a few such at a time, so that they stay in the cache."""
 
     def apply(sums: Array, out: Array) -> None:
         channels = out.shape[-1]
         rows, targets = sums.reshape(-1, channels), out.reshape(-1, channels)
-        count = max(1, block // channels)
-        for start in range(0, len(rows), count):
-            finish(rows[start : start + count], targets[start : start + count])
+        several = len(rows) - len(rows) % together
+        for part, width in ((slice(several), together * channels), (slice(several, None), channels)):
+            some, results = rows[part].reshape(-1, width), targets[part].reshape(-1, width)
+            count = max(1, block // width)
+            for start in range(0, len(some), count):
+                finish(some[start : start + count], results[start : start + count])
 
     return apply
 
 
-def _real_epilogue(activation: int, bias: Array) -> Epilogue:
-    bounds, several = FLOAT_RANGES[activation], repeated(bias, _ROW)
+def _real_epilogue(activation: int, biases: Array) -> Epilogue:
+    bounds = FLOAT_RANGES[activation]
 
     def finish(sums: Array, out: Array) -> None:
-        with_each_row(np.add, sums, several, out)
+        np.add(sums, biases[: out.shape[1]], out)
         out.clip(*bounds, out)
 
     return finish
@@ -97,12 +104,13 @@ class _Rescaling:
         np.clip(part, *self.limits, out=part)
         target[...] = part
 
-    def in_doubles(self) -> Epilogue:
+    def in_doubles(self, together: int = 1) -> Epilogue:
         """Android's two roundings in one pass over doubles, for sums that wrap nowhere.
 
         Android rounds the product with the 31-bit multiplier to nearest (ties up), then its shift by e to nearest (ties away from
         zero). Nested floors combine to one: floor(y + 1/2 + 2**-(e+1)) for y >= 0 and floor(y + 1/2 - 2**-(e+1)) below, with y
-        the exact product. Where float64 does not hold all of its bits, it still keeps the order of sums.
+        the exact product. Where float64 does not hold all of its bits, it still keeps the order of sums. So many rows are
+        treated ``together``.
         """
         out, shift = self.out, self.shift
         factor = np.ldexp(self.multiplier.astype(np.float64), (shift - 31).astype(np.int64))
@@ -116,14 +124,18 @@ class _Rescaling:
         added, rounding = self.offset * factor, 0.5 + lift
         if one_sided:
             added = added + (rounding + tie)
+        added = np.tile(added, together)
+        if factor.size > 1:
+            factor, tie = np.tile(factor, together), np.tile(tie, together)
 
         def finish(sums: Array, target: Array) -> None:
-            y = np.multiply(sums, factor, dtype=np.float64)
-            y += added
+            width = sums.shape[1]
+            y = np.multiply(sums, factor[:width], dtype=np.float64)
+            y += added[:width]
             if not one_sided:
-                y += np.copysign(tie, y)
+                y += np.copysign(tie[:width], y)
                 y += rounding
-            np.clip(y, low, high, out=y)
+            y.clip(low, high, y)
             unsigned = target.view(np.uint8)
             np.copyto(unsigned, y, casting="unsafe")
             if signed:

@@ -165,6 +165,12 @@ def batch_matmul(call: Call) -> Array:
     if out.type != T.TENSOR_QUANT8_ASYMM_SIGNED:
         return real_product()(left, right)
     dtype = exact_dtype(left.shape[-1])
-    sums = np.matmul(left.astype(dtype), right.astype(dtype))
+    sums = np.matmul(left.astype(dtype), right.astype(dtype)).astype(np.int64)
     multiplier, shift = quantize_multiplier(product_multiplier(a.scale, b.scale, out.scale))
-    return np.clip(mbqm(wrap32(sums.astype(np.int64)), multiplier, shift) + out.zero_point, -128, 127)
+    result = mbqm(wrap32(sums) if left.shape[-1] > _TERMS else sums, multiplier, shift)
+    result += out.zero_point
+    return result.clip(-128, 127, result)
+
+
+_TERMS = 2**31 // 255**2
+"""Products of 8-bit differences whose sums fit into 32 bits."""

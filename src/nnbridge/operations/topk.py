@@ -128,28 +128,27 @@ def _arg(code: OperationCode, word: str, function: Callable[..., Array]) -> None
 
 def _one_by_one(function: Callable[..., Array], dtype: np.dtype[Any], axis: int, dims: tuple[int, ...]) -> InPlace:
     """``function`` of each row; of floats, the numbers that it finds are looked at: it finds what is not a number first."""
-    if dtype.kind != "f":
 
-        def best(buffers: Sequence[Array], x: Array) -> None:
-            buffers[0][...] = function(x, axis)
+    def best(buffers: Sequence[Array], x: Array) -> None:
+        buffers[0][...] = function(x, axis)
 
-        return InPlace(best)
+    def best_of_one_row(buffers: Sequence[Array], x: Array) -> None:
+        found = function(x, axis)
+        is_nan = math.isnan(x.item(found.item()))
+        buffers[0][...] = _best_beside_nan(function, x, axis) if is_nan else found
+
+    if dtype.kind != "f" or math.prod(dims) == dims[axis]:
+        return InPlace(best_of_one_row if dtype.kind == "f" else best)
     step = math.prod(dims[axis + 1 :])
     # Where each row begins among all numbers.
     rows = np.arange(math.prod(dims[:axis]))[:, None] * (step * dims[axis]) + np.arange(step)
-    starts = rows.reshape(*dims[:axis], *dims[axis + 1 :])
-    one = starts.size == 1
+    starts = rows.reshape((*dims[:axis], *dims[axis + 1 :]))
 
     def best_of_floats(buffers: Sequence[Array], x: Array) -> None:
         found = function(x, axis)
-        buffers[0][...] = found
-        if one:
-            unordered = math.isnan(x.item(found.item()))
-        else:
-            values = x.ravel()[found * step + starts if step > 1 else found + starts].ravel()
-            unordered = math.isnan(values.dot(values))  # Squares are NaN for NaN alone.
-        if unordered:
-            buffers[0][...] = _best_beside_nan(function, x, axis)
+        values = x.ravel()[found * step + starts if step > 1 else found + starts].ravel()
+        is_nan = math.isnan(values.dot(values))  # Squares are NaN for NaN alone.
+        buffers[0][...] = _best_beside_nan(function, x, axis) if is_nan else found
 
     return InPlace(best_of_floats)
 

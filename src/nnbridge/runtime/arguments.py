@@ -14,6 +14,7 @@ from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.records import quick
+from nnbridge.runtime.driver_calls import read_only
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, is_extension, type_name
 
@@ -111,11 +112,11 @@ def fixed_dims(operand: Operand, dims: Sequence[int] | None, call: str) -> tuple
 
 
 def input_array(argument: Argument | None, operand: Operand) -> Array | None:
-    """The array that a device reads: the caller's, or its bytes; None for an omitted input."""
+    """What a device reads: the caller's array, or its bytes; None for an omitted input."""
     assert argument is not None
     if argument.array is not None or argument.data is None:
-        return argument.array
+        return read_only(argument.array)
     if argument.memory is not None:
         argument.memory.check_input(argument.dims)
     dtype = operand_dtype(operand)
-    return argument.data[: math.prod(argument.dims) * dtype.itemsize].view(dtype).reshape(argument.dims)
+    return read_only(argument.data[: math.prod(argument.dims) * dtype.itemsize].view(dtype).reshape(argument.dims))

@@ -72,7 +72,7 @@ def executed(prepared: PreparedModel, request: Request, outputs: Sequence[Operan
 
     The client's inputs are the driver's to read, not to write.
     """
-    inputs = tuple(map(_read_only, request.inputs))
+    inputs = tuple(map(read_only, request.inputs))
     unchanged = all(map(operator.is_, inputs, request.inputs))
     seen = request if unchanged else replace(request, inputs=inputs)
     try:
@@ -82,7 +82,8 @@ def executed(prepared: PreparedModel, request: Request, outputs: Sequence[Operan
     return _checked(result, outputs, request, device)
 
 
-def _read_only(value: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+def read_only(value: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+    """An input as drivers see it."""
     if value is None or not value.flags.writeable:
         return value
     view = value.view()
@@ -136,7 +137,7 @@ def _check_shapes(code: ResultCode, shapes: Sequence[OutputShape], operands: Seq
     if all(shape.sufficient for shape in shapes) is not (code is ResultCode.NO_ERROR):
         raise _Wrong("insufficient outputs exactly with OUTPUT_INSUFFICIENT_SIZE", code.name)
     for shape, buffer, operand in zip(shapes, request.outputs, operands, strict=True):
-        if not _updatable(buffer.dims, shape.dims):
+        if buffer.dims != shape.dims and not _updatable(buffer.dims, shape.dims):
             raise _Wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
         if code is ResultCode.NO_ERROR and operand.is_tensor and not shape.dims:
             raise _Wrong(f"a rank of {operand.name or 'every output'}", "none")

@@ -257,7 +257,7 @@ class Execution(ExecutionArguments):
         kind = None if arrays is None else kind_of(arrays)
         answers = None if arrays is None or kind is None else self._compute_again(kind, arrays)
         if answers is None:
-            answers = self._compute_whole(ordered)
+            answers = self._compute_whole(ordered if arrays is None else arrays)
             if arrays is not None and kind is not None and repeated.is_worthwhile(kind, arrays, answers):
                 repeated.put(kind, self._bound_like(arrays))
         self.states.update(answers)
