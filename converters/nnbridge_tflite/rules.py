@@ -81,10 +81,10 @@ class Node:
 
     def require_weights(self, data: int, filter: int, bias: int) -> None:
         """Weights of at most 8 bits and a bias of 32, beside int16 also of 64: LiteRT refuses others, or reads them as these."""
-        tensors = self.values.tensors
-        names = [tensors[i].type.name if i >= 0 else "" for i in self.operator.inputs]
-        if names[data] not in ("UINT8", "INT8", "INT16"):
+        tensors, inputs = self.values.tensors, self.operator.inputs
+        if inputs[data] < 0 or tensors[inputs[data]].type.name not in ("UINT8", "INT8", "INT16"):
             return
+        names = [tensors[i].type.name if i >= 0 else "" for i in inputs]
         if names[filter] == "INT16" or (names[data] == "INT16" and names[filter] == "UINT8"):
             self.refuse("signed weights of at most 8 bits", f"{self.input(filter)}")
         allowed = ("INT32", "INT64") if names[data] == "INT16" else ("INT32",)

@@ -141,17 +141,40 @@ def test_short_axes_of_many_rows_are_compared_together_the_first_of_equal_values
     np.testing.assert_array_equal(y, choose(x, axis=axis))
 
 
+@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("rows", [3, 300])
-def test_what_is_not_a_number_is_an_extreme_only_where_it_comes_first(rows: int) -> None:
+def test_what_is_not_a_number_is_an_extreme_only_where_it_comes_first(rows: int, axis: int) -> None:
     # As in Android's kernel: nothing compares as greater or less, in either direction.
     x = np.tile(np.float32([1, 3, 2, 0]), (rows, 1))
     x[0, 1], x[1, 0], x[2, 3] = [np.nan] * 3
     for kind in (FLOAT, OperandCode.TENSOR_FLOAT16):
-        largest, smallest = (run(code, [tensor(x, kind), scalar(1)], output(INDEXES))[0] for code in (Op.ARGMAX, Op.ARGMIN))
+        args = [tensor(x if axis else x.T, kind), scalar(axis)]
+        largest, smallest = (run(code, args, output(INDEXES))[0] for code in (Op.ARGMAX, Op.ARGMIN))
         assert largest[:3].tolist() == [2, 0, 1]
         assert smallest[:3].tolist() == [3, 0, 0]
         assert (largest[3:] == 1).all()
         assert (smallest[3:] == 3).all()
+
+
+@pytest.mark.parametrize("channels", [1, 16, 300])
+@pytest.mark.parametrize("kind", [FLOAT, U8, I8])
+def test_what_follows_the_sums_of_a_convolution_does_not_depend_on_how_many_pixels_there_are(
+    kind: OperandCode, channels: int
+) -> None:
+    # 997 is prime: rows that are treated together leave some over, which 16 rows do not.
+    rng, real, pixels = np.random.default_rng(channels), kind == FLOAT, 997
+    low, high = (-128, 128) if kind == I8 else (0, 256)
+    images, weights = (rng.integers(low, high, dims) for dims in ((1, pixels, 1, 3), (channels, 1, 1, 3)))
+    scale = 0.0 if real else 0.5
+    bias = tensor(rng.integers(-999, 999, channels), FLOAT if real else OperandCode.TENSOR_INT32, scale=scale**2)
+
+    def convolved(some: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        args = [tensor(values, kind, scale=scale, zero_point=0 if real else 7) for values in (some, weights)]
+        parameters = [scalar(number) for number in (1, 1, 1, 1)]
+        return run(Op.CONV_2D, [*args, bias, *parameters], output(kind, scale=200 * scale, zero_point=0 if real else 9))[0]
+
+    parts = [convolved(images[:, start : start + 16]) for start in range(0, pixels, 16)]
+    np.testing.assert_array_equal(convolved(images), np.concatenate(parts, axis=1))
 
 
 def pick_from_all_rows(patch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,7 @@ class _Reading:
         place = f"tensor {index} {(table['name'] or '')!r}"
         quantisation = table["quantization"] or {}
         self._spend(place, table["shape"], table["shape_signature"], quantisation.get("scale"), quantisation.get("zero_point"))
-        element = ELEMENT_TYPES.get(table["type"])
+        details, element = quantisation.get("details"), ELEMENT_TYPES.get(table["type"])
         if element is None:
             _refuse(place, "a known element type", table["type"])
         shape = _dims(table["shape"], place, 0)
@@ -205,15 +205,15 @@ class _Reading:
             table["is_variable"],
             table["sparsity"],
             table["has_rank"],
-            self._blocks(quantisation["details"], element, place) if "details" in quantisation else None,
+            None if details is None else self._blocks(details, element, place),
         )
         _check_size(tensor)
         _check_zero_points(tensor)
         return tensor
 
-    def _blocks(self, details: Mapping[str, Any] | None, element: ElementType, place: str) -> Blocks | None:
+    def _blocks(self, details: Mapping[str, Any], element: ElementType, place: str) -> Blocks | None:
         """How a tensor with a scale for each block is stored; zero points are those of symmetric blocks."""
-        if details is None or "block_size" not in details:
+        if "block_size" not in details:
             return None
         if details["zero_points"] > 0:
             _refuse(place, "blocks without zero points", f"those of tensor {details['zero_points']}")
