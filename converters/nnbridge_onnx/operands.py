@@ -7,7 +7,7 @@ instead, and a TRANSPOSE is drafted only where one order is required and the oth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -117,18 +117,7 @@ class Operands(Known):
 
     def may_be_infinite(self, name: str) -> bool:
         """True if a constant that a value is computed from holds an infinity, as masks do."""
-        pending, seen = [name], {""}
-        while pending:
-            name = pending.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            if self._is_infinite(name):
-                return True
-            producer = self._producers.get(name)
-            if name not in self.constants and producer is not None and not _is_bounded(producer):
-                pending.extend((*producer.inputs, *producer.captured))
-        return False
+        return any(map(self._is_infinite, self._origins([name], _is_bounded)))
 
     @cached_property
     def questioned(self) -> frozenset[str]:
@@ -136,10 +125,10 @@ class Operands(Known):
 
         It does so by IsInf and IsNaN, by comparisons with infinity, and by outputs that an infinite constant reaches.
         """
-        asked = self._origins(name for node in self._nodes if self._asks(node) for name in node.inputs)
+        asked = set(self._origins((name for node in self._nodes if self._asks(node) for name in node.inputs), _begins_anew))
         for output in self._outputs:
-            origins = self._origins([output])
-            if any(self._is_infinite(name) for name in origins):
+            origins = set(self._origins([output], _begins_anew))
+            if any(map(self._is_infinite, origins)):
                 asked |= origins
         return frozenset(asked)
 
@@ -149,19 +138,18 @@ class Operands(Known):
         floats = node.type in _COMPARISONS and self.tensor(node.inputs[0]).type in (FLOAT, FLOAT16)
         return floats and any(self.may_be_infinite(name) for name in node.inputs)
 
-    def _origins(self, names: Iterable[str]) -> set[str]:
-        """Values and what they come of, up to products and what is finite in any case."""
-        pending, seen = list(names), set[str]()
+    def _origins(self, names: Iterable[str], ends: Callable[[Node], bool]) -> Iterator[str]:
+        """Values and what they come of, up to constants and the outputs of nodes that ``ends`` holds for."""
+        pending, seen = list(names), {""}
         while pending:
             name = pending.pop()
             if name in seen:
                 continue
             seen.add(name)
+            yield name
             producer = self._producers.get(name)
-            definition = None if producer is None else declared(producer)
-            if producer is not None and definition is not None and not definition.bounded and definition.product is None:
-                pending.extend(producer.inputs)
-        return seen
+            if name not in self.constants and producer is not None and not ends(producer):
+                pending.extend((*producer.inputs, *producer.captured))
 
     def _is_infinite(self, name: str) -> bool:
         """True for constants that hold an infinity."""
@@ -368,3 +356,9 @@ class Operands(Known):
 def _is_bounded(node: Node) -> bool:
     found = declared(node)
     return found is not None and found.bounded
+
+
+def _begins_anew(node: Node) -> bool:
+    """Where nobody asks for the infinities behind a value: products, and what is bounded or not known."""
+    found = declared(node)
+    return found is None or found.bounded or found.product is not None

@@ -197,3 +197,24 @@ def test_a_convolution_reads_the_border_that_an_earlier_program_made() -> None:
     found = [Executor(model, kernels=tier).run([x]) for tier in (Tier.COMPILED, Tier.REFERENCE)]
     for ours, theirs in zip(*found, strict=True):
         assert_same(ours.value, theirs.value)
+
+
+def test_what_takes_longer_to_copy_than_to_compute_is_left_to_numpy_unless_it_has_a_neighbour() -> None:
+    def covered(rows: int, *codes: OperationCode) -> tuple[int, ...]:
+        chain = Chain(F32, (rows, 1024))
+        last = chain.first
+        for code in codes:
+            last = chain.add(code, [last], (rows, 1024))
+        return compile_model(chain.finish(last)).covered
+
+    assert covered(256, OperationCode.RELU) == ()
+    assert covered(256, OperationCode.LOGISTIC) == (0,)
+    assert covered(256, OperationCode.RELU, OperationCode.NEG) == (0, 1)
+    assert covered(2, OperationCode.RELU) == (0,)
+
+
+def test_rows_that_repeat_are_not_left_to_numpy() -> None:
+    chain = Chain(F32, (256, 1024))
+    none, row = chain.constant(OperandCode.INT32, 0), chain.constant(F32, np.ones(1024, np.float32), (1024,))
+    out = chain.add(OperationCode.ADD, [chain.first, row, none], (256, 1024))
+    assert compile_model(chain.finish(out)).covered == (0,)
