@@ -43,7 +43,7 @@ class ProgramPlan:
 _LARGE = 1 << 17
 """Bytes of operands from which on a light operation by itself is the reference tier's."""
 _COMPARISONS = frozenset({O.EQUAL, O.NOT_EQUAL, O.LESS, O.LESS_EQUAL, O.GREATER, O.GREATER_EQUAL})
-_LIGHT_FUNCTIONS = frozenset({O.ABS, O.NEG, O.FLOOR, O.RELU, O.RELU1, O.RELU6})
+_LIGHT_FUNCTIONS = frozenset({O.ABS, O.NEG, O.FLOOR, O.RELU, O.RELU1, O.RELU6, O.EXP, O.LOG, O.TANH})
 _LIGHT_BYTES = _COMPARISONS | {O.LOGICAL_AND, O.LOGICAL_OR, O.LOGICAL_NOT, O.MAXIMUM, O.MINIMUM, O.GATHER}
 _LIGHT: dict[str, frozenset[O]] = {
     "f": _COMPARISONS | _LIGHT_FUNCTIONS | {O.ADD, O.SUB, O.MUL, O.DIV, O.MAXIMUM, O.MINIMUM, O.GATHER, O.ARGMAX, O.ARGMIN},
