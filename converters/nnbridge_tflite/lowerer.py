@@ -172,8 +172,13 @@ class Lowerer(LowererBase):
 
     def broadcast(self, value: Value, dims: tuple[int, ...]) -> Value:
         """A value with its dimensions grown to ``dims``: booleans by LOGICAL_OR, others by TILE."""
+        extra = value.rank - len(dims)
+        if extra > 0 and set(value.dims[:extra]) == {1}:
+            # Where a file states fewer dimensions, of a single element LiteRT answers as many.
+            value = self.reshaped(value, value.dims[extra:])
         if value.dims == dims:
             return value
+        self._fitting(value, dims)
         if value.constant or value.type == BOOL8:
             self.draft.spend(math.prod(dims))
         if value.data is not None:
@@ -188,11 +193,16 @@ class Lowerer(LowererBase):
 
     def tiling(self, value: Value, dims: tuple[int, ...]) -> tuple[Value, list[int]]:
         """A value reshaped to the rank of ``dims``, and how often each dimension is repeated."""
+        padded = self._fitting(value, dims)
+        multiples = [grown if have == 1 else 1 for have, grown in zip(padded, dims, strict=True)]
+        return (value, multiples) if padded == value.dims else (self.reshaped(value, padded), multiples)
+
+    def _fitting(self, value: Value, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """A value's dimensions with ones in front, which must broadcast to ``dims``."""
         padded = (1,) * (len(dims) - value.rank) + value.dims
         fits = len(padded) == len(dims) and all(have in (1, grown) for have, grown in zip(padded, dims, strict=True))
         self.require(fits, f"dimensions that broadcast to {list(dims)}", list(value.dims))
-        multiples = [grown if have == 1 else 1 for have, grown in zip(padded, dims, strict=True)]
-        return (value, multiples) if padded == value.dims else (self.reshaped(value, padded), multiples)
+        return padded
 
     def slices(self, value: Value, axis: int) -> Sequence[Value]:
         """A value cut into slices of size 1 along an axis; constants are cut now."""

@@ -22,6 +22,8 @@ def rule(case: Case, read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[
         return "quotients of float32, LiteRT's of fixed point, where C leaves open what comes of those far below a step"
     if case.operator == "POW" and type == I32 and _powers_beyond_32_bits(read, theirs, ours):
         return "C leaves open what LiteRT answers to powers beyond 32 bits"
+    if case.operator == "FLOOR_DIV" and _beyond_the_type(read, theirs, ours):
+        return "C leaves open what becomes of the lowest integer divided by -1"
     if case.operator == "RSQRT" and integers and (np.abs(ours[0].astype(int) - theirs[0]) <= 1).all():
         return "roots of floats, LiteRT's of fixed point: near halves"
     if case.operator in COMPARISONS and integers and _of_large_scales(case, read, ours):
@@ -71,6 +73,12 @@ def _powers_beyond_32_bits(read: Sequence[Any], theirs: Sequence[Any], ours: Seq
     """True if powers differ only where 32 bits do not hold them."""
     exact = np.broadcast_to(np.abs(read[0].astype(float)) ** read[1], ours[0].shape)
     return bool((exact[ours[0] != theirs[0]] >= 2**31).all())
+
+
+def _beyond_the_type(read: Sequence[Any], theirs: Sequence[Any], ours: Sequence[Any]) -> bool:
+    """True if quotients differ only where the type does not hold them."""
+    a, b = (np.broadcast_to(one, ours[0].shape)[ours[0] != theirs[0]] for one in read)
+    return a.dtype.kind == "i" and bool(((a == np.iinfo(a.dtype).min) & (b == -1)).all())
 
 
 def _of_large_scales(case: Case, read: Sequence[Any], ours: Sequence[Any]) -> bool:

@@ -10,6 +10,7 @@ from flatbuffers import flexbuffers
 
 from nnbridge import devices
 from nnbridge.compare import seeded_inputs
+from nnbridge.errors import OpFailedError
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge_tflite.lowerer import Lowerer
@@ -184,3 +185,33 @@ def test_magnitudes_of_complex_numbers_are_rounded_as_in_litert(tmp_path: Path) 
     (found,), _ = computed(path, "delegate", feeds)
     (litert,) = reference(path, feeds)
     assert found.tobytes() == litert.tobytes()
+
+
+def test_a_constant_condition_of_more_dimensions_than_the_values_selects_as_in_litert(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    condition = builder.constant(np.ones((1, 1, 1, 1), bool), "bool")
+    values, out = [builder.tensor((1, 1)) for _ in range(2)], builder.tensor((1, 1))
+    builder.operator("SELECT_V2", [condition, *values], [out], {})
+    assert differences(builder.write(tmp_path / "m.tflite", values, [out]))[0] == [0]
+
+
+@pytest.mark.parametrize("length", [5, -1])
+def test_sequences_longer_than_the_tensor_are_refused(length: int, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((2, 4)), builder.tensor((2, 4))
+    builder.operator("REVERSE_SEQUENCE", [data, builder.constant([4, length], "int32")], [out], {"seq_dim": 1, "batch_dim": 0})
+    model = converted(builder.write(tmp_path / "m.tflite", [data], [out]))[0]
+    compilation = Compilation.create(model, [])
+    compilation.finish()
+    with pytest.raises(OpFailedError, match=rf"lengths from 0 to 4, found \[4, {length}\]"):
+        Execution(compilation).run([np.zeros((2, 4), np.float32)])
+
+
+def test_the_lowest_byte_divided_by_minus_one_wraps(tmp_path: Path) -> None:
+    # As in the last elements of LiteRT's tensors; those before them are computed by vectors, which saturate.
+    builder = TfliteBuilder()
+    values, out = [builder.tensor((1,), "int8") for _ in range(2)], builder.tensor((1,), "int8")
+    builder.operator("FLOOR_DIV", values, [out], {}, 3)
+    path, inputs = builder.write(tmp_path / "m.tflite", values, [out]), [np.array([v], np.int8) for v in (-128, -1)]
+    [ours], [theirs] = computed(path, "wide", inputs)[0], reference(path, inputs)
+    assert ours.tolist() == theirs.tolist() == [-128]

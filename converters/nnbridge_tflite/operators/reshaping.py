@@ -286,6 +286,9 @@ def reverse(to: Lowerer) -> None:
 def host_reverse_sequence(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     data, lengths = data_of(inputs[0]), integers(inputs[1])
     along, batch = options["seq_dim"], options["batch_dim"]
+    longest = data.shape[along]
+    if any(not 0 <= length <= longest for length in lengths):  # LiteRT would read and write beyond the tensor.
+        raise ValueError(f"lengths from 0 to {longest}, found {list(lengths)}")
     moved = np.moveaxis(data, (batch, along), (0, 1)).copy()
     for i, length in enumerate(lengths):
         moved[i, :length] = moved[i, :length][::-1]
