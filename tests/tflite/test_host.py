@@ -215,3 +215,14 @@ def test_the_lowest_byte_divided_by_minus_one_wraps(tmp_path: Path) -> None:
     path, inputs = builder.write(tmp_path / "m.tflite", values, [out]), [np.array([v], np.int8) for v in (-128, -1)]
     [ours], [theirs] = computed(path, "wide", inputs)[0], reference(path, inputs)
     assert ours.tolist() == theirs.tolist() == [-128]
+
+
+@pytest.mark.parametrize(("operator", "expected"), [("ADD", [8, 32767, -32768]), ("SUB", [-8, 32767, -32768])])
+def test_16_bit_sums_whose_output_scale_is_too_small_saturate(operator: str, expected: list[int], tmp_path: Path) -> None:
+    # 0.5 is 2**16 steps of the output: LiteRT's ADD ends the process, its SUB shifts by a negative number.
+    builder = TfliteBuilder()
+    values, out = [builder.tensor((3,), "int16", scale=s) for s in (0.5, 2**-16)], builder.tensor((3,), "int16", scale=2**-17)
+    builder.operator(operator, values, [out], {}, 3)
+    feeds = [np.array(numbers, np.int16) for numbers in ([0, 1, -1], [4, 0, 0])]
+    [found], _ = computed(builder.write(tmp_path / "m.tflite", values, [out]), "wide", feeds)
+    assert found.tolist() == expected

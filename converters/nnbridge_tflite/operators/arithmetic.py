@@ -239,8 +239,11 @@ def _sum_16_bit(inputs: Tensors, outputs: Tensors, options: Options, *, sign: in
         first, second = (rdbp(centred_integers(t), shift) for t, shift in zip((a, b), shifts, strict=True))
         return [clamped(np.clip(first + sign * second, -(2**15), 2**15 - 1), out, options)]
     common = 2.0 * max(a.scale, b.scale)
+    real_multiplier = common / ((1 << 15) * float(out.scale))
+    if not real_multiplier < 1:  # LiteRT's ADD ends the process, its SUB shifts by a negative number; real sums saturate.
+        raise ValueError(f"2 * max(input scales) / (2**15 * output scale) below 1, found {real_multiplier:g}")
     first, second = (mbqm(centred(t).astype(np.int64) << 15, *quantize_multiplier(float(t.scale) / common)) for t in (a, b))
-    factor = quantize_multiplier(common / ((1 << 15) * float(out.scale)))
+    factor = quantize_multiplier(real_multiplier)
     return [clamped(mbqm(first + sign * second, *factor) + out.zero_point, out, options)]
 
 
