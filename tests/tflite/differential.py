@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.tflite import drawing_more
-from tests.tflite.drawing import I8, I32, U8, Case, F, Tensor, values
+from tests.tflite.drawing import I8, I16, I32, U8, Case, F, Tensor, values
 from tests.tflite.drawing_varied import varied
 from tests.tflite.explanations import COMPARISONS, rule
 from tests.tflite.files import TfliteBuilder
@@ -268,6 +268,13 @@ def _why(case: Case, feeds: Sequence[Any], theirs: Sequence[Any], ours: Sequence
     return ""
 
 
+def _enlarge(case: Case) -> None:
+    """Let the output scale of 16-bit sums be one for which LiteRT shifts by no negative number."""
+    out, scales = case.outputs[0], [one.scale for one in case.inputs if one is not None]
+    if case.operator in ("ADD", "SUB") and out.type == I16:
+        out.scale = max(out.scale, 2.1 * max(scales) / 2**15)  # type: ignore[type-var, operator]  # each has one scale
+
+
 def evaluate(
     number: int, seed: int, names: Sequence[str], folder: Path, mapping: str, keep: Path | None, answer: Answer
 ) -> Verdict:
@@ -277,6 +284,7 @@ def evaluate(
     case = DRAWS[name](rng, name)
     if number % VARIED == 0:
         case = varied(rng, case)
+    _enlarge(case)
     path = folder / "case.tflite"
     given = {id(one): one for one in case.inputs if one is not None and one.value is None and not one.variable}
     inputs = list(given.values())
