@@ -226,3 +226,13 @@ def test_16_bit_sums_whose_output_scale_is_too_small_saturate(operator: str, exp
     feeds = [np.array(numbers, np.int16) for numbers in ([0, 1, -1], [4, 0, 0])]
     [found], _ = computed(builder.write(tmp_path / "m.tflite", values, [out]), "wide", feeds)
     assert found.tolist() == expected
+
+
+def test_16_bit_products_round_ties_away_from_zero(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((3, 1), "int16", scale=0.5), builder.tensor((3, 2), "int16", scale=1.0)
+    weights, bias = builder.constant([[1], [1]], "int8", scale=1.0), builder.constant([-3, 1], "int64", scale=0.5)
+    builder.operator("FULLY_CONNECTED", [data, weights, bias], [out], {}, 4)
+    path, feeds = builder.write(tmp_path / "m.tflite", [data], [out]), [np.array([[0], [4], [-4]], np.int16)]
+    [ours], [theirs] = computed(path, "wide", feeds)[0], reference(path, feeds)
+    assert ours.tolist() == theirs.tolist() == [[-2, 1], [1, 3], [-4, -2]]

@@ -133,8 +133,8 @@ def fully_connected_hybrid(inputs: Tensors, outputs: Tensors, options: Options) 
 
 
 def _narrowed(sums: Array, multiplier: Array, shift: Array) -> Array:
-    """Rescaled sums; one that needs more than 32 bits becomes the lowest number, whatever its sign, as LiteRT's kernel has it."""
-    wide = rescaled_once(sums, multiplier, shift)
+    """Rescaled sums, ties away from zero; beyond 32 bits the lowest number, whatever the sign, as LiteRT's kernel has it."""
+    wide = np.sign(sums) * rescaled_once(np.abs(sums), multiplier, shift)
     return np.where(np.abs(wide) < 2**31, wide, -(2**31))
 
 
