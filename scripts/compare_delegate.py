@@ -40,7 +40,6 @@ from nnbridge.compare import seeded_samples
 from nnbridge.compare.layers import compare_layers
 from nnbridge.compare.litert import LiteRT
 from nnbridge.compare.tensors import tensors_of
-from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import Part
 from nnbridge.converters.inspection import Mapped
 from nnbridge.delegate.interpreter import Context
@@ -49,11 +48,13 @@ from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.engines import AUTO, OWN, host_for
-from nnbridge.loading import load_with_report, load_without_cpu
+from nnbridge.file import ModelFile
 from nnbridge.model import Model
+from nnbridge.plan import draft
 from nnbridge.runtime.partition_limits import TFLITE_DEFAULT, delegated_partitions
 from nnbridge.runtime.partitioner import extract
 from nnbridge.storage.atomic import atomic_write
+from nnbridge.target import Fallback, Target
 from nnbridge.types import WRITTEN, Lifetime
 
 DEVICES = [CPU_NAME, *(driver.name for driver in SAMPLE_DRIVERS)]
@@ -102,13 +103,11 @@ class File:
 
     def converted(self, target: Device) -> Converted:
         """As nnbridge has it for a device."""
-        options = ConversionOptions(mapping="delegate")
-        if self.nnapi_cpu:
-            model, mapped = load_with_report(self.path, options)
-        else:
-            model, mapped = load_without_cpu(self.path, options, [target], TFLITE_DEFAULT)
         name = OWN if self.own_host else HOST_NAMES[self.kernels]
-        return Converted(model, mapped, target, host_for(name, self.path, options), self.nnapi_cpu)
+        found = draft(
+            ModelFile(self.path), Target((target,), fallback=Fallback.CPU if self.nnapi_cpu else Fallback.APP, host=name)
+        )
+        return Converted(found.model, found.mapped, target, host_for(name, found.file), self.nnapi_cpu)
 
     def delegate(self, target: Device) -> Any:
         """The delegate for a device: the one target, or an installed one beside NNAPI's CPU."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import in_file
@@ -18,7 +17,7 @@ from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, Signature
-from nnbridge_tflite.read.reader import TfliteFile, read
+from nnbridge_tflite.read.reader import TfliteFile
 
 _SPARE_ELEMENTS, _PER_BYTE = 1 << 24, 4
 """How many elements of new constants a file may ask for: some, and for each byte two of 4 bits and their real numbers."""
@@ -28,14 +27,12 @@ CALLS, CALLS_PER_OPERATOR = 1000, 16
 """How many operators of called subgraphs a file may ask for, at first and for each operator that it has."""
 
 
-def convert(path: Path, options: ConversionOptions) -> Model:
-    """Convert a file. ConversionError names the file and what is wrong in it."""
-    return convert_with_report(path, options)[0]
+def convert(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+    """Convert a file, and report the outcome of each operator, those of called subgraphs last.
 
-
-def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert a file, and report the outcome of each operator, those of called subgraphs last."""
-    file = read(path)
+    ConversionError names the file and what is wrong in it.
+    """
+    path = file.path
     try:
         return _converted(file, options)
     except ConversionError as error:
@@ -57,7 +54,7 @@ def requested_signature(graph: Graph, key: str) -> Signature | None:
     if found is None:
         keys = ", ".join(s.key for s in graph.signatures) or "no signatures"
         raise OptionError(
-            Reason(f"a signature of the file ({keys}){near(key, (s.key for s in graph.signatures))}", key, operand="--signature")
+            Reason(f"a signature of the file ({keys}){near(key, (s.key for s in graph.signatures))}", key, operand="signature")
         )
     return found
 
@@ -102,7 +99,7 @@ def _resize_inputs(main: Conversion, options: ConversionOptions) -> None:
     by_name = {main.graph.tensors[i].name: i for i in main.graph.inputs}
     for name, dims in options.shapes.items():
         if name not in by_name:
-            raise OptionError(Reason(f"an input ({', '.join(by_name)}){near(name, by_name)}", name, operand="--shape"))
+            raise OptionError(Reason(f"an input ({', '.join(by_name)}){near(name, by_name)}", name, operand="shape"))
         if any(d <= 0 for d in dims):
-            raise OptionError(Reason("dimensions above 0", str(list(dims)), operand=f"--shape {name}"))
+            raise OptionError(Reason("dimensions above 0", str(list(dims)), operand=f"shape {name}"))
         main.values.value(by_name[name]).dims = tuple(dims) or (1,)

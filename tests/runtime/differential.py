@@ -18,7 +18,7 @@ from nnbridge.cpu.executor import Executor, Limits
 from nnbridge.devices.device import Support
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.errors import NnapiError, NnbridgeError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation

@@ -16,7 +16,7 @@ from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.errors import BadStateError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation

@@ -91,7 +91,7 @@ def device(name: str) -> Device:
         return _at_level(device(base), int(level))
     found = next((d for d in all_devices() if d.name == name), None)
     if found is not None and found.kind == "host":
-        raise InputError(Reason("a driver or the CPU; the host is added by itself", name, operand="--device"))
+        raise InputError(Reason("a driver or the CPU; the host is added by itself", name, operand="device"))
     if found is not None:
         return found
     from nnbridge.devices.profile_file import SUFFIX, shipped_device
@@ -107,7 +107,19 @@ def device(name: str) -> Device:
         return at_source
     if ":" in name:
         return _load(name)
-    raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="--device"))
+    raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="device"))
+
+
+def name_of(found: Device) -> str:
+    """The name by which another process opens the same device. InputError for an object that no name opens."""
+    try:
+        if type(device(found.name)) is type(found):
+            return found.name
+    except InputError:
+        pass
+    raise InputError(
+        Reason("a device that a name opens, to be passed to other processes", f"the object {found.name!r}", operand="device")
+    )
 
 
 def known_names() -> list[str]:
@@ -129,7 +141,7 @@ def _near(name: str) -> str:
 def _at_level(found: Device, level: int) -> Device:
     if found.kind != "device" or not 1 <= level <= found.feature_level:
         rule = f"a driver's name and a feature level of 1 to {found.feature_level}"
-        raise InputError(Reason(rule, f"{found.name}@{level}", operand="--device"))
+        raise InputError(Reason(rule, f"{found.name}@{level}", operand="device"))
     lowered = copy(found)
     # Devices may be frozen; the copy is not in use yet.
     object.__setattr__(lowered, "feature_level", level)
@@ -145,7 +157,7 @@ def _from_file(name: str) -> Device:
     chosen = [device for device in found if requested in ("", device.name)]
     if len(chosen) != 1:
         names = ", ".join(device.name for device in found)
-        raise InputError(Reason(f"one device of the file ({path}#NAME, of {names})", requested or "none", operand="--device"))
+        raise InputError(Reason(f"one device of the file ({path}#NAME, of {names})", requested or "none", operand="device"))
     return chosen[0]
 
 
@@ -155,7 +167,7 @@ def _remote(name: str) -> Device:
 
     kind, _, rest = name.partition(":")
     if kind == "process" and rest.startswith(_REMOTE):
-        raise InputError(Reason("a device of this process behind process:", rest, operand="--device"))
+        raise InputError(Reason("a device of this process behind process:", rest, operand="device"))
     return _registered(RemoteDevice.process(rest) if kind == "process" else RemoteDevice.at(rest))
 
 
@@ -167,9 +179,9 @@ def _load(name: str) -> Device:
     except NnbridgeError:
         raise
     except Exception as error:
-        raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="--device")) from error
+        raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="device")) from error
     if not isinstance(loaded, Device):
-        raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="--device"))
+        raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="device"))
     return _registered(loaded)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from nnbridge import devices as device_list
 from nnbridge.converters import converters
 from nnbridge.errors import InputError, Reason
-from nnbridge.storage import SUFFIX
 from nnbridge.storage.atomic import atomic_write
 
 _PATTERN = frozenset("*?[")
@@ -33,7 +32,7 @@ def find_models(texts: Sequence[str], cache: Path) -> dict[str, Path]:
 
 
 def _suffixes() -> tuple[str, ...]:
-    return (*(suffix for converter in converters() for suffix in converter.suffixes), SUFFIX)
+    return tuple(suffix for importer in converters() for suffix in importer.suffixes)
 
 
 def _local(text: str) -> list[Path]:
@@ -108,5 +107,5 @@ def _matching(text: str, known: Sequence[str]) -> list[str]:
         return [text]
     names = [name for name in known if fnmatchcase(name, text)]
     if not names:
-        raise InputError(Reason("a pattern that names devices of `nnbridge devices --profiles`", text, operand="--devices"))
+        raise InputError(Reason("a pattern that names devices of `nnbridge devices --profiles`", text, operand="devices"))
     return names

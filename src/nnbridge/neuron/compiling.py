@@ -63,13 +63,13 @@ def compile_file(
     InputError if LiteRT or a C compiler is missing, and with the program's words where it fails.
     """
     if soc.lower() not in SOCS:
-        raise InputError(Reason(f"one of {', '.join(SOCS)}", soc, operand="--soc"))
+        raise InputError(Reason(f"one of {', '.join(SOCS)}", soc, operand="soc"))
     for name in devices:
         device_list.device(name)
     passed = route().passed(model)
     litert = litert_folder()
     if target.resolve() == model.resolve():
-        raise InputError(Reason("another file than the model", str(target), operand="--output"))
+        raise InputError(Reason("another file than the model", str(target), operand="output"))
     library = adapter().cached()
     with tempfile.TemporaryDirectory() as work:
         out, report = Path(work, "out.tflite"), Path(work, "report")

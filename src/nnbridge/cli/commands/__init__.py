@@ -59,9 +59,9 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except NnapiError as error:
-            _stop(f"{error.code.name}: {error}")
+            _stop(f"{error.code.name}: {_as_typed(error, ctx)}")
         except NnbridgeError as error:
-            _stop(str(error))
+            _stop(_as_typed(error, ctx))
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
@@ -118,6 +118,25 @@ def discard_output() -> None:
     """What cannot be written is not tried again when the interpreter ends."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _as_typed(error: NnbridgeError, context: click.Context) -> str:
+    """An error's text. The library names Python's arguments; here they are the command's options."""
+    reason = error.reason
+    word, space, rest = reason.operand.partition(" ")
+    options = {o[2:].replace("-", "_"): o for o in _options(context.command, context) if o.startswith("--")}
+    option = options.get(word) or options.get(word.removesuffix("s"))
+    return str(error) if option is None else str(replace(reason, operand=f"{option}{space}{rest}"))
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    """The options of a command, or of all below a group."""
+    yield from (name for parameter in command.params for name in parameter.opts)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None and name == context.invoked_subcommand:
+                yield from _options(below, context)
 
 
 def _stop(message: str) -> NoReturn:

@@ -125,7 +125,7 @@ class Session:
         refused = to_reason(answer.get("refused"))
         if refused is not None:
             self.end(refused)
-            place = " ".join(part for part in (refused.operation, refused.operand) if part not in ("", "--device"))
+            place = " ".join(part for part in (refused.operation, refused.operand) if part not in ("", "device"))
             raise InputError(replace(refused, operation=f"--device {self.name}", operand=place and f"({place})"))
         return answer
 
@@ -292,10 +292,10 @@ def connected(path: str) -> socket.socket:
     """A connection to a driver that this user serves: whoever comes first may listen at an address."""
     connection = local_socket()
     try:
-        connection.connect(socket_address(path, "--device"))
+        connection.connect(socket_address(path, "device"))
         user = user_of_peer(connection)
         if user != this_user():
-            raise InputError(Reason(f"a driver that user {this_user()} serves", f"user {user} at {path}", operand="--device"))
+            raise InputError(Reason(f"a driver that user {this_user()} serves", f"user {user} at {path}", operand="device"))
     except BaseException:
         connection.close()
         raise

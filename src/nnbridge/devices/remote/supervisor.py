@@ -84,7 +84,7 @@ def _listen(path: str, file: Path | None) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise InputError(Reason("a free socket", f"{path}: {error.strerror or error}", operand="--socket")) from error
+        raise InputError(Reason("a free socket", f"{path}: {error.strerror or error}", operand="socket")) from error
     finally:
         os.umask(umask)
     return listener

@@ -1,0 +1,5 @@
+"""``python -m nnbridge``: the command line."""
+
+from nnbridge.cli import main
+
+main()
