@@ -15,7 +15,7 @@ A family module declares an operation by decorating its reference kernel::
     def floor(call: Call) -> Function:
         return np.floor
 
-:mod:`nnbridge.operations.kernels` explains ``prepared`` and kernels of other tiers. Everything else reads the declaration:
+:mod:`nnbridge.operations.kernels` explains ``prepared``. Everything else reads the declaration:
 validation, ``getSupportedOperations`` filters, shape inference, the executor, the documentation tables and the list of what a
 converter may emit. A module of this package is found by itself; a new operation needs its code in :mod:`nnbridge.types`, a
 declaration like this one, and a test.
@@ -30,7 +30,7 @@ from typing import TypeAlias
 
 from nnbridge.errors import Reason
 from nnbridge.operations.call import Call
-from nnbridge.operations.kernels import KERNELS, Kernel, Tier, kernel
+from nnbridge.operations.kernels import Kernel
 from nnbridge.types import OperandCode, OperationCode
 
 TypeRef: TypeAlias = "OperandCode | str"
@@ -234,6 +234,8 @@ class OperationDef:
     half: str = "widen"
     """TENSOR_FLOAT16: ``widen`` computes in float32 and rounds once, ``native`` passes float16 to the kernel."""
     control_flow: bool = False
+    kernel: Kernel = field(init=False)
+    """The reference kernel: what the declaration decorates."""
 
     def __post_init__(self, inputs: Sequence[Input] | None, counts: Mapping[int, int] | None) -> None:
         if inputs is not None:
@@ -243,7 +245,8 @@ class OperationDef:
     def __call__(self, reference: Kernel) -> Kernel:
         assert self.code not in REGISTRY, f"{self.code.name} is declared twice"
         REGISTRY[self.code] = self
-        return kernel(self.code, Tier.REFERENCE)(reference)
+        object.__setattr__(self, "kernel", reference)
+        return reference
 
     @property
     def name(self) -> str:
@@ -264,11 +267,6 @@ class OperationDef:
         """The value of each input that has one where a form leaves it out."""
         declared = [i for signature in reversed(self.signatures) for i in reversed(signature.inputs)]
         return {i.name: i.default for i in declared if i.default is not None}
-
-    @property
-    def kernel(self) -> Kernel:
-        """The reference kernel."""
-        return KERNELS[self.code][Tier.REFERENCE]
 
     @property
     def accepts_omitted(self) -> bool:
