@@ -46,7 +46,6 @@ FULLY_CONNECTED = TfliteOperator(
         ),
     ),
     check=lambda node: node.require_weights(0, 1, 2),
-    rounds_once=True,
 )
 
 
@@ -139,6 +138,7 @@ def _narrowed(sums: Array, multiplier: Array, shift: Array) -> Array:
 
 
 @FULLY_CONNECTED.kernel_16_bit
+@FULLY_CONNECTED.channels_kernel
 def fully_connected_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """A product with a matrix of weights; sums of 8-bit data wrap in 32 bits, as in LiteRT's optimised kernel."""
     weights = centred(inputs[1])
