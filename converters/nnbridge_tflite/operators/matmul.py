@@ -10,6 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
+from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
@@ -46,6 +47,7 @@ FULLY_CONNECTED = TfliteOperator(
         ),
     ),
     check=lambda node: node.require_weights(0, 1, 2),
+    work=work.FULLY_CONNECTED,
 )
 
 
@@ -79,6 +81,7 @@ BATCH_MATMUL = TfliteOperator(
             Condition("stacks of one size", _same_stacks, lambda node: node.input(1), kind=Why.OPERAND_SIZE),
         ),
     ),
+    work=work.STACKED_PRODUCTS,
 )
 RFFT2D = TfliteOperator(
     "RFFT2D",

@@ -31,6 +31,7 @@ from typing import TypeAlias
 from nnbridge.errors import Reason
 from nnbridge.operations.call import Call
 from nnbridge.operations.kernels import Kernel
+from nnbridge.operations.work import MultiplyAdds
 from nnbridge.types import OperandCode, OperationCode
 
 TypeRef: TypeAlias = "OperandCode | str"
@@ -234,6 +235,8 @@ class OperationDef:
     half: str = "widen"
     """TENSOR_FLOAT16: ``widen`` computes in float32 and rounds once, ``native`` passes float16 to the kernel."""
     control_flow: bool = False
+    work: MultiplyAdds | None = None
+    """What counts its multiply-adds; None for an operation that has none."""
     kernel: Kernel = field(init=False)
     """The reference kernel: what the declaration decorates."""
 
