@@ -22,10 +22,10 @@ from nnbridge_tflite.rules import DelegateRule, Node, Shape
 
 if TYPE_CHECKING:
     from nnbridge.converters.draft import Value
-    from nnbridge_tflite.passes.conversion import Conversion
 
-Handler: TypeAlias = "Callable[[Conversion, Operator], Mapped]"
-"""Converts an operator that needs more than its operands: control flow, variables, tables, streams of random numbers."""
+Handler: TypeAlias = "Callable[..., Mapped]"
+"""From a conversion and an operator that needs more of it than its operands: control flow, variables, tables, streams of random
+numbers."""
 
 Check: TypeAlias = "Callable[[Node], None]"
 AnyHandler = TypeVar("AnyHandler", bound=Handler)

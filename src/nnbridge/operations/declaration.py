@@ -26,11 +26,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from nnbridge.errors import Reason
-from nnbridge.operations.call import Call
-from nnbridge.operations.kernels import Kernel
 from nnbridge.operations.work import MultiplyAdds
 from nnbridge.types import OperandCode, OperationCode
 
@@ -43,9 +41,11 @@ Shapes: TypeAlias = "tuple[int, ...] | list[tuple[int, ...]]"
 DATA_DEPENDENT = -1
 """In the result of a shape rule: this dimension is known only after the kernel has run."""
 
-ShapeRule: TypeAlias = "Callable[[Call], Shapes]"
-LevelRule: TypeAlias = "Callable[[Call], tuple[int, str] | None]"
-BuildCheck: TypeAlias = "Callable[[Call], Reason | None]"
+ShapeRule: TypeAlias = "Callable[..., Shapes]"
+"""Of a call (:mod:`nnbridge.operations.call`, which is about a declaration), as the rules below."""
+LevelRule: TypeAlias = "Callable[..., tuple[int, str] | None]"
+BuildCheck: TypeAlias = "Callable[..., Reason | None]"
+AnyKernel = TypeVar("AnyKernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +237,15 @@ class OperationDef:
     control_flow: bool = False
     work: MultiplyAdds | None = None
     """What counts its multiply-adds; None for an operation that has none."""
-    kernel: Kernel = field(init=False)
-    """The reference kernel: what the declaration decorates."""
+    kernel: Any = field(init=False)
+    """The reference kernel (:data:`nnbridge.operations.kernels.Kernel`): what the declaration decorates."""
 
     def __post_init__(self, inputs: Sequence[Input] | None, counts: Mapping[int, int] | None) -> None:
         if inputs is not None:
             object.__setattr__(self, "signatures", (signature(inputs, counts or {len(inputs): self.since}),))
         assert self.signatures, f"{self.code.name}: inputs or signatures"
 
-    def __call__(self, reference: Kernel) -> Kernel:
+    def __call__(self, reference: AnyKernel) -> AnyKernel:
         assert self.code not in REGISTRY, f"{self.code.name} is declared twice"
         REGISTRY[self.code] = self
         object.__setattr__(self, "kernel", reference)

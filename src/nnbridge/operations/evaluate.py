@@ -17,7 +17,7 @@ from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import DATA_DEPENDENT, OperationDef
-from nnbridge.operations.kernels import Compute, InPlace, Prepared
+from nnbridge.operations.kernels import Compute, InPlace, Kernel, Prepared
 from nnbridge.operations.matching import Match, match
 from nnbridge.types import OperandCode
 
@@ -94,7 +94,7 @@ def run_kernel(call: Call) -> list[Array]:
     if all(0 in out.dims for out in call.outs) and call.outs:
         return [np.zeros(out.dims, out.dtype) for out in call.outs]
     inner = widened(to_nhwc(call))
-    kernel = call.definition.kernel
+    kernel: Kernel = call.definition.kernel
     try:
         if isinstance(kernel, Prepared):
             second = kernel.first_part(inner)
@@ -113,7 +113,8 @@ def prepare(call: Call) -> tuple[list[int], Callable[..., Sequence[Array]] | InP
 
     None if there is none: values decide, or the call is refused, which :func:`run_kernel` reports. The outputs must be resolved.
     """
-    inner, kernel = widened(to_nhwc(call)), call.definition.kernel
+    inner = widened(to_nhwc(call))
+    kernel: Kernel = call.definition.kernel
     if not isinstance(kernel, Prepared) or not kernel.ready(inner):
         return None
     try:
