@@ -62,8 +62,8 @@ def facts_of(graph: Graph, options: ConversionOptions) -> Facts:
     """What the passes find out about a graph."""
     TYPES.register(HOST)
     facts = Facts(graph)
-    for step in GRAPH_PASSES:
-        facts = step.run(facts, options)
+    for run in GRAPH_PASSES:
+        facts = run(facts, options)
     return facts
 
 

@@ -221,7 +221,7 @@ class Conversion:
         """Why no lowering is tried, whatever there is."""
         if self.context.file.graph.is_compiled:
             return Reason("an operator of a compiled partition", operator.name, operator.label)
-        if sixteen and declared is not None and declared.kernel16 is not None:
+        if sixteen and declared is not None and declared.sixteen_bits is not None:
             return Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
         left = self.context.options.left or {}
         return left.get(operator.index) if not self._calls.subgraphs else None
