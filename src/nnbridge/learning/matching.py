@@ -60,7 +60,7 @@ class KnownFile:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ModelPlace:
     """Where a model has the operations that a log names."""
 
     file: KnownFile
@@ -72,10 +72,10 @@ class KnownFiles(tuple[KnownFile, ...]):
     """All files that may have run. A log names the same operations again and again, which are looked up once."""
 
     @cached_property
-    def _known(self) -> dict[tuple[tuple[str, ...], str], list[Place]]:
+    def _known(self) -> dict[tuple[tuple[str, ...], str], list[ModelPlace]]:
         return {}
 
-    def places(self, operations: tuple[str, ...], named: str) -> list[Place]:
+    def places(self, operations: tuple[str, ...], named: str) -> list[ModelPlace]:
         """Every file that has these operations as a whole, otherwise every part of one; of the named file where it is there."""
         key = operations, named
         if key not in self._known:
@@ -87,7 +87,7 @@ class KnownFiles(tuple[KnownFile, ...]):
         return self._known[key]
 
 
-def _different(places: Iterator[Place]) -> Iterator[Place]:
+def _different(places: Iterator[ModelPlace]) -> Iterator[ModelPlace]:
     """The same operations of a file's models under several mappings are one place."""
     return iter({(place.file, place.operations): place for place in reversed(list(places))}.values())
 
@@ -141,17 +141,17 @@ def _match(logged: Logged, files: KnownFiles) -> tuple[Model, Sequence[int]] | s
     return places[0].model, places[0].operations
 
 
-def _whole(file: KnownFile, operations: tuple[str, ...]) -> Place | None:
+def _whole(file: KnownFile, operations: tuple[str, ...]) -> ModelPlace | None:
     """The file's first model that has these operations, all of them or all of NNAPI's."""
     for model, names, nnapi in file.named:
         if operations == names:
-            return Place(file, model, range(len(names)))
+            return ModelPlace(file, model, range(len(names)))
         if len(operations) == len(nnapi) and operations == tuple(names[i] for i in nnapi):
-            return Place(file, model, nnapi)
+            return ModelPlace(file, model, nnapi)
     return None
 
 
-def _parts(file: KnownFile, operations: tuple[str, ...]) -> Iterator[Place]:
+def _parts(file: KnownFile, operations: tuple[str, ...]) -> Iterator[ModelPlace]:
     """Where consecutive operations of NNAPI have these types, a partition of TFLite's delegate; of each model two at most."""
     for model, names, nnapi in file.named:
         # One character for each type: Python finds a part of a text in linear time.
@@ -163,7 +163,7 @@ def _parts(file: KnownFile, operations: tuple[str, ...]) -> Iterator[Place]:
         low = whole.find(part)
         for _ in range(2):
             if low >= 0:
-                yield Place(file, model, nnapi[low : low + len(part)])
+                yield ModelPlace(file, model, nnapi[low : low + len(part)])
                 low = whole.find(part, low + 1)
 
 
