@@ -7,10 +7,13 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-MUTATIONS = settings(max_examples=int(os.environ.get("NNBRIDGE_MUTATIONS", "300")), print_blob=True)
+MUTATIONS = settings(
+    max_examples=int(os.environ.get("NNBRIDGE_MUTATIONS", "300")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 """How many are drawn; 20,000 were once."""
 _TEXTS = (
     "",

@@ -300,7 +300,7 @@ def _trace(path: Path, calls: Iterable[tuple[int, object]]) -> Iterator[Logged]:
 
 def _beside(path: Path, name: str, where: str) -> str:
     """The path of a file beside the trace; a trace names no file anywhere else."""
-    if name and (name != Path(name).name or "\0" in name):
+    if name == ".." or (name and name != Path(name).name) or "\0" in name:
         raise InputError(Reason("the name of a file beside the trace", ascii(name[:_SHOWN]), operand=f"{where}.saved"))
     return str(path.with_name(name)) if name else ""
 
