@@ -40,7 +40,6 @@ from nnbridge.compare import seeded_samples
 from nnbridge.compare.layers import compare_layers
 from nnbridge.compare.litert import LiteRT
 from nnbridge.compare.tensors import tensors_of
-from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import Part
 from nnbridge.converters.inspection import Mapped
 from nnbridge.delegate.interpreter import Context

@@ -14,7 +14,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import HALVES_RULE, whole_or_nothing
 from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind

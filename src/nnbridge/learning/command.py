@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nnbridge.devices.profile_file import MAX_BYTES
 from nnbridge.errors import InputError, Reason
 from nnbridge.learning.logs import read_log
 from nnbridge.learning.matching import Operators, by_device, delegated, devices_of, files_of, observed
@@ -44,8 +45,11 @@ def learn_from(paths: Sequence[Path], models: Path | None, output: Path, device:
         tables = [(name, table) for name, table in tables if name in chosen]
         found["devices"] = [_counted(name, table) for name, table in tables]
         text = delegate_text(tables, source)
+    content = text.encode()
+    if len(content) > MAX_BYTES:
+        raise InputError(Reason(f"logs that fit into a profile of {MAX_BYTES:,} bytes (--device)", f"{len(content):,}"))
     with atomic_write(output) as file:
-        file.write(text.encode())
+        file.write(content)
     return found
 
 

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +25,7 @@ from nnbridge.estimate.numbers import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
 from nnbridge.file import ModelFile
+from nnbridge.foreign import MAX_TEXT, MAX_WHOLE, Shape, checked, shape_of
 from nnbridge.plan import Planned, plan
 from nnbridge.plan_data import PLACES
 from nnbridge.report.outcomes import reasons_off
@@ -134,12 +135,17 @@ class Cell:
         return {**asdict(self), "share": self.share, "mac_share": self.mac_share}
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Cell:
-        """A cell from :meth:`as_dict`."""
-        known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
-        known["refused"] = tuple((i, kind, name, why) for i, kind, name, why in known.get("refused", ()))
-        known["placed"] = tuple((kind, name) for kind, name in known.get("placed", ()))
+    def of(cls, data: object, where: str = "a cell") -> Cell:
+        """A cell from what :meth:`as_dict` returned; InputError for anything else, as a store may come from elsewhere."""
+        found = checked(data, _cell_shape(), where)
+        known = {key: value for key, value in found.items() if key in cls.__dataclass_fields__}
+        known.update({key: tuple(map(tuple, known[key])) for key in ("refused", "placed") if key in known})
         return cls(**known)
+
+
+@cache
+def _cell_shape() -> dict[str, Shape]:
+    return shape_of(Cell)
 
 
 def tasks(
@@ -166,7 +172,7 @@ def compute_all(group: Sequence[Task]) -> Iterator[Cell]:
 
 def failed(task: Task, why: str) -> Cell:
     """The cell of a task that has no answer."""
-    return Cell(task.name, task.device, task.level, task.settings.mapping, why)
+    return Cell(task.name, task.device, task.level, task.settings.mapping, why[:MAX_TEXT])
 
 
 def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | str:
@@ -254,11 +260,12 @@ def _work(plan: Plan) -> dict[str, Any]:
     cost = cost_of(plan)
     on_device = {(step.source, i) for step in plan.steps if plan.devices[step.device].kind == "device" for i in step.operations}
     work = {(operation.source, operation.index): operation.multiply_adds or 0 for operation in cost.operations}
-    return {
+    counts = {
         "macs": sum(work.values()),
         "macs_on_device": sum(work[key] for key in on_device),
         "transfers": cost.crossing_bytes or 0,
     }
+    return {key: min(count, MAX_WHOLE) for key, count in counts.items()}
 
 
 def _sentence(reason: Mapping[str, Any]) -> str:

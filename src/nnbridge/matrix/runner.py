@@ -36,8 +36,8 @@ def run(
         store.add(keys[task], cell)
         found[keys[task]] = cell
         progress(1)
-    # A file may have been stored under another name.
-    return [replace(found[key], model=task.name) for task, key in keys.items()]
+    # A file may have been stored under another name; a store from elsewhere may have anything under a key.
+    return [replace(found[key], model=task.name, device=task.device, level=task.level) for task, key in keys.items()]
 
 
 def _on_dask(groups: Sequence[Sequence[Task]], address: str) -> Iterator[tuple[Task, Cell]]:
