@@ -6,8 +6,12 @@ execution runs it. ``import nnbridge`` imports NumPy and nothing heavier; names 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from nnbridge import trust
+
+trust.clean_path_of_program()  # before anything else is imported
+
+from importlib import import_module  # noqa: E402
+from typing import Any  # noqa: E402
 
 __version__ = "0.1.0"
 
