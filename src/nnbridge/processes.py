@@ -88,6 +88,7 @@ def computed(function: str, requests: Sequence[_Request], jobs: int) -> Iterator
         workers += (Worker(function) for _ in range(min(jobs, len(waiting))))
         busy = len(waiting)
         while busy:
+            ready: Any
             for ready in wait([worker.connection for worker in workers]):
                 try:
                     result = ready.recv()
