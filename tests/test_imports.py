@@ -17,8 +17,8 @@ from nnbridge.entry_points import installed
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "types records",
-    "errors reading",
+    "types records trust",
+    "errors reading caches processes",
     "model allowlist entry_points escaping foreign platforms toml",
     "source",
     "estimate",
@@ -44,7 +44,7 @@ LAYERS = (
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {
-    "records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms", "types",
+    "records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms", "trust", "types",
 }  # fmt: skip
 SAME_NAMES = {"nnbridge": {"Candidate", "Step", "Value"}, "nnbridge_tflite": set(), "nnbridge_onnx": set()}
 """Names that two classes of a package have: here, and in ``cpu/compiled``. No name is added."""

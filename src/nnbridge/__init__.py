@@ -9,10 +9,14 @@ are used.
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from nnbridge import trust
+
+trust.clean_path_of_program()  # before anything else is imported
+
+import sys  # noqa: E402
+from importlib import import_module  # noqa: E402
+from types import ModuleType  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from nnbridge import devices as devices

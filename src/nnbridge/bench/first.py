@@ -102,5 +102,10 @@ def _peer(side: str, path: Path) -> Any:
     return interpreter.invoke
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the first answer."""
     print(json.dumps(answered(sys.argv[1], Path(sys.argv[2]))))
+
+
+if __name__ == "__main__":
+    main()

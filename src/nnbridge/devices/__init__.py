@@ -7,12 +7,13 @@ A third party's device is published under the entry point group ``nnbridge.devic
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from copy import copy
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nnbridge.devices.caching import CachingDevice
@@ -22,8 +23,10 @@ from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
+from nnbridge.entry_points import entry_points
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
+from nnbridge.trust import import_named
 
 if TYPE_CHECKING:
     from nnbridge.devices.profile_file import shipped
@@ -49,9 +52,9 @@ def __getattr__(name: str) -> Any:
 def drivers() -> tuple[Device, ...]:
     """Every driver, in discovery order: AOSP's samples, then installed ones. The CPU and the host are apart."""
     found: list[Device] = list(SAMPLE_DRIVERS)
-    for point in entry_points(group=DEVICES_GROUP):
+    for point in entry_points(DEVICES_GROUP):
         try:
-            found.append(_load(point.value))
+            found.append(_load(point.value, import_module))
         except NnbridgeError as error:
             # As on Android: a driver that cannot be loaded is logged and not listed; the others are.
             LOG.warning("not listed: %s", error)
@@ -122,6 +125,14 @@ def name_of(found: Device) -> str:
     )
 
 
+def runs_code(name: str) -> bool:
+    """True for names by which :func:`device` imports a module, starts a process or connects to one."""
+    from nnbridge.devices.profile_file import SUFFIX
+
+    name = name.removeprefix(_CACHING)
+    return name.startswith((*_REMOTE, _CACHING)) or (":" in name and SUFFIX not in name)
+
+
 def known_names() -> list[str]:
     """The names of registered drivers, NNAPI's CPU and the profiles that come with nnbridge."""
     from nnbridge.devices.profile_file import shipped
@@ -171,10 +182,10 @@ def _remote(name: str) -> Device:
     return _registered(RemoteDevice.process(rest) if kind == "process" else RemoteDevice.at(rest))
 
 
-def _load(name: str) -> Device:
+def _load(name: str, find: Callable[[str], ModuleType] = import_named) -> Device:
     module, _, attribute = name.partition(":")
     try:
-        made = getattr(import_module(module), attribute)
+        made = getattr(find(module), attribute)
         loaded = made if isinstance(made, Device) else made()
     except NnbridgeError:
         raise

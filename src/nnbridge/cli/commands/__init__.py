@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, NoReturn
 
@@ -20,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from nnbridge.cli.arguments import DEFAULTS_FILE
-from nnbridge.cli.defaults import read_defaults
+from nnbridge.cli.defaults import Defaults, read_defaults
 from nnbridge.cli.output import INTERRUPTED, echo, output_options, verbose
 from nnbridge.errors import NnapiError, NnbridgeError, near
 from nnbridge.report.terminal import printable
@@ -49,12 +48,14 @@ class _Group(click.Group):
         if args and args[0] not in known and not args[0].startswith("-"):
             raise click.UsageError(f"No such command '{args[0]}'.{near(args[0], known)}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        defaults = read_defaults(ctx.params.get("config"), self) if name and not _asks_for_help(rest) else None
+        passed_over: list[str] = []
+        defaults = read_defaults(ctx.params.get("config"), self, passed_over) if name and not _asks_for_help(rest) else None
         if name and command and defaults:
             found = defaults.behind(name, rest)
             ctx.default_map = {name: found}
             ctx.meta[DEFAULTS_FILE] = defaults.path
-            command = _WithDefaults(command, defaults.path)
+        if command and (defaults or passed_over):
+            command = _WithDefaults(command, defaults, passed_over)
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -84,21 +85,25 @@ class _Group(click.Group):
 
 
 class _WithDefaults(click.Command):
-    """A command whose defaults come from a file, which ``-v`` states."""
+    """A command whose defaults come from a file, which is stated on standard error: one that was found, or with ``-v``."""
 
-    def __init__(self, command: click.Command, path: Path) -> None:
+    def __init__(self, command: click.Command, defaults: Defaults | None, passed_over: Sequence[str]) -> None:
         super().__init__(command.name)
-        self._command, self._path = command, path
+        self._command, self._defaults, self._passed_over = command, defaults, passed_over
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The command's own context."""
         context = self._command.make_context(info_name, args, parent, **extra)
-        if verbose():
-            used = [p for p in self._command.params if context.get_parameter_source(p.name or "") is ParameterSource.DEFAULT_MAP]
+        if context.resilient_parsing:  # A shell completes.
+            return context
+        for line in self._passed_over:
+            echo(line, err=True)
+        used = [p for p in self._command.params if context.get_parameter_source(p.name or "") is ParameterSource.DEFAULT_MAP]
+        if self._defaults and (verbose() or (used and not self._defaults.named)):
             values = (f"{p.opts[0]} {context.params.get(p.name or '')}" for p in used)
-            echo(f"defaults of {self._path}: {'; '.join(values) or 'none that this command uses'}", err=True)
+            echo(f"defaults of {self._defaults.path}: {'; '.join(values) or 'none that this command uses'}", err=True)
         return context
 
 

@@ -9,7 +9,6 @@ import math
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -38,6 +37,7 @@ from nnbridge.errors import (
     ResourceExhaustedTransientError,
 )
 from nnbridge.platforms import after_fork
+from nnbridge.trust import environment, python_command
 from nnbridge.types import ResultCode
 
 TIMEOUT_VARIABLE = "NNBRIDGE_DRIVER_TIMEOUT"
@@ -265,15 +265,8 @@ def error_of(code: Any, reason: Reason | None) -> NnapiError:
 
 
 def driver_command(name: str, *options: str) -> list[str]:
-    """The command of a driver's process, which finds modules where this one does, the current folder last.
-
-    ``python -m`` would put the current folder first, and run any file there that is named like a standard module.
-    """
-    here = os.getcwd()
-    elsewhere = [p for p in sys.path if p not in ("", here)]
-    path = elsewhere if len(elsewhere) == len(sys.path) else [*elsewhere, here]
-    code = f"import sys; sys.path[:] = {path!a}; from nnbridge.devices.remote.__main__ import main; main()"
-    return [sys.executable, "-c", code, name, *options]
+    """The command of a driver's process."""
+    return python_command("nnbridge.devices.remote.__main__", name, *options)
 
 
 def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
@@ -283,7 +276,12 @@ def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     with theirs:
         # What a driver prints must not mix with this process's output, and Ctrl-C at the terminal is not for the driver.
         process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+            command,
+            env=environment(),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=True,
         )
     return ours, process
 
