@@ -105,6 +105,7 @@ TRANSPOSE_CONV = TfliteOperator(
     delegate=DelegateRule(version=4, level=3, conditions=(constant(0, "output shape"), constant(1, "filter"))),
     check=_check_transposed,
     shaped_by=0,
+    dynamic_unless_stored=True,
 )
 _DEPTH = (
     Option("stride_d", 1, "planes", at_least=1),
