@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.engines import AUTO, OWN, host_for
+from nnbridge.errors import Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.plan import draft
@@ -109,11 +110,16 @@ class File:
         )
         return Converted(found.model, found.mapped, target, host_for(name, found.file), self.nnapi_cpu)
 
+    @cached_property
+    def allowed(self) -> dict[str, object]:
+        """The delegate's option for files of open dimensions, and for those that TFLite refuses without it."""
+        _, mapped = ModelFile(self.path, ConversionOptions(mapping="delegate")).converted
+        refused = any(reason.kind is Why.DYNAMIC_GRAPH for one in mapped for reason in one.reasons)
+        return {"allow_dynamic_dimensions": True} if refused or any(d < 0 for s in signatures(self) for d in s) else {}
+
     def delegate(self, target: Device) -> Any:
         """The delegate for a device: the one target, or an installed one beside NNAPI's CPU."""
-        options: dict[str, object] = {}
-        if any(d < 0 for s in signatures(self) for d in s):
-            options["allow_dynamic_dimensions"] = True
+        options = self.allowed
         if not self.nnapi_cpu:
             return delegate.load(target.name, runtime=self.runtime, **options)
         return delegate.load(runtime=self.runtime, nnbridge_devices=target.name, disallow_nnapi_cpu=False, **options)

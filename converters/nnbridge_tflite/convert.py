@@ -9,12 +9,14 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import in_file
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, near
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Pool
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
+from nnbridge_tflite.passes.dynamic import first_dynamic
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, Signature
 from nnbridge_tflite.read.reader import TfliteFile
@@ -75,7 +77,7 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
         called = file.graph.subgraphs[signature.subgraph]
         graph = replace(called, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
     operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
-    context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators)
+    context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators, refused=_refused(file, options))
     draft = Draft(options.feature_level, most_new_elements(file.pool))
     main = Conversion(context, signature.subgraph if signature else 0, graph, draft, Variables())
     main.check_interface()
@@ -92,6 +94,14 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
     model = replace(model, relaxed=True) if context.relaxed else model
     placed = [replace(mapped, subgraph=main.number) if main.number else mapped for mapped in main.placements]
     return model, (*placed, *context.inner.values())
+
+
+def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
+    """Why TFLite refuses the delegate for all of the file's graphs, if it does."""
+    if options.mapping != MappingKind.DELEGATE or options.allow_dynamic_dimensions:
+        return None
+    found = first_dynamic(file.graph)
+    return None if found is None else found.reason()
 
 
 def _resize_inputs(main: Conversion, options: ConversionOptions) -> None:

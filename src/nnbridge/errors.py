@@ -43,6 +43,8 @@ class Why(str, Enum):
     RANK = "rank"
     DYNAMIC_SHAPE = "dynamic-shape"
     """Dimensions that are not known before a run."""
+    DYNAMIC_GRAPH = "dynamic-graph"
+    """A tensor somewhere in the graph whose dimensions only a run knows, for which TFLite refuses the delegate for all of it."""
     VARIANT = "variant"
     """Another number of inputs or outputs."""
     ACTIVATION = "activation"

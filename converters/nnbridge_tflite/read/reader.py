@@ -135,7 +135,7 @@ class _Reading:
     def _buffer(self, index: int, table: Table) -> Span:
         """A buffer's place: inside the flatbuffer, or behind it in large files."""
         span: Span | None = table["data"]
-        if span is not None and span.length > 0:
+        if span is not None:
             return span
         # Offsets 0 and 1 are the schema's ways of saying that there is nothing behind the flatbuffer.
         offset, size = table["offset"], table["size"]
@@ -192,7 +192,8 @@ class _Reading:
             element,
             shape,
             _dims(table["shape_signature"], place, -1),
-            span if span.length else None,
+            # A list without elements is a constant without elements, as LiteRT has it; no list is no constant.
+            span if span.length or (span.offset and 0 in shape) else None,
             _quantisation(table["quantization"], shape, place, self._as_litert),
             table["is_variable"],
             table["sparsity"],

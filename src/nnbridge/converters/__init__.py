@@ -64,6 +64,9 @@ class ConversionOptions:
     them float32, ``refuse`` refuses the file."""
     accelerated: bool = False
     """The delegate compiles for devices without NNAPI's CPU, whose limits then do not count."""
+    allow_dynamic_dimensions: bool = False
+    """The delegate is applied to graphs with tensors whose dimensions only a run knows; without it, TFLite refuses the delegate
+    for such graphs, and NNAPI gets nothing of them."""
     left: Mapping[int, Reason] | None = None
     """Operators of the converted graph that stay with the file's own runtime (the host), by index: why devices do not get them.
     None where NNAPI's CPU computes what devices refuse."""
