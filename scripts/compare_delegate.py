@@ -106,15 +106,15 @@ class File:
         """As nnbridge has it for a device."""
         name = OWN if self.own_host else HOST_NAMES[self.kernels]
         found = draft(
-            ModelFile(self.path), Target((target,), fallback=Fallback.CPU if self.nnapi_cpu else Fallback.APP, host=name)
+            ModelFile(self.path).with_(allow_dynamic_dimensions=bool(self.allowed)),
+            Target((target,), fallback=Fallback.CPU if self.nnapi_cpu else Fallback.APP, host=name),
         )
         return Converted(found.model, found.mapped, target, host_for(name, found.file), self.nnapi_cpu)
 
     @cached_property
     def allowed(self) -> dict[str, object]:
         """The delegate's option for files of open dimensions, and for those that TFLite refuses without it."""
-        _, mapped = ModelFile(self.path, ConversionOptions(mapping="delegate")).converted
-        refused = any(reason.kind is Why.DYNAMIC_GRAPH for one in mapped for reason in one.reasons)
+        refused = any(reason.kind is Why.DYNAMIC_GRAPH for one in ModelFile(self.path).mapped for reason in one.reasons)
         return {"allow_dynamic_dimensions": True} if refused or any(d < 0 for s in signatures(self) for d in s) else {}
 
     def delegate(self, target: Device) -> Any:

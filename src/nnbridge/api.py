@@ -1,7 +1,7 @@
 """``nnbridge.plan``, ``run``, ``compare``, ``report`` and ``inspect``: the commands in Python, with their defaults.
 
 Keyword arguments are the commands' options: ``--max-partitions 0`` is ``max_partitions=0``. Those of the file (``mapping``,
-``shapes``, ``signature``, ``layout``, ``float64``) are fields of :class:`~nnbridge.converters.ConversionOptions`, those of the
+``shapes``, ``signature``, ``layout``, ``float64``, ``allow_dynamic_dimensions``) are fields of :class:`~nnbridge.converters.ConversionOptions`, those of the
 phone (``device``, ``android``, ``feature_level``, ``fallback``, ``max_partitions``, ``preference``, ``partitioning``, ``host``,
 ``kernels``, ``threads``, ``cache_dir``) are attributes of :class:`~nnbridge.target.Target`. InputError for other words.
 """
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 Progress: TypeAlias = "Callable[[str, int], AbstractContextManager[Callable[[int], None]]]"
 """``progress(what, total)`` shows how much is done; the function that it yields advances it."""
-_OF_FILE = ("mapping", "layout", "signature", "shapes", "float64")
+_OF_FILE = ("mapping", "layout", "signature", "shapes", "float64", "allow_dynamic_dimensions")
 _VERSIONS = {"litert": ("LiteRT", "ai-edge-litert"), "onnxruntime": ("ONNX Runtime", "onnxruntime")}
 
 
@@ -74,6 +74,7 @@ class Words(TypedDict, total=False):
     signature: str
     shapes: Mapping[str, tuple[int, ...]]
     float64: str
+    allow_dynamic_dimensions: bool
 
 
 def plan(model: str | Path | ModelFile, target: Target | None = None, *, prepare: bool = True, **words: Unpack[Words]) -> Planned:

@@ -187,7 +187,12 @@ class Planned:
         if self.bound:
             claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
             return summarise_claims(self.compilation, claims, android)
-        return summarise(self.compilation, self.mapped, self.mapping, android, self.left)
+        found = summarise(self.compilation, self.mapped, self.mapping, android, self.left)
+        refused = next((r for m in self.mapped for r in m.reasons if r.kind is Why.DYNAMIC_GRAPH), None)
+        if refused is None:
+            return found
+        allowed = draft(self.file.with_(allow_dynamic_dimensions=True, left=None), self.target).finish(prepare=False)
+        return replace(found, refused=refused.found, otherwise=allowed.summary.handed_over)
 
     @property
     def notes(self) -> tuple[str, ...]:

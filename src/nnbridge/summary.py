@@ -46,10 +46,18 @@ class Summary:
     elsewhere: dict[str, int]
     """Where the others run."""
     fallback: bool = False
+    refused: str = ""
+    """Why TFLite refuses the delegate for the whole graph; empty where it does not."""
+    otherwise: int = 0
+    """Operators that would be handed over if the delegate allowed dynamic dimensions."""
 
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
+        if self.refused:
+            text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: TFLite refuses the delegate: {self.refused}"
+            text += f"; with allow_dynamic_dimensions: {self.otherwise:,} of {counted(self.operators, self.unit)}"
+            return f"{text}; {', '.join(f'{count:,} run on {place}' for place, count in self.elsewhere.items())}"
         rest = [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"

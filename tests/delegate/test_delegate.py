@@ -100,11 +100,7 @@ def test_nodes_and_partitions_of_a_published_network_are_the_plans(real_models: 
     path = real_models / "ultraface_rfb_320.tflite"
     interpreter(path, allow_dynamic_dimensions=True)  # its batch is open
     ((taken, total, _),) = replaced(capfd.readouterr().err)
-<<<<<<< HEAD
-    _, mapped = ModelFile(path, ConversionOptions(mapping="delegate")).converted
-=======
-    _, mapped = load_with_report(path, ConversionOptions(mapping="delegate", allow_dynamic_dimensions=True))
->>>>>>> phone
+    _, mapped = ModelFile(path, ConversionOptions(mapping="delegate", allow_dynamic_dimensions=True)).converted
     # Eight RESHAPE, to dimensions that SHAPE, STRIDED_SLICE and PACK compute, stay with TFLite.
     assert (taken, total) == (sum(m.mapping == "delegate" for m in mapped), len(mapped)) == (83, 115)
 

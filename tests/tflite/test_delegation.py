@@ -30,14 +30,9 @@ def in_memory(path: Path, level: int = 8) -> list[str]:
 
 def in_file(path: Path, level: int = 8) -> list[str]:
     """The outcomes that ``nnbridge plan --mapping delegate`` has."""
-<<<<<<< HEAD
-    options = ConversionOptions(feature_level=level, mapping="delegate")
-    return [str(mapped.mapping) for mapped in ModelFile(path, options).mapped if mapped.subgraph == 0]
-=======
     # An interpreter asks for graphs alone for which TFLite does not refuse the delegate.
     options = ConversionOptions(feature_level=level, mapping="delegate", allow_dynamic_dimensions=True)
-    return [str(mapped.mapping) for mapped in convert_with_report(path, options)[1] if mapped.subgraph == 0]
->>>>>>> phone
+    return [str(mapped.mapping) for mapped in ModelFile(path, options).mapped if mapped.subgraph == 0]
 
 
 @pytest.mark.parametrize("level", [8, 2])

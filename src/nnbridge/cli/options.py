@@ -38,7 +38,7 @@ class Written(click.Path):
 
 WRITTEN = Written(path_type=Path)
 """The type of options that name a file to write."""
-_CONVERSION = ("signature", "layout", "float64", "mapping")
+_CONVERSION = ("signature", "layout", "float64", "mapping", "allow_dynamic_dimensions")
 PREPARATION = ("--resize", "--mean", "--std", "--scale", "--image-layout", "--rate")
 """Options that mean something to inputs from files only."""
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -82,8 +82,13 @@ def model_options(command: Command) -> Command:
     """Options of every command that converts a model file."""
     mapping = """What is handed to NNAPI. phone: what a phone does, which is delegate (Android's TFLite delegate) for TFLite files
         and provider (ONNX Runtime's) for ONNX files; wide: all that NNAPI can express."""
-    values = ("phone", "wide", "delegate", "provider")
-    return option("--mapping", values=values, default="phone", help=mapping)(conversion_options(command))
+    dynamic = """As TFLite's delegate with this option: graphs with tensors of computed shape are handed over, too, which TFLite
+        refuses without it."""
+    return with_options(
+        conversion_options(command),
+        option("--mapping", values=("phone", "wide", "delegate", "provider"), default="phone", help=mapping),
+        option("--allow-dynamic-dimensions", is_flag=True, help=dynamic),
+    )
 
 
 def device_options(command: Command, host: str = OWN) -> Command:

@@ -79,6 +79,7 @@ def _typed(text: str) -> dict[str, Any]:
     for name in ("feature-level", "max-partitions", "threads"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--cache-dir", type=Path)
+    parser.add_argument("--allow-dynamic-dimensions", action="store_true")
     try:
         found, others = parser.parse_known_args(shlex.split(text))
     except (ArgumentError, ValueError) as error:
