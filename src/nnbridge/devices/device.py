@@ -265,6 +265,9 @@ class Device(ABC):
     is_profile: ClassVar[bool] = False
     """True for a device that a profile describes: one chip's, or one driver's."""
 
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}>"
+
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
