@@ -34,15 +34,15 @@ from script_support import RUNTIMES, argument_parser, one_line_errors
 with one_line_errors():
     from advice.equality import Judgement, judge, prove
     from advice.tally import ADVISED, DIFFERS, FAILURES, LOST, NOT_PLANNED, PREDICTED, REFUSED, UNADVISED, UNEQUAL, Tally
+    from nnbridge.cli.advising import FileAdvice
 
     from nnbridge import NnbridgeError, load
     from nnbridge.advice import Advice
-    from nnbridge.cli.advising import FileAdvice
     from nnbridge.cli.commands import cli
     from nnbridge.cli.commands.plan import plan as plan_command
     from nnbridge.converters.edits import Answers, Edit
     from nnbridge.errors import Reason
-    from nnbridge.loading import edits
+    from nnbridge.file import ModelFile
 
 
 def command(*arguments: str) -> Any:
@@ -207,7 +207,7 @@ def exact_edits(path: Path) -> list[Edit] | NnbridgeError:
     """The exact rewrites of a file, or why it is refused."""
     try:
         load(path)
-        return [edit for edit in edits(path) if edit.answers is Answers.SAME]
+        return [edit for edit in ModelFile(path).edits if edit.answers is Answers.SAME]
     except NnbridgeError as error:
         return error
 

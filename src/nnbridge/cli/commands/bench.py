@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, WRITTEN, model_options, option, read_model
+from nnbridge.cli.options import MODEL, WRITTEN, file_of, model_options, option, read_model
 from nnbridge.cli.output import json_option, print_blocks, print_json, working
 
 TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "reference": ("reference",)}
@@ -58,7 +58,7 @@ def bench(
     from nnbridge.runtime.compilation import Compilation
 
     check_outputs({"--trace": trace}, suffix=".json")
-    nnapi = read_model(model, options)
+    nnapi = read_model(file_of(model, options))
     inputs = seeded_inputs(nnapi, seed)
     with working("Measuring"):
         found = measure(model, nnapi, inputs, sorted({1, threads}), rounds, seconds, TIERS[kernels])
