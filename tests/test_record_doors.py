@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,7 +100,7 @@ def test_rows_are_explained_only_if_all_their_lines_are(script: Any) -> None:
     ]
 
 
-def test_expected_differences_are_read_with_patterns_that_have_arrows(script: Any, tmp_path: Any) -> None:
+def test_expected_differences_are_read_with_patterns_that_have_arrows(script: Any, tmp_path: Path) -> None:
     (tmp_path / "expected.txt").write_text("# what changed\n\nplace: 'NNAPI CPU' => 'TFLite' => what a phone does\n")
     (read,) = script.read_expected(tmp_path / "expected.txt")
     assert (read.pattern.pattern, read.explanation) == ("place: 'NNAPI CPU' => 'TFLite'", "what a phone does")
@@ -113,3 +114,13 @@ def test_a_recording_compared_with_itself_is_equal(script: Any) -> None:
 def test_a_run_that_is_absent_is_no_success(script: Any) -> None:
     run = script.Run("plan", "a.tflite", "", "12", "default")
     assert script.compare({run: row({})}, {}, [], 1)[1] is False
+
+
+def test_a_recording_is_continued_without_what_it_has(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(script, "outcome", lambda worker, run: asked.append(run) or {**vars(run), **row({})})
+    runs = script.sample(FILES, 1)
+    script.record(tmp_path / "runs.jsonl", None, runs[:2])
+    script.record(tmp_path / "runs.jsonl", None, runs[:4])
+    assert asked == runs[:4]
+    assert list(script.read_rows(tmp_path / "runs.jsonl")) == runs[:4]

@@ -344,9 +344,11 @@ def quick_models(worker: Worker, models: Sequence[str], slowest: float) -> list[
 
 
 def record(target: Path, worker: Worker, runs: Sequence[Run]) -> None:
-    """A row for each run, written as it is done."""
+    """A row for each run, written as it is done; those that the recording has stay."""
     start = time.monotonic()
-    with target.open("w", encoding="utf-8") as file:
+    done = read_rows(target) if target.exists() else {}
+    runs = [run for run in runs if run not in done]
+    with target.open("a", encoding="utf-8") as file:
         for index, run in enumerate(runs):
             file.write(json.dumps(outcome(worker, run), ensure_ascii=False) + "\n")
             file.flush()
@@ -441,7 +443,7 @@ def compare(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", nargs="?", type=Path, help="the recording to write (.jsonl)")
+    parser.add_argument("target", nargs="?", type=Path, help="the recording to write, or to continue (.jsonl)")
     parser.add_argument("--python", default=sys.executable, help="interpreter whose nnbridge is recorded")
     parser.add_argument("--models", nargs="+", default=MODELS, metavar="PATTERN", help="model files below the repository")
     parser.add_argument("--also", nargs="+", default=(), metavar="PATTERN", help="more model files")
