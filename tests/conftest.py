@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -57,3 +60,19 @@ def cases() -> Path:
 def real_models() -> Path:
     """Published TFLite files."""
     return _folder("models", "tflite")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium as it is installed, driven by Playwright."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install 'nnbridge[dev]'")
+    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("needs Chromium, which is not installed")
+    with api.sync_playwright() as playwright:
+        try:
+            started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        except api.Error as error:
+            pytest.skip(f"Chromium does not start here: {error.message[:200]}")
+        yield started
+        started.close()

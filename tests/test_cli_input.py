@@ -433,7 +433,7 @@ def test_an_error_of_our_own_is_no_failed_comparison(monkeypatch: pytest.MonkeyP
     def broken(*_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr("nnbridge.loading.load_with_report", broken)
+    monkeypatch.setattr("nnbridge_tflite.TfliteModelFile.convert", broken)
     assert "nnbridge: internal error: OverflowError: too large (NNBRIDGE_TRACEBACK=1" in refused(*BY_REFERENCE, REFERENCE)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.platforms import after_fork
+from nnbridge.trust import environment
 from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE
 
 BOUNDED = sys.platform == "linux"
@@ -87,6 +88,7 @@ class _Process:
         # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
         self._process = subprocess.Popen(
             command,
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

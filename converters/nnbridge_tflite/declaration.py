@@ -17,7 +17,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel, HostPrepare
 from nnbridge.types import FuseCode
-from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import DelegateRule, Node, Shape
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ Handler: TypeAlias = "Callable[..., Mapped]"
 numbers."""
 
 Check: TypeAlias = "Callable[[Node], None]"
+Waits: TypeAlias = "Callable[[Operator, Sequence[Tensor]], Sequence[int]]"
+"""Inputs of an operator by position, for it and the tensors of its subgraph."""
+NEVER_KNOWN = (-1,)
+"""In place of inputs: TFLite's kernel leaves the dimensions to the run whatever it knows."""
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 AnyKernel = TypeVar("AnyKernel", bound=HostKernel)
 AnyPrepare = TypeVar("AnyPrepare", bound=HostPrepare)
@@ -91,6 +95,15 @@ class TfliteOperator(OperatorDef):
     """From the operator and its inputs to its outputs' dimensions, for what NNAPI does not express and files do not state."""
     data_dependent: bool = False
     """Only a run knows the output's dimensions, unless what it reads is constant."""
+    dynamic_unless: Sequence[int] | Waits | None = None
+    """Inputs whose values TFLite's kernel has to know when it is prepared, else its outputs are dynamic tensors, and TFLite
+    refuses a delegate. None: those whose values decide dimensions. As LiteRT 2.3 does it (``scripts/compare_verdicts.py``)."""
+    dynamic_unless_stored: bool = False
+    """Of these, what an earlier kernel computed when it was prepared does not do; the file has to hold them."""
+    known_when_prepared: bool = False
+    """TFLite's kernel computes its output when it is prepared, if all that it reads is known then."""
+    bodies: tuple[str, ...] = ()
+    """Options with the indexes of subgraphs that it runs: a dynamic tensor of theirs makes its outputs dynamic."""
     needs_ranks: bool = False
     """Its output has as many dimensions more as an input has: its options list the inputs that are scalars in TFLite."""
     applies: str = ""

@@ -1,8 +1,12 @@
-"""TOML files: Python's own reader, or the package of the same content where Python is older."""
+"""TOML files: Python's own reader, or the package of the same content where Python is older; and a writer, which Python lacks."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,61 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["content_of", "read_toml", "table_of", "tomllib"]
+__all__ = ["TomlTable", "content_of", "read_toml", "table_of", "toml_text", "tomllib"]
 _MAX_BYTES = 1 << 20
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True)
+class TomlTable:
+    """A table to write: its path, as ``("device", "terms")``, and its values: texts, numbers, lists, and tables in one line."""
+
+    path: tuple[str, ...]
+    values: Mapping[str, Any]
+    repeated: bool = False
+    """True for one of several of this path."""
+    comments: Mapping[str, str] = field(default_factory=dict)
+    """By key."""
+
+
+def toml_text(tables: Iterable[TomlTable]) -> str:
+    """A file of tables, in their order. Reading returns the same texts, whatever they hold; half characters are spelled out."""
+    return "\n".join(line for table in tables for line in _lines(table))
+
+
+def _lines(table: TomlTable) -> Iterator[str]:
+    name = ".".join(map(_key, table.path))
+    yield f"[[{name}]]" if table.repeated else f"[{name}]"
+    for key, value in table.values.items():
+        comment = table.comments.get(key, "")
+        yield f"{_key(key)} = {_value(value, lines=True)}" + (f"  # {_comment(comment)}" if comment else "")
+    yield ""
+
+
+def _key(text: str) -> str:
+    return text if _BARE.fullmatch(text) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    # JSON's escapes are TOML's, but for one character that JSON does not escape, and halves of pairs, which TOML does not have.
+    whole = text.encode("utf-8", "backslashreplace").decode()
+    return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _value(value: Any, lines: bool = False) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_key(key)} = {_value(item)}' for key, item in value.items())} }}" if value else "{}"
+    if isinstance(value, (list, tuple)):
+        if lines and any(isinstance(item, Mapping) for item in value):
+            return "".join(["[\n", *(f"  {_value(item)},\n" for item in value), "]"])
+        return f"[{', '.join(map(_value, value))}]"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

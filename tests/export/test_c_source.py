@@ -13,7 +13,9 @@ import pytest
 
 from nnbridge import clib, export, load
 from nnbridge.builder import ModelBuilder
+from nnbridge.conformance.cases import build, read_cases
 from nnbridge.errors import InputError
+from nnbridge.export.c_source import _float
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation, State
 from nnbridge.runtime.compilation import Compilation
@@ -212,3 +214,57 @@ def test_the_same_model_gives_the_same_files(tmp_path: Path) -> None:
 def test_an_unknown_suffix_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a file that ends in .nnapi, .c, .cpp"):
         export.write(add_then(), tmp_path / "add.rs", "add")
+
+
+@compiler
+@pytest.mark.parametrize("scales", [(np.inf, 1.0), (1e-45, 3.4028235e38), (1.0, 2.0), (1e-7, 123456789.0), (np.inf, np.inf)])
+def test_any_scale_that_nnapi_has_compiles(scales: tuple[float, float], ndk: Path, tmp_path: Path) -> None:
+    builder = ModelBuilder("channels")
+    image = builder.add_operand(OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, [2])
+    builder.set_operand_symm_per_channel_quant_params(image, scales, 0)
+    real = builder.add_operand(OperandCode.TENSOR_FLOAT32, [2])
+    builder.add_operation(OperationCode.DEQUANTIZE, [image], [real])
+    builder.identify_inputs_and_outputs([image], [real])
+    model = builder.finish()
+    for suffix in COMPILERS:
+        compile_source(next(iter(export.write(model, tmp_path / f"channels{suffix}", "channels"))), ndk)
+    export.write(model, tmp_path / "channels.json.gz", "channels")
+    (case,) = read_cases(tmp_path / "channels.json.gz")
+    assert build(case).main.operands[0].channel_quant == model.main.operands[0].channel_quant
+    export.write(model, tmp_path / "channels.mod.py", "channels")
+    (quant,) = executed((tmp_path / "channels.mod.py").read_text())
+    assert tuple(quant["scales"]) == model.main.operands[0].channel_quant.scales
+
+
+def executed(text: str) -> list[dict[str, object]]:
+    """The parameters of channels that a spec states, which Android's generator runs as Python."""
+    found: list[dict[str, object]] = []
+
+    def quant(**stated: object) -> None:
+        found.append(stated)
+
+    class Anything:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __getattr__(self, name: str) -> object:
+            return lambda *_, **__: self
+
+    names = ("Input", "Output", "Internal", "Parameter", "Model", "Example")
+    exec(text, {"SymmPerChannelQuantParams": quant, **dict.fromkeys(names, Anything)})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "literal"),
+    [
+        (np.inf, "INFINITY"),
+        (-np.inf, "-INFINITY"),
+        (np.nan, "NAN"),
+        (0.0, "0.0f"),
+        (1.0, "1.0f"),
+        (1e-45, "1e-45f"),
+        (2e30, "2e+30f"),
+    ],
+)
+def test_every_float_is_a_literal_of_c(value: float, literal: str) -> None:
+    assert _float(value) == literal

@@ -12,7 +12,7 @@ import pytest
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.loading import load
+from nnbridge.file import load
 from tests.hostile import check_conversion
 
 onnx = pytest.importorskip("onnx")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +14,6 @@ from tests.report.test_page import DRIVER, written
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 AGAINST = (*DRIVER, "--against-device", "nnapi-sample_quant")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium as it is installed, driven by Playwright."""
-    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install 'nnbridge[dev]'")
-    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("needs Chromium, which is not installed")
-    with api.sync_playwright() as playwright:
-        try:
-            started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        except api.Error as error:
-            pytest.skip(f"Chromium does not start here: {error.message[:200]}")
-        yield started
-        started.close()
 
 
 def opened(browser: Any, page: Path, width: int = 1440, scheme: str = "light") -> tuple[Any, list[str]]:

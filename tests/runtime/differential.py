@@ -19,7 +19,7 @@ from nnbridge.cpu.settings import Tier
 from nnbridge.devices.device import Support
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.errors import NnapiError, NnbridgeError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

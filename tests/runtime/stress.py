@@ -17,7 +17,7 @@ from nnbridge.cpu.executor import Executor
 from nnbridge.cpu.settings import Tier
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.errors import BadStateError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

@@ -14,7 +14,7 @@ from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import Reason
 from nnbridge.extensions import HostTensor
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge_tflite.declaration import REGISTRY, Operands
 from nnbridge_tflite.host.ordered import EXP, dots, total
 from tests.differential import Fork

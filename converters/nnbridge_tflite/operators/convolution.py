@@ -109,6 +109,7 @@ TRANSPOSE_CONV = TfliteOperator(
     check=_check_transposed,
     shaped_by=0,
     work=work.transposed_convolution(2),
+    dynamic_unless_stored=True,
 )
 _DEPTH = (
     Option("stride_d", 1, "planes", at_least=1),

@@ -5,11 +5,11 @@ A result is a frozen dataclass with a sentence, notes and records: dictionaries 
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.escaping import element
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -59,9 +59,9 @@ class NotebookResult:
     def _repr_html_(self) -> str:
         """The same for notebooks."""
         names, rows = self._cells()
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        return f"<p>{html.escape(self.sentence)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>\n</table>"
+        head = element("thead", element("tr", *(element("th", name) for name in names)))
+        body = element("tbody", *(element("tr", *(element("td", cell) for cell in row)) for row in rows))
+        return f"{element('p', self.sentence).html}\n{element('table', head, body).html}"
 
 
 def _text(value: Any) -> str:

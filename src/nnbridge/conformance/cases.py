@@ -77,14 +77,14 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     known_suites = sorted({file.parent.name for file in found})
     unknown = next((suite for suite in suites if suite not in known_suites), None)
     if unknown is not None:
-        raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", unknown, operand="--suite"))
+        raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", unknown, operand="suite"))
     inside = [file for file in found if not suites or file.parent.name in suites]
     known_specs = sorted({_spec_name(file) for file in inside})
     for spec in specs:
         if spec not in known_specs:
             near = ", ".join(get_close_matches(spec, known_specs)) or f"{known_specs[0]} to {known_specs[-1]}"
             rule = f"a spec of {', '.join(suites) or folder} ({len(known_specs)}, such as {near})"
-            raise InputError(Reason(rule, spec, operand="--spec"))
+            raise InputError(Reason(rule, spec, operand="spec"))
     return [file for file in inside if not specs or _spec_name(file) in specs]
 
 
@@ -114,8 +114,13 @@ def type_of(operand: Mapping[str, Any]) -> OperandCode:
     return OperandCode.MODEL if operand["type"] == "SUBGRAPH" else OperandCode[operand["type"]]
 
 
+def _real(values: Sequence[Any]) -> list[Any]:
+    """Numbers, those that JSON lacks included."""
+    return [SPECIAL.get(v, v) if isinstance(v, str) else v for v in values]
+
+
 def _numbers(values: Sequence[Any], dtype: type) -> Array:
-    return np.array([SPECIAL.get(v, v) if isinstance(v, str) else v for v in values], dtype)
+    return np.array(_real(values), dtype)
 
 
 def array_of(values: Sequence[Any], code: int) -> Array:
@@ -140,10 +145,11 @@ def _build_subgraph(subgraph: Mapping[str, Any], referenced: Mapping[int, Model]
     builder = ModelBuilder(f"{case.suite}/{case.spec}/{case.name}")
     for i, operand in enumerate(subgraph["operands"]):
         code = type_of(operand)
-        builder.add_operand(code, operand["dims"], scale=operand.get("scale", 0.0), zero_point=operand.get("zero_point", 0))
+        (scale,) = _real([operand.get("scale", 0.0)])
+        builder.add_operand(code, operand["dims"], scale=scale, zero_point=operand.get("zero_point", 0))
         quant = operand.get("channel_quant")
         if quant:
-            builder.set_operand_symm_per_channel_quant_params(i, quant["scales"], quant["channel_dim"])
+            builder.set_operand_symm_per_channel_quant_params(i, _real(quant["scales"]), quant["channel_dim"])
         value = operand.get("value")
         if operand["lifetime"] == "SUBGRAPH":
             builder.set_operand_value_from_model(i, referenced[int(value[0] if isinstance(value, list) else value)])

@@ -4,45 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from nnbridge.errors import Reason
+from nnbridge.foreign import NUMBER, Shape, mismatch
 from nnbridge.types import OperandCode, OperationCode
-
-Schema: TypeAlias = "type | tuple[type, ...] | list[Schema] | dict[str, Schema]"
-"""A class or several, a list of one schema, or an object by its keys; a key that ends in ``?`` is optional."""
 
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """The numbers that JSON lacks."""
 
-_NUMBER = (int, float)
-_OPERAND: Schema = {
+_SCALE: Shape = (int, float, str)
+"""A text is one of ``SPECIAL``: nothing but NNAPI's builder says which scales a model may have."""
+_OPERAND: Shape = {
     "type": str,
     "dims": [int],
     "lifetime": str,
-    "scale?": _NUMBER,
+    "scale?": _SCALE,
     "zero_point?": int,
-    "channel_quant?": {"scales": [_NUMBER], "channel_dim": int},
+    "channel_quant?": {"scales": [_SCALE], "channel_dim": int},
     "value?": (list, int),
 }
-_SUBGRAPH: dict[str, Schema] = {
+_SUBGRAPH: dict[str, Shape] = {
     "operands": [_OPERAND],
     "operations": [{"type": str, "inputs": [int], "outputs": [int]}],
     "inputs": [int],
     "outputs": [int],
 }
-_CASE: Schema = {
+_CASE: Shape = {
     "name": str,
     "relaxed": bool,
     "expect_failure": bool,
-    "multinomial_tolerance?": _NUMBER,
-    "tolerances?": [[_NUMBER]],
+    "multinomial_tolerance?": NUMBER,
+    "tolerances?": [[NUMBER]],
     "model": {**_SUBGRAPH, "referenced?": [_SUBGRAPH]},
     "inputs": [list],
     "outputs": [(list, type(None))],
 }
-_QUESTION: Schema = {"model": {**_SUBGRAPH, "referenced?": [_SUBGRAPH]}, "relaxed?": bool}
-_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
+_QUESTION: Shape = {"model": {**_SUBGRAPH, "referenced?": [_SUBGRAPH]}, "relaxed?": bool}
 
 
 def schema_error(content: object) -> Reason | None:
@@ -52,7 +50,7 @@ def schema_error(content: object) -> Reason | None:
 
 def question_error(content: object) -> Reason | None:
     """What is wrong with an object that holds a model to ask a device about; None if it can be built."""
-    wrong = next(_mismatches(content, _QUESTION, "the object"), None)
+    wrong = mismatch(content, _QUESTION, "the object")
     return wrong or next(_model_errors(content["model"], "the model"), None)  # type: ignore[index]  # an object, as just checked
 
 
@@ -62,7 +60,10 @@ def _model_errors(model: Mapping[str, Any], where: str) -> Iterator[Reason]:
 
 
 def _errors(content: object) -> Iterator[Reason]:
-    yield from _mismatches(content, {"cases": [_CASE]}, "the file")
+    wrong = mismatch(content, {"cases": [_CASE]}, "the file")
+    if wrong is not None:
+        yield wrong
+        return
     assert isinstance(content, dict)
     for case in content["cases"]:
         model, where = case["model"], f"case {case['name']}"
@@ -77,31 +78,11 @@ def _errors(content: object) -> Iterator[Reason]:
                 yield from _not_numbers(values, where)
 
 
-def _mismatches(value: object, schema: Schema, where: str) -> Iterator[Reason]:
-    """Where a value does not match the schema."""
-    kind = dict if isinstance(schema, dict) else list if isinstance(schema, list) else schema
-    # JSON's true is no number, although Python's is.
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        rule = " or ".join(_KINDS.get(k, "null") for k in kinds)
-        yield Reason(rule, "null" if value is None else _KINDS[type(value)], operand=where)
-    elif isinstance(schema, list) and isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from _mismatches(item, schema[0], f"{where}[{i}]")
-    elif isinstance(schema, dict) and isinstance(value, dict):
-        for key, inner in schema.items():
-            name = key.removesuffix("?")
-            if name in value:
-                yield from _mismatches(value[name], inner, f"{where}.{name}")
-            elif name == key:
-                yield Reason(f"an object with {name}", ", ".join(map(repr, value)) or "an empty one", operand=where)
-
-
 def _not_numbers(values: object, where: str) -> Iterator[Reason]:
     """Values that are not numbers."""
     if isinstance(values, list) and not set(map(type, values)) <= {int, float, bool}:
         for value in values:
-            if not isinstance(value, _NUMBER) and not (isinstance(value, str) and value in SPECIAL):
+            if not isinstance(value, NUMBER) and not (isinstance(value, str) and value in SPECIAL):
                 yield Reason(f"numbers, {', '.join(SPECIAL)}", repr(value), operand=where)
 
 
@@ -113,7 +94,9 @@ def _unknown_names(subgraph: Mapping[str, Any], where: str) -> Iterator[Reason]:
         ("operation", subgraph["operations"], tuple(OperationCode.__members__)),
     ):
         for item in items:
-            yield from _not_numbers(item.get("value"), where)
+            scales = item.get("channel_quant", {}).get("scales", [])
+            for values in (item.get("value"), [item.get("scale", 0), *scales]):
+                yield from _not_numbers(values, where)
             if item["type"] not in known:
                 yield Reason(f"an {what} type of NNAPI's", item["type"], operand=where)
     for holder in (subgraph, *subgraph["operations"]):

@@ -7,6 +7,7 @@ Five files come out of ``NAME.c``: itself and ``NAME.h``, ``NAME.bin`` with the 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -50,7 +51,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write the five files. InputError for a model that no phone can build, and before a file of another origin is replaced."""
     _require_ndk(model)
     if not re.fullmatch(r"[\w .+-]+", path.name):
-        raise InputError(Reason("a name of letters, digits, spaces and _ . + -", path.name, operand="--output"))
+        raise InputError(Reason("a name of letters, digits, spaces and _ . + -", path.name, operand="output"))
     name = _identifier(path.name.split(".")[0])
     suffix = path.suffix
     header, weights = path.with_suffix(".h"), path.with_suffix(".bin")
@@ -131,7 +132,9 @@ def _string(text: str) -> str:
 
 
 def _float(value: float) -> str:
-    """A float32 literal that reads back as the same number."""
+    """A float32 literal that reads back as the same number; C has no literals of others, but names in ``math.h``."""
+    if not math.isfinite(value):
+        return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
     text = f"{value:.9g}"
     return f"{text if set('.e') & set(text) else text + '.0'}f"
 

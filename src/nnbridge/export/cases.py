@@ -62,7 +62,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     name = path.name.split(".")[0] or Path(title).name
     content = {"suite": path.resolve().parent.name, "spec": name, "cases": [case_data(example(model), name)]}
     with atomic_write(path) as file:
-        return {path: file.write(gzip.compress(json.dumps(content).encode(), mtime=0))}
+        return {path: file.write(gzip.compress(json.dumps(content, allow_nan=False).encode(), mtime=0))}
 
 
 def case_data(found: ComputedCase, name: str) -> dict[str, Any]:
@@ -102,10 +102,10 @@ def _operand(model: Model, operand: Operand, dims: Sequence[int]) -> dict[str, A
     name = "SUBGRAPH" if operand.type == OperandCode.MODEL else OperandCode(operand.type).name
     content: dict[str, Any] = {"type": name, "dims": list(dims), "lifetime": operand.lifetime.name}
     if operand.scale or operand.zero_point:
-        content |= {"scale": operand.scale, "zero_point": operand.zero_point}
+        content |= {"scale": _number(operand.scale), "zero_point": operand.zero_point}
     if operand.channel_quant is not None:
         quant = operand.channel_quant
-        content["channel_quant"] = {"scales": list(quant.scales), "channel_dim": quant.channel_dim}
+        content["channel_quant"] = {"scales": list(map(_number, quant.scales)), "channel_dim": quant.channel_dim}
     if operand.lifetime is Lifetime.SUBGRAPH:
         content["value"] = [operand.location.offset]
     elif (value := model.value(operand)) is not None:
@@ -118,4 +118,8 @@ def numbers(values: Array) -> list[Any]:
     flat = values.reshape(-1).astype(np.int64 if values.dtype.kind == "b" else values.dtype).tolist()
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return flat
-    return [v if math.isfinite(v) else "NaN" if math.isnan(v) else "Infinity" if v > 0 else "-Infinity" for v in flat]
+    return list(map(_number, flat))
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

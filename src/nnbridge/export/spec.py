@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from nnbridge.export.cases import ComputedCase, example, numbers
 from nnbridge.model import Model, Operand, Subgraph
 from nnbridge.storage.atomic import atomic_write
@@ -69,10 +71,11 @@ def _argument(graph: Subgraph, number: int, index: int) -> str:
 
 def _operand(model: Model, name: str, operand: Operand, dims: Sequence[int]) -> str:
     """An operand's declaration, by its role."""
-    shown = f'"{name}", ("{OperandCode(operand.type).name}", {list(dims)}, {operand.scale!r}, {operand.zero_point})'
+    scale = _values(numbers(np.array([operand.scale])))
+    shown = f'"{name}", ("{OperandCode(operand.type).name}", {list(dims)}, {scale}, {operand.zero_point})'
     quant = operand.channel_quant
     if quant is not None:
-        scales = ", ".join(map(repr, quant.scales))
+        scales = _values(numbers(np.array(quant.scales)))
         shown_quant = f", extraParams=SymmPerChannelQuantParams(channelDim={quant.channel_dim}, scales=[{scales}])"
     else:
         shown_quant = ""

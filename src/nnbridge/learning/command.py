@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nnbridge.devices.profile_file import MAX_BYTES
 from nnbridge.errors import InputError, Reason
 from nnbridge.learning.logs import read_log
 from nnbridge.learning.matching import Operators, by_device, delegated, devices_of, files_of, observed
@@ -25,7 +26,7 @@ def learn_from(paths: Sequence[Path], models: Path | None, output: Path, device:
     known = names or [name for name, _ in tables]
     if (device and device not in known) or not known:
         raise InputError(
-            Reason(f"a device of the logs ({', '.join(known) or 'there is none'})", device or "none", operand="--device")
+            Reason(f"a device of the logs ({', '.join(known) or 'there is none'})", device or "none", operand="device")
         )
     chosen = [device] if device else known
     source = f"learned from {', '.join(path.name for path in paths)}"
@@ -44,8 +45,11 @@ def learn_from(paths: Sequence[Path], models: Path | None, output: Path, device:
         tables = [(name, table) for name, table in tables if name in chosen]
         found["devices"] = [_counted(name, table) for name, table in tables]
         text = delegate_text(tables, source)
+    content = text.encode()
+    if len(content) > MAX_BYTES:
+        raise InputError(Reason(f"logs that fit into a profile of {MAX_BYTES:,} bytes (--device)", f"{len(content):,}"))
     with atomic_write(output) as file:
-        file.write(text.encode())
+        file.write(content)
     return found
 
 

@@ -8,28 +8,51 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nnbridge.conformance.questions import read_questions
 from nnbridge.errors import InputError, Reason, Why
+from nnbridge.foreign import ReadingBudget, Shape, checked
 from nnbridge.model import Model
 from nnbridge.reading import read_at_most
 
 CPU = "nnapi-reference"
 MAX_BYTES = 256 * 2**20
+MAX_REPEATED = 20_000
+"""Operations of one log whose lines chatty left out."""
+MAX_ANSWERS = 500_000
+"""Answers that follow from what a log does not say: a device that refuses one operation of a model supports the others."""
+MAX_NAME = 255
+"""Characters of the name of a device or file."""
+MAX_DEVICES = 100
+"""Devices of one log: a phone has fewer than ten."""
+MAX_MODELS = 1_000
+"""Models of one log that differ: each is looked for in all files."""
+_DIGITS = 9
+"""Of a number in a log."""
+_SHOWN = 40
+_PLAN: Shape = {
+    "model?": str,
+    "operations": [{"source": int, "type": str, "place": str, "device": str, "reasons": [{"device": str, "kind?": str}]}],
+}
+"""What is read of ``plan --json``."""
+_CALL: Shape = {"answers": [{"type": str, "devices": {str: bool}}], "saved?": str}
+"""What is read of a compilation in a trace."""
 _REFUSED = re.compile(r"Device (\S+) can't do operation ([A-Z][A-Z0-9_]*)")
 _PLACED = re.compile(r"findBestDeviceForEachOperation\((?:\w+:)?([A-Z][A-Z0-9_]*)(?::\d+)?\) = (-?\d+)(?: \(([^)]*)\))?")
 _NOBODY = re.compile(r"No driver can do (?:the op|operation ([A-Z][A-Z0-9_]*))")
-_SAME = re.compile(r"chatty\s*:.*\bidentical (\d+) lines?")
+_CHATTY = re.compile(r"chatty\s*:")
+_SAME = re.compile(r"\bidentical (\d+) lines?")
 _THREAD = re.compile(r"^\d\d-\d\d\s+\S+\s+(\d+)\s+(\d+)\s")
 _END = re.compile(r"ModelBuilder::partitionTheWork|ExecutionPlan compilation finished")
 _DELEGATE = re.compile(r"Operator ([A-Z][A-Z0-9_]*) \(v\d+\) refused by (\w+) delegate: (.*)")
 _GPU = re.compile(r"(?:Following|Next) operations are not supported by (\w+) delegate:")
 _OPERATOR = re.compile(r"^\s*(?:[A-Z]+: )?([A-Z][A-Z0-9_]*): ?(.*)$")
-_SHARE = re.compile(r"(?:First )?(\d+) operations will run on the \w+, and the remaining (\d+)")
+_SHARE = re.compile(r"(?<!\d)(\d+) operations will run on the \w+, and the remaining (\d+)")
 _REPLACED = re.compile(r"Replacing (\d+) out of (\d+) node\(s\) with delegate \((\w+)\)")
 _COMPILER = re.compile(r"LiteRT Op #(\d+) '(\w+)' \(code=\d+\) is not supported in (\w+) Compiler")
 _SELECTED = re.compile(r"PartitionSubgraph: \d+, selected num ops: (\d+), from tot\w* ops: (\d+)")
@@ -78,10 +101,34 @@ def read_log(path: Path) -> Log:
     else:
         text = _text(path)
         found = _json(path, text) or Log(tuple(_android(text, path.name)), tuple(_delegates(text, path.name)))
+    _check_names(found, path)
     if not found.models and not found.delegated:
         rule = "lines of ExecutionPlan, TFLite or LiteRT, `plan --json`, NNBRIDGE_TRACE, or models with answers"
         raise InputError(Reason(rule, "none", operand=str(path)))
     return found
+
+
+def _check_names(log: Log, path: Path) -> None:
+    """InputError for names that no device and no file has, and for more devices than any phone."""
+    devices = {device for logged in log.models for answer in logged.answers for device in answer}
+    devices.update(part.device for part in log.delegated)
+    if len(devices) > MAX_DEVICES:
+        raise InputError(Reason(f"a log of at most {MAX_DEVICES} devices", f"{len(devices):,}", operand=str(path)))
+    different = len({logged.operations for logged in log.models if logged.model is None})
+    if different > MAX_MODELS:
+        raise InputError(Reason(f"a log of at most {MAX_MODELS:,} models", f"{different:,}", operand=str(path)))
+    if "" in devices:
+        raise InputError(Reason("names of devices", "an empty one", operand=str(path)))
+    for name in (*devices, *(Path(logged.file).name for logged in log.models)):
+        if len(name) > MAX_NAME or not name.isprintable():
+            rule = f"names of devices and files of at most {MAX_NAME} printable characters"
+            raise InputError(Reason(rule, ascii(name[:_SHOWN]), operand=str(path)))
+
+
+def _number(digits: str, where: str) -> int:
+    if len(digits) > _DIGITS:
+        raise InputError(Reason(f"a number of at most {_DIGITS} digits", f"one of {len(digits):,}", operand=where))
+    return int(digits)
 
 
 def _text(path: Path) -> str:
@@ -98,18 +145,19 @@ def _text(path: Path) -> str:
 # -- Android -------------------------------------------------------------------------------------------------------------
 
 
-def _repeated(text: str) -> Iterator[tuple[str, str, int]]:
-    """Thread, line and its number; lines that chatty left out are there again."""
+def _repeated(text: str) -> Iterator[tuple[str, str, int, str]]:
+    """Thread, line, its number, and in digits how often it stands there: lines that chatty left out are there again."""
     last: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         thread = _THREAD.match(line)
         key = "-".join(thread.groups()) if thread else ""
-        same = _SAME.search(line)
+        chatty = _CHATTY.search(line)
+        same = _SAME.search(line, chatty.end()) if chatty else None
         if same:
-            yield from ((key, last.get(key, ""), number) for _ in range(min(int(same.group(1)), 10_000)))
+            yield key, last.get(key, ""), number, same.group(1)
         else:
             last[key] = line
-            yield key, line, number
+            yield key, line, number, "1"
 
 
 class _Thread:
@@ -138,12 +186,16 @@ class _Thread:
 def _android(text: str, name: str) -> Iterator[Logged]:
     threads: dict[str, _Thread] = {}
     found: list[Logged] = []
-    for key, line, number in _repeated(text):
+    repeated = ReadingBudget(MAX_REPEATED, f"at most {MAX_REPEATED:,} operations whose lines chatty left out", name)
+    for key, line, number, times in _repeated(text):
         thread = threads.setdefault(key, _Thread())
         if match := _REFUSED.search(line):
             thread.refused[match.group(1)] = None
         elif match := _PLACED.search(line):
-            thread.placed(match.group(1), match.group(3) or "", number)
+            count = _number(times, f"{name} line {number}")
+            repeated.spend(count - 1, f" line {number}")
+            for _ in range(count):
+                thread.placed(match.group(1), match.group(3) or "", number)
         elif match := _NOBODY.search(line):
             if match.group(1):
                 thread.placed(match.group(1), "", number)
@@ -152,10 +204,12 @@ def _android(text: str, name: str) -> Iterator[Logged]:
             found += thread.end(name)
     for thread in threads.values():
         found += thread.end(name)
-    devices = {device for logged in found for answer in logged.answers for device in answer} - {CPU}
+    budget = ReadingBudget(MAX_ANSWERS, f"a log from which at most {MAX_ANSWERS:,} answers follow", name)
     for logged in found:
         # Whoever is asked and does not refuse supports; a log without a refusal says nothing of the devices that lost.
-        asked = {device for answer in logged.answers for device, yes in answer.items()} & devices
+        asked = {device for answer in logged.answers for device in answer} - {CPU}
+        stated = sum(map(len, logged.answers))
+        budget.spend(max(0, len(asked) * len(logged.answers) - stated), f", the model of {logged.where}")
         yield replace(logged, answers=tuple({**dict.fromkeys(asked, True), **answer} for answer in logged.answers))
 
 
@@ -172,21 +226,23 @@ def _delegates(text: str, name: str) -> Iterator[Delegated]:
         if match := _GPU.search(line):
             listing = f"{match.group(1).lower()}-delegate"
         elif match := _SHARE.search(line):
-            accepted, rest = map(int, match.groups())
+            accepted, rest = (_number(digits, where) for digits in match.groups())
             device = listing or "gpu-delegate"
             yield Delegated(device, where, accepted, accepted + rest, refused.pop(device, {}))
             listing = ""
         elif match := _DELEGATE.search(line):
             refused.setdefault(f"{match.group(2).lower()}-delegate", {})[match.group(1)] = match.group(3)
         elif match := _COMPILER.search(line):
-            indexes.setdefault(match.group(3).lower(), {})[int(match.group(1))] = match.group(2)
+            indexes.setdefault(match.group(3).lower(), {})[_number(match.group(1), where)] = match.group(2)
         elif match := _SELECTED.search(line):
             device = next(iter(indexes), "litert")
-            yield Delegated(device, where, int(match.group(1)), int(match.group(2)), {}, indexes.pop(device, {}))
+            accepted, total = (_number(digits, where) for digits in match.groups())
+            yield Delegated(device, where, accepted, total, {}, indexes.pop(device, {}))
         elif match := _REPLACED.search(line):
             device = match.group(3)
             key = "nnapi-delegate" if "Nnapi" in device else device
-            yield Delegated(device, where, int(match.group(1)), int(match.group(2)), refused.pop(key, {}))
+            accepted, total = (_number(digits, where) for digits in match.groups()[:2])
+            yield Delegated(device, where, accepted, total, refused.pop(key, {}))
         elif listing and (match := _OPERATOR.match(line)):
             refused.setdefault(listing, {})[match.group(1)] = match.group(2)
     yield from (Delegated(device, name, refused=words) for device, words in refused.items())
@@ -205,23 +261,17 @@ def _json(path: Path, text: str) -> Log | None:
     except RecursionError:
         return None
     except ValueError:
-        return Log(tuple(_trace(path, text)))
-    if not isinstance(content, dict) or not isinstance(content.get("operations"), list):
-        return None
-    try:
-        return Log((_plan(path, content),))
-    except (LookupError, TypeError, AttributeError) as error:
-        raise InputError(Reason("what `nnbridge plan --json` prints", f"{type(error).__name__}: {error}", str(path))) from error
+        # Not one object: one in each line.
+        return Log(tuple(_trace(path, _lines(text))))
+    if "operations" in content:
+        return Log((_plan(path, checked(content, _PLAN, str(path))),))
+    return Log(tuple(_trace(path, [(1, content)]))) if "answers" in content else None
 
 
 def _plan(path: Path, content: Mapping[str, Any]) -> Logged:
     operations = [o for o in content["operations"] if o["source"] == 0]
-    return Logged(
-        tuple(o["type"] for o in operations),
-        tuple(_planned(o) for o in operations),
-        path.name,
-        str(content.get("model", "")),
-    )
+    types, answers = (tuple(o["type"] for o in operations), tuple(map(_planned, operations)))
+    return Logged(types, answers, path.name, content.get("model", ""))
 
 
 def _planned(operation: Mapping[str, Any]) -> dict[str, bool]:
@@ -231,19 +281,28 @@ def _planned(operation: Mapping[str, Any]) -> dict[str, bool]:
     return {**others, operation["device"]: True} if operation["place"] == "device" else others
 
 
-def _trace(path: Path, text: str) -> Iterator[Logged]:
-    """Plans of compilations whose model the trace saved."""
+def _lines(text: str) -> Iterator[tuple[int, object]]:
+    """The JSON of each line that is some, and its number."""
     for number, line in enumerate(text.splitlines(), 1):
-        try:
-            call = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        answers = call.get("answers") if isinstance(call, dict) else None
-        if not isinstance(answers, list):
-            continue
-        devices: Sequence[Mapping[str, bool]] = [a["devices"] for a in answers]
-        saved = str(path.with_name(call["saved"])) if call.get("saved") else ""
-        yield Logged(tuple(a["type"] for a in answers), tuple(devices), f"{path.name} line {number}", saved)
+        with suppress(ValueError, RecursionError):
+            yield number, json.loads(line)
+
+
+def _trace(path: Path, calls: Iterable[tuple[int, object]]) -> Iterator[Logged]:
+    """Plans of compilations whose model the trace saved."""
+    for number, call in calls:
+        if isinstance(call, dict) and "answers" in call:
+            answers = checked(call, _CALL, f"{path} line {number}")["answers"]
+            types, devices = (tuple(a["type"] for a in answers), tuple(a["devices"] for a in answers))
+            where = f"{path.name} line {number}"
+            yield Logged(types, devices, where, _beside(path, call.get("saved", ""), where))
+
+
+def _beside(path: Path, name: str, where: str) -> str:
+    """The path of a file beside the trace; a trace names no file anywhere else."""
+    if name == ".." or (name and name != Path(name).name) or "\0" in name:
+        raise InputError(Reason("the name of a file beside the trace", ascii(name[:_SHOWN]), operand=f"{where}.saved"))
+    return str(path.with_name(name)) if name else ""
 
 
 def _cases(path: Path) -> Iterator[Logged]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,9 +10,9 @@ from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
+from nnbridge.file import ModelFile, load
 from nnbridge.learning.logs import CPU, Delegated, Log, Logged
 from nnbridge.learning.observations import AnsweredOperation, of_model
-from nnbridge.loading import load, source_graph
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
 from nnbridge.types import is_extension
@@ -38,17 +39,62 @@ class KnownFile:
         return tuple(found)
 
     @cached_property
+    def named(self) -> list[tuple[Model, tuple[str, ...], tuple[int, ...]]]:
+        """Each model with the names of its operations, and the indexes of those that are NNAPI's."""
+        return [
+            (
+                model,
+                tuple(model.operation_name(o) for o in model.main.operations),
+                tuple(i for i, o in enumerate(model.main.operations) if not is_extension(o.type)),
+            )
+            for model in self.models
+        ]
+
+    @cached_property
     def graph(self) -> SourceGraph | None:
         """The file's own operators."""
         try:
-            return source_graph(self.path) if self.path.suffix == ".tflite" else None
+            return ModelFile(self.path).source_graph if self.path.suffix == ".tflite" else None
         except NnbridgeError:
             return None
 
 
-def files_of(folder: Path | None) -> list[KnownFile]:
+@dataclass(frozen=True, eq=False)
+class ModelPlace:
+    """Where a model has the operations that a log names."""
+
+    file: KnownFile
+    model: Model
+    operations: Sequence[int]
+
+
+class KnownFiles(tuple[KnownFile, ...]):
+    """All files that may have run. A log names the same operations again and again, which are looked up once."""
+
+    @cached_property
+    def _known(self) -> dict[tuple[tuple[str, ...], str], list[ModelPlace]]:
+        return {}
+
+    def places(self, operations: tuple[str, ...], named: str) -> list[ModelPlace]:
+        """Every file that has these operations as a whole, otherwise every part of one; of the named file where it is there."""
+        key = operations, named
+        if key not in self._known:
+            path = Path(named)
+            mine = [f for f in self if named and f.path.name == path.name]
+            candidates = mine or ([KnownFile(path)] if os.path.isfile(path) else self)
+            whole = [place for file in candidates if (place := _whole(file, operations))]
+            self._known[key] = whole or list(_different(p for file in candidates for p in _parts(file, operations)))
+        return self._known[key]
+
+
+def _different(places: Iterator[ModelPlace]) -> Iterator[ModelPlace]:
+    """The same operations of a file's models under several mappings are one place."""
+    return iter({(place.file, place.operations): place for place in reversed(list(places))}.values())
+
+
+def files_of(folder: Path | None) -> KnownFiles:
     """The model files below a folder."""
-    return [] if folder is None else [KnownFile(p) for p in sorted(folder.rglob("*")) if p.suffix in _SUFFIXES]
+    return KnownFiles(() if folder is None else (KnownFile(p) for p in sorted(folder.rglob("*")) if p.suffix in _SUFFIXES))
 
 
 def devices_of(logs: Sequence[Log]) -> list[str]:
@@ -57,7 +103,7 @@ def devices_of(logs: Sequence[Log]) -> list[str]:
     return [device for device in dict.fromkeys(found) if device not in (CPU, "host", "NNAPI")]
 
 
-def observed(logs: Sequence[Log], device: str, files: Sequence[KnownFile]) -> tuple[list[AnsweredOperation], list[str]]:
+def observed(logs: Sequence[Log], device: str, files: KnownFiles) -> tuple[list[AnsweredOperation], list[str]]:
     """A driver's answers, and why operands of some are not known."""
     found: list[AnsweredOperation] = []
     unknown = []
@@ -79,44 +125,46 @@ def observed(logs: Sequence[Log], device: str, files: Sequence[KnownFile]) -> tu
     return found, unknown
 
 
-def _match(logged: Logged, files: Sequence[KnownFile]) -> tuple[Model, Sequence[int]] | str:
+def _match(logged: Logged, files: KnownFiles) -> tuple[Model, Sequence[int]] | str:
     """The model, and which of its operations the log has: all of them, all of NNAPI's, or a part that stands nowhere else.
 
     A text says why there is none: a network and its quantised form have the same operations.
     """
     if logged.model is not None:
         return logged.model, range(len(logged.operations))
-    named = Path(logged.file)
-    mine = [f for f in files if logged.file and f.path.name == named.name] or ([KnownFile(named)] if named.is_file() else [])
-    candidates = mine or files
-    whole = [(file, model, places) for file in candidates for model, places in _wholes(file, logged.operations)]
-    parts = whole or [(f, m, places) for f in candidates for m in f.models for places in _parts(m, logged.operations)]
-    if not parts:
+    places = files.places(logged.operations, logged.file)
+    if not places:
         return f"no model of --models has the operations of {logged.where}"
-    if len({file.path for file, _, _ in parts}) > 1 or (not whole and len({places for _, _, places in parts}) > 1):
-        names = " and ".join(dict.fromkeys(file.path.name for file, _, _ in parts))
+    if len(places) > 1:
+        names = " and ".join(dict.fromkeys(place.file.path.name for place in places))
         return f"several places have the operations of {logged.where}: in {names}"
-    return parts[0][1:]
+    return places[0].model, places[0].operations
 
 
-def _wholes(file: KnownFile, operations: Sequence[str]) -> Iterator[tuple[Model, Sequence[int]]]:
-    """The file's models that have these operations, all of them or all of NNAPI's."""
-    for model in file.models:
-        names = [model.operation_name(o) for o in model.main.operations]
-        nnapi = [i for i, o in enumerate(model.main.operations) if not is_extension(o.type)]
-        for places in (range(len(names)), nnapi):
-            if [names[i] for i in places] == list(operations):
-                yield model, places
-                break
+def _whole(file: KnownFile, operations: tuple[str, ...]) -> ModelPlace | None:
+    """The file's first model that has these operations, all of them or all of NNAPI's."""
+    for model, names, nnapi in file.named:
+        if operations == names:
+            return ModelPlace(file, model, range(len(names)))
+        if len(operations) == len(nnapi) and operations == tuple(names[i] for i in nnapi):
+            return ModelPlace(file, model, nnapi)
+    return None
 
 
-def _parts(model: Model, operations: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Where consecutive operations of NNAPI have these types: a partition of TFLite's delegate."""
-    places = [i for i, o in enumerate(model.main.operations) if not is_extension(o.type)]
-    names = [model.operation_name(model.main.operations[i]) for i in places]
-    for low in range(len(names) - len(operations) + 1):
-        if names[low : low + len(operations)] == list(operations):
-            yield tuple(places[low : low + len(operations)])
+def _parts(file: KnownFile, operations: tuple[str, ...]) -> Iterator[ModelPlace]:
+    """Where consecutive operations of NNAPI have these types, a partition of TFLite's delegate; of each model two at most."""
+    for model, names, nnapi in file.named:
+        # One character for each type: Python finds a part of a text in linear time.
+        letters: dict[str, str] = {}
+        whole, part = (
+            "".join(letters.setdefault(name, chr(len(letters))) for name in listed)
+            for listed in ((names[i] for i in nnapi), operations)
+        )
+        low = whole.find(part)
+        for _ in range(2):
+            if low >= 0:
+                yield ModelPlace(file, model, nnapi[low : low + len(part)])
+                low = whole.find(part, low + 1)
 
 
 # -- delegates -----------------------------------------------------------------------------------------------------------
@@ -166,9 +214,9 @@ def _graph(each: Delegated, files: Sequence[KnownFile]) -> SourceGraph | None:
 
 
 def _fits(each: Delegated, graph: SourceGraph) -> bool:
-    names = [operator.name for operator in graph.operators]
-    if each.total >= 0 and each.total != len(names):
+    if each.total >= 0 and each.total != len(graph.operators):
         return False
+    names = [operator.name for operator in graph.operators]
     placed = all(i < len(names) and _plain(names[i]) == _plain(name) for i, name in each.indexes.items())
     return placed and set(each.refused) <= set(names)
 

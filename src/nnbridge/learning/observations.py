@@ -54,6 +54,9 @@ def learned(observations: Iterable[AnsweredOperation]) -> dict[str, Rules]:
     """Operation → its rules."""
     by_operation: dict[str, list[AnsweredOperation]] = {}
     for observation in observations:
+        # Logs name operations of hosts and vendors as well; a profile has rules for NNAPI's.
+        if observation.operation not in OperationCode.__members__ or not _of_nnapi(OperationCode[observation.operation]):
+            continue
         by_operation.setdefault(observation.operation, []).append(observation)
     return {key: _learned(key, found) for key, found in by_operation.items()}
 

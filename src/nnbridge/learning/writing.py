@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from nnbridge.devices.profile_file import MAX_BYTES
 from nnbridge.learning.matching import Operators
 from nnbridge.learning.space import Atom, Example, Rules
+from nnbridge.toml import TomlTable, toml_text
 
 _MAX_TEXT = 1_500
 """Characters of one condition; the language has a limit of 2,000."""
 _MAX_TERMS = 2
 """Texts of one operation for what is refused for sure; fewer where a profile would be larger than it may be."""
+_VERSION = "learned from logs"
 _UNSEEN = "nothing like it is in the logs"
-_PERFORMANCE = (
-    "# Not in a log: just better than the CPU's, so that the device gets what it supports.\nperformance = { other = [0.9, 0.9] }"
-)
+_PERFORMANCE = {"other": [0.9, 0.9]}
+_NOT_LOGGED = "not in a log: just better than the CPU's, so that the device gets what it supports"
 
 
 def profile_text(devices: Mapping[str, Mapping[str, Rules]], source: str) -> str:
     """A profile file with one device for each name; operation → what was learned of it."""
     for count in range(_MAX_TERMS, -1, -1):
-        text = "\n".join(line for name, learned in devices.items() for line in _device(name, learned, source, count))
+        text = toml_text(table for name, learned in devices.items() for table in _device(name, learned, source, count))
         if len(text.encode()) <= MAX_BYTES:
             break
     return text
@@ -31,68 +32,59 @@ def profile_text(devices: Mapping[str, Mapping[str, Rules]], source: str) -> str
 
 def delegate_text(devices: Sequence[tuple[str, Mapping[str, Operators]]], source: str) -> str:
     """A profile file at the level of TFLite's operators. An operator that is always refused is not listed."""
-    return "\n".join(line for name, table in devices for line in _delegate(name, table, source))
+    return toml_text(table for name, operators in devices for table in _delegate(name, operators, source))
 
 
-def _delegate(name: str, table: Mapping[str, Operators], source: str) -> Iterator[str]:
-    yield f'[[device]]\nname = {_quoted(name)}\nlevel = "tflite"\nversion = "learned from logs"\nsource = {_quoted(source)}'
-    refused = [(key, each) for key, each in sorted(table.items()) if each.refused and not each.accepted and not each.open]
-    yield f"notes = {json.dumps([_said(key, each) for key, each in refused], ensure_ascii=False)}\n"
-    yield "[device.operations]"
+def _delegate(name: str, table: Mapping[str, Operators], source: str) -> Iterator[TomlTable]:
+    refused = [_said(key, each) for key, each in sorted(table.items()) if each.refused and not each.accepted and not each.open]
+    head = {"name": name, "level": "tflite", "version": _VERSION, "source": source, "notes": refused}
+    yield TomlTable(("device",), head, repeated=True)
+    operations: dict[str, list[dict[str, str]]] = {}
+    comments = {}
     for key, each in sorted(table.items()):
         if each.accepted and not each.refused and not each.open:
-            yield f"{key} = []  # {each.accepted} taken"
+            operations[key], comments[key] = [], f"{each.accepted} taken"
         elif each.accepted or each.open:
             why = f"{each.accepted} taken, {each.refused} refused, {each.open} not known" + (
                 f": {each.says}" if each.says else ""
             )
-            yield f'{key} = [{{ require = "version >= 1", uncertain = {_quoted(why)} }}]'
-    yield ""
+            operations[key] = [{"require": "version >= 1", "uncertain": why}]
+    yield TomlTable(("device", "operations"), operations, comments=comments)
 
 
 def _said(key: str, each: Operators) -> str:
     return f"{key} was refused {each.refused} times" + (f": {each.says}" if each.says else "")
 
 
-def _device(name: str, learned: Mapping[str, Rules], source: str, count: int) -> Iterator[str]:
+def _device(name: str, learned: Mapping[str, Rules], source: str, count: int) -> Iterator[TomlTable]:
     terms: dict[str, str] = {}
-    bodies = [line for key, rules in sorted(learned.items()) for line in _operation(key, rules, terms, count)]
-    yield "[[device]]"
-    yield f"name = {_quoted(name)}"
-    yield f"source = {_quoted(source)}"
-    yield 'version = "learned from logs"'
-    yield f"{_PERFORMANCE}\n"
+    operations = {key: _operation(key, rules, terms, count) for key, rules in sorted(learned.items())}
+    head = {"name": name, "source": source, "version": _VERSION, "performance": _PERFORMANCE}
+    yield TomlTable(("device",), head, repeated=True, comments={"performance": _NOT_LOGGED})
     if terms:
-        yield "[device.terms]"
-        yield from (f"{term} = {_quoted(text)}" for term, text in terms.items())
-        yield ""
-    yield "[device.operations]"
-    yield 'others = { never = "it is in no log", uncertain = "it is in no log" }\n'
-    yield from bodies
+        yield TomlTable(("device", "terms"), terms)
+    others = {"never": "it is in no log", "uncertain": "it is in no log"}
+    yield TomlTable(("device", "operations"), {"others": others})
+    yield from (TomlTable(("device", "operations", key), values) for key, values in operations.items())
 
 
-def _operation(key: str, rules: Rules, terms: dict[str, str], count: int) -> Iterator[str]:
-    yield f"[device.operations.{key}]"
-    yield f"source = {_quoted(f'{rules.supported} supported, {rules.refusals} refused')}"
+def _operation(key: str, rules: Rules, terms: dict[str, str], count: int) -> dict[str, Any]:
+    values: dict[str, Any] = {"source": f"{rules.supported} supported, {rules.refusals} refused"}
     if rules.never:
-        yield f"never = {_quoted('refused wherever the logs have it')}"
+        values["never"] = "refused wherever the logs have it"
     if rules.blind:
-        yield 'uncertain = "the log does not say what its operands were"'
+        values["uncertain"] = "the log does not say what its operands were"
     refused = list(_refused_terms(key, rules, terms, count))
-    lines = [_required(rules, atom, explained) for atom, explained in rules.required]
-    lines += list(_open(rules, refused))
-    if lines:
-        yield "rules = ["
-        yield from (f"  {line}," for line in lines)
-        yield "]"
-    yield ""
+    listed = [_required(rules, atom, explained) for atom, explained in rules.required]
+    listed += _open(rules, refused)
+    return values | ({"rules": listed} if listed else {})
 
 
-def _required(rules: Rules, atom: Atom, explained: Sequence[Example]) -> str:
-    guard = f", when = {_quoted(rules.guard(atom))}" if atom.guard else ""
+def _required(rules: Rules, atom: Atom, explained: Sequence[Example]) -> dict[str, str]:
+    guard = {"when": rules.guard(atom)} if atom.guard else {}
     first = next((e.where for e in explained if e.where), "")
     count = f"{len(explained)} refused" + (f", such as {first}" if first else "")
-    return f"{{ require = {_quoted(rules.text(atom))}{guard}, source = {_quoted(count)} }}"
+    return {"require": rules.text(atom), **guard, "source": count}
 
 
 def _refused_terms(key: str, rules: Rules, terms: dict[str, str], count: int) -> Iterator[str]:
@@ -105,19 +97,19 @@ def _refused_terms(key: str, rules: Rules, terms: dict[str, str], count: int) ->
         yield name
 
 
-def _open(rules: Rules, refused: Sequence[str]) -> Iterator[str]:
+def _open(rules: Rules, refused: Sequence[str]) -> Iterator[dict[str, str]]:
     """Where answers are open: outside of what was seen, unless it is refused for sure."""
     unless = "".join(f" and not {name}" for name in refused)
     broken = [" and ".join(filter(None, (rules.guard(atom), f"not ({rules.text(atom)})"))) for atom in rules.seen]
     for text in _packed(broken, " or ", _MAX_TEXT - len(unless)):
-        yield f"{{ when = {_quoted(f'({text}){unless}')}, uncertain = {_quoted(_UNSEEN)} }}"
+        yield {"when": f"({text}){unless}", "uncertain": _UNSEEN}
     forms = [rules.features.index(f) for f in rules.features if f.form and f.text.startswith(("list(", "unique("))]
     alike = dict.fromkeys(
         " and ".join(rules.beyond(Atom(place, "in", ()), e.values[place]) for place in forms if e.values[place] is not None)
         for e in rules.unexplained
     )
     for text in _packed([f"({t})" for t in alike if t], " or "):
-        yield f'{{ when = {_quoted(text)}, uncertain = "a like one was refused for a reason that the log does not show" }}'
+        yield {"when": text, "uncertain": "a like one was refused for a reason that the log does not show"}
 
 
 def _packed(texts: Sequence[str], joint: str, limit: int = _MAX_TEXT) -> Iterator[str]:
@@ -132,7 +124,3 @@ def _packed(texts: Sequence[str], joint: str, limit: int = _MAX_TEXT) -> Iterato
         line = f"{line}{joint}{text}" if line else text
     if line:
         yield line
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

@@ -36,20 +36,20 @@ def run(
         store.add(keys[task], cell)
         found[keys[task]] = cell
         progress(1)
-    # A file may have been stored under another name.
-    return [replace(found[key], model=task.name) for task, key in keys.items()]
+    # A file may have been stored under another name; a store from elsewhere may have anything under a key.
+    return [replace(found[key], model=task.name, device=task.device, level=task.level) for task, key in keys.items()]
 
 
 def _on_dask(groups: Sequence[Sequence[Task]], address: str) -> Iterator[tuple[Task, Cell]]:
     try:
         from distributed import Client, as_completed
     except ImportError as error:
-        raise InputError(Reason("Dask (pip install 'nnbridge[dask]')", str(error), operand="--scheduler")) from error
+        raise InputError(Reason("Dask (pip install 'nnbridge[dask]')", str(error), operand="scheduler")) from error
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError) as error:
         raise InputError(
-            Reason("the address of a Dask scheduler that answers", f"{address}: {error}", operand="--scheduler")
+            Reason("the address of a Dask scheduler that answers", f"{address}: {error}", operand="scheduler")
         ) from error
     with client:
         futures = {client.submit(_group, list(group), pure=False): group for group in groups}

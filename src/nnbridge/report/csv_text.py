@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 
 from nnbridge.report.terminal import printable
 
-_UNSAFE = ("=", "+", "-", "@", "\t", "\r")
-"""What a text must not start with: spreadsheets would compute it."""
+_FORMULA = re.compile("(^|;)([ \u3000]*[=+@\uff1d\uff0b\uff0d\uff20-])")
+"""What a cell must not start with: spreadsheets would compute it. In many countries a semicolon ends a cell."""
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
@@ -23,4 +24,4 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
 def _safe(value: object) -> object:
     if not isinstance(value, str):
         return "" if value is None else value
-    return f"'{printable(value)}" if value.startswith(_UNSAFE) else printable(value)
+    return _FORMULA.sub(r"\1'\2", printable(value))

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nnbridge.errors import counted as counted
+from nnbridge.escaping import printable as printable
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.measure import Measurement
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 Cell: TypeAlias = "str | Sequence[str]"
 """The text of a cell, or its lines."""
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _NUMBERS = re.compile(r"[-+.,\d%/ ]*(e[-+]\d+)?[-+.,\d%/ ]*(inf|nan)?")
 _PIECES = re.compile(r"[^:./#@]*[:./#@]+|[^:./#@]+")
 _SMALLER = re.compile(r"[^_-]*[_-]+|[^_-]+")
@@ -35,21 +37,6 @@ def counted_kinds(kinds: Iterable[str], most: int | None = None) -> str:
     counts = Counter(kinds)
     shown = counts.items() if most is None else counts.most_common(most)
     return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in shown) + "…" * (len(counts) > len(shown))
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def printable(text: str) -> str:
-    """A text whose control characters (escape sequences, line breaks, directions) and undecodable bytes are escaped."""
-    return _CONTROL.sub(lambda found: _escape(found[0]), text)
-
-
-def _escape(character: str) -> str:
-    byte = ord(character) - 0xDC00  # what Python decodes bytes to that are not UTF-8
-    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else ascii(character)[1:-1]
 
 
 @dataclass(frozen=True)

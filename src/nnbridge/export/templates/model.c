@@ -6,6 +6,7 @@
 #include "@header_name@"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

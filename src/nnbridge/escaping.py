@@ -1,0 +1,63 @@
+"""Names of others in what nnbridge writes: text without control characters, and HTML that is built of elements, never of text.
+
+CSV is written by :mod:`nnbridge.report.csv_text`, TOML by :mod:`nnbridge.toml`, JSON and XML by Python's own libraries.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import dataclass
+from html import escape
+from typing import TypeAlias
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'"
+"""A page requests nothing, and leads nowhere by forms or by another base of its addresses."""
+_EMPTY = ("meta", "wbr")
+"""Elements that have nothing inside and no end."""
+Part: TypeAlias = "str | Markup"
+
+
+def printable(text: str) -> str:
+    """A text whose control characters (escape sequences, line breaks, directions) and undecodable bytes are escaped."""
+    return _CONTROL.sub(lambda found: _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    byte = ord(character) - 0xDC00  # what Python decodes bytes to that are not UTF-8
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else ascii(character)[1:-1]
+
+
+@dataclass(frozen=True)
+class Markup:
+    """Finished HTML, which only :func:`element` creates."""
+
+    html: str
+
+
+def element(tag: str, *inside: Part, **attributes: str) -> Markup:
+    """An element of HTML. Text is text, whatever it holds; names of attributes are written with ``_`` for ``-``."""
+    stated = "".join(f' {key.strip("_").replace("_", "-")}="{_escaped(value)}"' for key, value in attributes.items())
+    if tag in _EMPTY:
+        return Markup(f"<{tag}{stated}>")
+    return Markup(f"<{tag}{stated}>{''.join(map(_escaped, inside))}</{tag}>")
+
+
+def _escaped(part: Part) -> str:
+    return part.html if isinstance(part, Markup) else escape(printable(part))
+
+
+def page(title: str, style: str, *body: Markup) -> str:
+    """A page that needs nothing else and that nothing leaves: no script, no request, no form; the only styles are its own."""
+    seal = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=f"{_LOCKED}; style-src 'sha256-{seal}'"),
+        element("title", title),
+        Markup(f"<style>{style}</style>"),
+    )
+    return f"<!doctype html>\n{element('html', head, element('body', *body), lang='en').html}\n"
