@@ -83,12 +83,12 @@ def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, 
 def _piece(index: Array) -> int:
     """The greatest length of pieces, all of one length, in which elements stay neighbours."""
     # Most often each element goes its own way, which the first two show without a list of all.
-    if len(index) > 1 and not neighbours_of(index[:2])[0]:
+    if len(index) > 1 and not _neighbours(index[:2])[0]:
         return 1
-    return int(np.gcd.reduce(np.append(np.flatnonzero(~neighbours_of(index)) + 1, len(index))))
+    return int(np.gcd.reduce(np.append(np.flatnonzero(~_neighbours(index)) + 1, len(index))))
 
 
-def neighbours_of(index: Array) -> Array:
+def _neighbours(index: Array) -> Array:
     """Whether the element behind each one stays behind it: -1 and 0 are no neighbours."""
     return np.where(index[:-1] < 0, index[1:] < 0, index[1:] - index[:-1] == 1)
 
