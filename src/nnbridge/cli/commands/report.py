@@ -170,7 +170,9 @@ def _command() -> str:
         name = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else ""
         for one in value if isinstance(value, (tuple, list)) else [value]:
             words += [name] if name else []
-            words += [] if one is True else [_without_folder(one)]
+            # A file that is named like an option is none of it.
+            plain = "" if one is True else _without_folder(one)
+            words += [] if one is True else [plain if name or not plain.startswith("-") else f"./{plain}"]
     return f"nnbridge {context.command.name} {shlex.join(words)}"
 
 
