@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types records",
     "errors reading",
-    "model allowlist entry_points escaping foreign platforms toml",
+    "model allowlist entry_points escaping foreign platforms",
+    "toml",
     "source",
     "estimate",
     "extensions",
