@@ -18,7 +18,7 @@ from ai_edge_litert.environment import Environment
 from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 
 from nnbridge import Compilation, Execution, neuron
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.neuron.compiling import compile_file
 
 

@@ -37,11 +37,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nnbridge import load
 from nnbridge.compare import random_array
 from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Tier
 from nnbridge.model import Model, Operand
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import make_call, prepare, resolve, run_kernel
-from nnbridge.operations.kernels import InPlace, Tier
+from nnbridge.operations.kernels import InPlace
 from nnbridge.types import TYPE_FACTS, Lifetime, OperationCode, operation_name
 from tests.tflite.case import I8, I32, SAME, SIGMOID, TANH, B, Bias, C, Case, F, W
 from tests.tflite.files import TfliteBuilder
@@ -382,7 +383,7 @@ def _kernel(model: Model, inputs: list[Any]) -> Callable[[], Any]:
     assert declared is not None
     call = make_call(declared, args, [Arg.of(operands[i]) for i in operation.outputs])
     call = replace(call, outs=resolve(call))
-    found = prepare(call, Tier.REFERENCE)
+    found = prepare(call)
     if found is None:
         return lambda: run_kernel(call)
     positions, second = found

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,6 @@ from nnbridge.compare import seeded_samples
 from nnbridge.compare.layers import compare_layers
 from nnbridge.compare.litert import LiteRT
 from nnbridge.compare.tensors import tensors_of
-from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import Part
 from nnbridge.converters.inspection import Mapped
 from nnbridge.delegate.interpreter import Context
@@ -49,11 +48,14 @@ from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.engines import AUTO, OWN, host_for
-from nnbridge.loading import load_with_report, load_without_cpu
+from nnbridge.errors import Why
+from nnbridge.file import ModelFile
 from nnbridge.model import Model
+from nnbridge.plan import draft
 from nnbridge.runtime.partition_limits import TFLITE_DEFAULT, delegated_partitions
 from nnbridge.runtime.partitioner import extract
 from nnbridge.storage.atomic import atomic_write
+from nnbridge.target import Fallback, Target
 from nnbridge.types import WRITTEN, Lifetime
 
 DEVICES = [CPU_NAME, *(driver.name for driver in SAMPLE_DRIVERS)]
@@ -102,19 +104,22 @@ class File:
 
     def converted(self, target: Device) -> Converted:
         """As nnbridge has it for a device."""
-        options = ConversionOptions(mapping="delegate")
-        if self.nnapi_cpu:
-            model, mapped = load_with_report(self.path, options)
-        else:
-            model, mapped = load_without_cpu(self.path, options, [target], TFLITE_DEFAULT)
         name = OWN if self.own_host else HOST_NAMES[self.kernels]
-        return Converted(model, mapped, target, host_for(name, self.path, options), self.nnapi_cpu)
+        found = draft(
+            ModelFile(self.path).with_(allow_dynamic_dimensions=bool(self.allowed)),
+            Target((target,), fallback=Fallback.CPU if self.nnapi_cpu else Fallback.APP, host=name),
+        )
+        return Converted(found.model, found.mapped, target, host_for(name, found.file), self.nnapi_cpu)
+
+    @cached_property
+    def allowed(self) -> dict[str, object]:
+        """The delegate's option for files of open dimensions, and for those that TFLite refuses without it."""
+        refused = any(reason.kind is Why.DYNAMIC_GRAPH for one in ModelFile(self.path).mapped for reason in one.reasons)
+        return {"allow_dynamic_dimensions": True} if refused or any(d < 0 for s in signatures(self) for d in s) else {}
 
     def delegate(self, target: Device) -> Any:
         """The delegate for a device: the one target, or an installed one beside NNAPI's CPU."""
-        options: dict[str, object] = {}
-        if any(d < 0 for s in signatures(self) for d in s):
-            options["allow_dynamic_dimensions"] = True
+        options = self.allowed
         if not self.nnapi_cpu:
             return delegate.load(target.name, runtime=self.runtime, **options)
         return delegate.load(runtime=self.runtime, nnbridge_devices=target.name, disallow_nnapi_cpu=False, **options)

@@ -29,8 +29,8 @@ from nnbridge.compare.samples import named_inputs, outputs_in_model, sign_flippe
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices.device import Device
 from nnbridge.engines import AUTO, host_for
+from nnbridge.file import ModelFile, load
 from nnbridge.inputs import Dataset, Preparation
-from nnbridge.loading import interface, load
 from nnbridge.report.answers import answers
 
 HEAD = f"{'file':<38} {'input':<18} {'mapping':<8} {'delegate':>8} {'reference':>9} {'of':>9}  answer  verdict"
@@ -45,7 +45,7 @@ class Subject:
         self.path, self.mapping = path, mapping
         options = ConversionOptions(mapping=BESIDE[mapping])
         self.model: Model = load(path, options)
-        self.run = _compiled(self.model, host_for(AUTO, path, options))
+        self.run = _compiled(self.model, host_for(AUTO, ModelFile(path, options)))
         """As `nnbridge run` has it."""
         self.own = _compiled(self.model, ())
         """With nnbridge's own host, as `nnbridge compare` has it."""
@@ -115,7 +115,7 @@ def main() -> int:
     for path, mapping in product(options.files, BESIDE):
         subject = Subject(path, mapping)
         for file in options.input:
-            (sample,) = Dataset.of(subject.model, [str(file)], how=how, stated=interface(path).inputs)
+            (sample,) = Dataset.of(subject.model, [str(file)], how=how, stated=ModelFile(path).interface.inputs)
             text, passed = row(subject, file.name, sample.inputs)
             print(f"{path.name[:38]:<38} {file.name[:18]:<18} {mapping:<8} {text}", flush=True)
             done.append(passed)

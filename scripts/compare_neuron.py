@@ -28,7 +28,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.devices import CPU_NAME, device
 from nnbridge.engines import AUTO, host_for
 from nnbridge.errors import Reason
-from nnbridge.loading import load
+from nnbridge.file import ModelFile, load
 from nnbridge.neuron.compiling import compile_file, litert_folder, predicted
 
 DEVICES = [CPU_NAME, "nnapi-sample_all", "nnapi-sample_quant"]
@@ -40,7 +40,7 @@ HEAD = f"{'file':<42} {'device':<24} {'granted':>9} {'parts':>5}  {'as predicted
 def ours(path: Path, name: str, inputs: Sequence[Array], host: str, left: Mapping[int, Reason]) -> list[Array]:
     """The outputs of a file in nnbridge: ``left`` are the operators that the device does not get."""
     asked = ConversionOptions(left=left)
-    compilation = Compilation.create(load(path, asked), [device(name), *host_for(host, path, asked)])
+    compilation = Compilation.create(load(path, asked), [device(name), *host_for(host, ModelFile(path, asked))])
     compilation.finish()
     return list(Execution(compilation).run(inputs).values())
 

@@ -34,7 +34,7 @@ from nnbridge.devices import CPU_NAME, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.engines import AUTO, host_for
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.provider.session import ProviderKernel
 from nnbridge.provider.source import NAMES
 from nnbridge_onnx.read.reader import read
@@ -116,7 +116,7 @@ def opened(path: Path, folder: Path, chosen: dict[str, int]) -> File | str:
     else:
         return refused
     try:
-        _, mapped = load_with_report(seen, OPTIONS)
+        _, mapped = ModelFile(seen, OPTIONS).converted
     except NnbridgeError as error:
         return f"nnbridge run refuses the file: {error}"
     names = [node.name for node in onnx.load(str(seen), load_external_data=False).graph.node]
@@ -204,8 +204,8 @@ def drawn(rng: np.random.Generator, shape: list[int | str | None], kind: str, nu
 
 def computed(path: Path, feeds: dict[str, Array], target: Device) -> dict[str, Array]:
     """The outputs of ``nnbridge run --mapping provider --device``, by name."""
-    model, _ = load_with_report(path, OPTIONS)
-    compilation = Compilation.create(model, [target, *host_for(AUTO, path, OPTIONS)])
+    model, _ = ModelFile(path, OPTIONS).converted
+    compilation = Compilation.create(model, [target, *host_for(AUTO, ModelFile(path, OPTIONS))])
     compilation.finish()
     operands = [model.main.operands[i] for i in model.main.inputs]
     answers = Execution(compilation).run([feeds[str(o.name)].reshape(feeds[str(o.name)].shape or (1,)) for o in operands])

@@ -30,7 +30,7 @@ with one_line_errors():
     from nnbridge.devices.source_profiles import SourceProfile
     from nnbridge.estimate.network import PartitionEstimate, arena_bytes, partition_estimate
     from nnbridge.estimate.partitions import groups
-    from nnbridge.loading import source_graph
+    from nnbridge.file import ModelFile
 
 PER_FILE = 8
 """Operators of a file: one that breaks TFLite's own rules refuses the whole file."""
@@ -66,7 +66,7 @@ def _written(seeds: range, kinds: Sequence[str], folder: Path) -> Path:
 
 def placed(path: Path, device: SourceProfile, oracle: Oracle) -> Counter[str]:
     """Agreements and disagreements of one file, each of which is printed; a file on which Vela crashed is counted apart."""
-    claims = device.claims(source_graph(path))
+    claims = device.claims(ModelFile(path).source_graph)
     if oracle.crashed:
         certain = [claim for claim in claims if claim.accepted and not claim.uncertain]
         for claim in certain:
@@ -84,7 +84,7 @@ def placed(path: Path, device: SourceProfile, oracle: Oracle) -> Counter[str]:
 
 def estimates(path: Path, device: SourceProfile) -> tuple[list[PartitionEstimate], int]:
     """The partitions of a file, and the bytes of all its values."""
-    graph = source_graph(path)
+    graph = ModelFile(path).source_graph
     accepted = frozenset(claim.operator.index for claim in device.claims(graph) if claim.accepted)
     assert device.cost is not None
     found = [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted)]

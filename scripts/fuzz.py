@@ -28,7 +28,7 @@ from script_support import argument_parser, one_line_errors
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
-from nnbridge.loading import load
+from nnbridge.file import load
 from tests.hostile import MAPPINGS, Source, Verdict, check_all, limit_process
 
 BATCH = 250

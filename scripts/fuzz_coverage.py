@@ -48,7 +48,7 @@ with atheris.instrument_imports(include=["nnbridge" if READERS else "nnbridge.de
     from nnbridge import storage
     from nnbridge.converters import ConversionOptions
     from nnbridge.errors import NnbridgeError
-    from nnbridge.loading import inspect, load
+    from nnbridge.file import ModelFile
     from tests.devices.conversations import hold, seeds
 
 SMALL = 20_000
@@ -61,9 +61,9 @@ def reading(format: str, folder: Path) -> Callable[[bytes], None]:
 
     def check(content: bytes) -> None:
         path.write_bytes(content)
-        for act in (inspect, load):
+        for question in ("inspection", "model"):
             with suppress(NnbridgeError):
-                act(path, ConversionOptions())
+                getattr(ModelFile(path, ConversionOptions()), question)
 
     return check
 
@@ -83,7 +83,7 @@ def fill(corpus: Path, target: str, scratch: Path) -> None:
         ]
     for n, path in enumerate(path for path in files if target == "nnapi" or path.suffix == f".{target}"):
         if target == "nnapi":
-            storage.save(load(path), corpus / f"{n}")
+            storage.save(ModelFile(path, ConversionOptions()).model, corpus / f"{n}")
         else:
             (corpus / f"{n}").write_bytes(path.read_bytes())
     if target == "onnx":

@@ -24,12 +24,12 @@ from nnbridge.compare.layers import LayerComparison, compare_layers
 from nnbridge.compare.references import reference
 from nnbridge.compare.tensors import tensors_of
 from nnbridge.converters import ConversionOptions
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 
 
 def of_file(path: Path, mapping: str, shapes: Mapping[str, tuple[int, ...]]) -> LayerComparison:
     """The layers of a file on NNAPI's CPU for seed 0."""
-    model, mapped = load_with_report(path, ConversionOptions(mapping=mapping, shapes=dict(shapes)))
+    model, mapped = ModelFile(path, ConversionOptions(mapping=mapping, shapes=dict(shapes))).converted
     runtime = reference(RUNTIMES[path.suffix], path, preserve=True)
     samples = seeded_samples(model, runtime, [0])
     return compare_layers(finished(model), runtime.name, samples, tensors_of(runtime), mapped=mapped)

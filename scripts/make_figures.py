@@ -16,7 +16,7 @@ from nnbridge import Compilation
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import device
 from nnbridge.errors import Why
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.report.plan import plan_as_dict
 
 TARGET = REPOSITORY / "docs" / "figures" / "decision.svg"

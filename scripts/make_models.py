@@ -42,8 +42,9 @@ from script_support import MODELS, RUNTIMES, Array, argument_parser, one_line_er
 
 from nnbridge.compare import load_arrays
 from nnbridge.compare.references import reference
+from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import TensorInfo
-from nnbridge.loading import inspect
+from nnbridge.file import ModelFile
 from nnbridge.storage.atomic import atomic_write
 
 # Read by TensorFlow when it is imported, which is inside the functions that need it.
@@ -366,7 +367,7 @@ def onnx_files(weights: Weights, data: Data) -> dict[str, bytes]:
 
 def model_inputs(path: Path, images: Array) -> Array:
     """Images (0 to 16) as a model reads them, one sample after another: [n, *input shape]."""
-    (port,) = inspect(path).inputs
+    (port,) = ModelFile(path, ConversionOptions()).inspection.inputs
     values = scaled(images).reshape(len(images), *(port.shape or ()))
     if not port.scale:
         return values
@@ -378,7 +379,7 @@ def model_inputs(path: Path, images: Array) -> Array:
 
 def reference_outputs(path: Path, inputs: Array) -> Array:
     """The reference runtime's output for every input: [n, *output shape]."""
-    (port,) = inspect(path).inputs
+    (port,) = ModelFile(path, ConversionOptions()).inspection.inputs
     runtime = reference(RUNTIMES[path.suffix], path)
     outputs = []
     for value in inputs:
@@ -426,7 +427,7 @@ def table(folder: Path, check: bool = False) -> list[str]:
     ]
     notes = []
     for path in sorted([*folder.glob("*.tflite"), *folder.glob("*.onnx")], key=lambda p: (p.suffix != ".tflite", p.name)):
-        found = inspect(path)
+        found = ModelFile(path, ConversionOptions()).inspection
         outputs = reference_outputs(path, model_inputs(path, images))
         correct = int(np.sum(outputs.reshape(len(images), -1).argmax(1) == labels))
         counted = ", ".join(f"{name} x{n}" if n > 1 else name for name, n in found.operators.items())
@@ -461,7 +462,7 @@ def make(folder: Path, seed: int, epochs: int) -> None:
     for name, content in files.items():
         path = folder / name
         write(path, content)
-        inputs, found = model_inputs(path, images), inspect(path)
+        inputs, found = model_inputs(path, images), ModelFile(path, ConversionOptions()).inspection
         stored = {f"input:{found.inputs[0].name}": inputs, f"output:{found.outputs[0].name}": reference_outputs(path, inputs)}
         write(reference_path(path), npz(**stored, labels=labels))
 

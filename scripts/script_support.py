@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nnbridge import Compilation, Model
     from nnbridge.compare import OutputComparison
     from nnbridge.devices import Device
+    from nnbridge.file import ModelFile
 
 Array = npt.NDArray[Any]
 FILE = TypeVar("FILE")
@@ -195,10 +196,13 @@ def operations_by_place(compilation: Compilation) -> Counter[str]:
 
 def zero_inputs(path: Path) -> dict[str, Array]:
     """Inputs of zeros for a file, by name; 1 for each open dimension."""
-    from nnbridge.loading import inspect
+    from nnbridge.converters import ConversionOptions
 
     types = {"FLOAT": "float32"}
-    return {i.name: np.zeros([max(d, 1) for d in i.shape or ()], types.get(i.type, i.type.lower())) for i in inspect(path).inputs}
+    return {
+        i.name: np.zeros([max(d, 1) for d in i.shape or ()], types.get(i.type, i.type.lower()))
+        for i in ModelFile(path, ConversionOptions()).inspection.inputs
+    }
 
 
 def largest_difference(outputs: Sequence[OutputComparison]) -> str:

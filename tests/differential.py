@@ -25,7 +25,7 @@ from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import NnbridgeError
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 
 OUTCOMES = ("equal", "explained", "refused", "differs", "fails")
 BATCH = 250
@@ -112,7 +112,7 @@ class Failure(Exception):
 def computed(path: Path, mapping: str, feeds: Sequence[Any]) -> tuple[list[Any], tuple[Mapped, ...]]:
     """nnbridge's outputs, and the outcome of each operator; Failure with the reason."""
     try:
-        model, outcomes = load_with_report(path, ConversionOptions(mapping=mapping))
+        model, outcomes = ModelFile(path, ConversionOptions(mapping=mapping)).converted
         compilation = Compilation.create(model, [])
         compilation.finish()
         return list(Execution(compilation).run([np.atleast_1d(feed) for feed in feeds]).values()), outcomes

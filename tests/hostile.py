@@ -21,7 +21,7 @@ import numpy as np
 from nnbridge.compare import seeded_inputs
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
-from nnbridge.loading import inspect, load
+from nnbridge.file import ModelFile, load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage import save
@@ -75,7 +75,7 @@ def check_all(path: Path, options: ConversionOptions, elements: int = 1 << 16) -
     """Inspect, convert and plan a file; run and save what converts. The first bad verdict, or that of the conversion."""
     found: list[Compilation] = []
     converted = _verdict(lambda: found.append(_planned(path, options)))
-    acts: list[Callable[[], object]] = [lambda: inspect(path, options)]
+    acts: list[Callable[[], object]] = [lambda: ModelFile(path, options).inspection]
     if found:
         acts += [lambda: save(found[0].model, path.with_suffix(".nnapi")), lambda: _run(found[0], elements)]
     verdicts = [converted, *(_verdict(act) for act in acts)]

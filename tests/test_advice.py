@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from nnbridge import load
-from nnbridge.advice import Alone, Editing, Outcome, Planner, advise
+from nnbridge.advice import Alone, Editing, Outcome, Planner, found_by
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
 from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit
 from nnbridge.errors import Why
-from nnbridge.loading import adjustable, edits
+from nnbridge.file import ModelFile
 from nnbridge_onnx.edits import REWRITES
 from tests.conftest import MODELS, requires_recent_onnx_runtime
 from tests.tflite.files import TfliteBuilder
@@ -143,7 +143,7 @@ def test_a_clip_becomes_max_and_min_with_the_same_bits_in_onnx_runtime(tmp_path:
     bounds = [onnx.numpy_helper.from_array(np.float32(v), name) for name, v in (("low", -0.5), ("high", 0.25))]
     graph = onnx.helper.make_graph([onnx.helper.make_node("Clip", ["x", "low", "high"], ["y"])], "g", [x], [y], bounds)
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
-    (edit,) = (edit for edit in edits(path) if edit.text == "Max, then Min")
+    (edit,) = (edit for edit in ModelFile(path).edits if edit.text == "Max, then Min")
     target.write_bytes(edit.content())
     for seed in range(5):
         values = seeded_inputs(load(path), seed)
@@ -166,7 +166,7 @@ def test_exact_rewrites_of_onnxs_own_node_tests_have_the_same_bits_in_onnx_runti
     path, target, proven = tmp_path / "node.onnx", tmp_path / "after.onnx", set()
     for model in (model for model in _nodes().values() if model.graph.input[0].type.tensor_type.elem_type == FLOAT):
         path.write_bytes(model.SerializeToString())
-        for edit in [edit for edit in edits(path) if edit.answers is Answers.SAME]:
+        for edit in [edit for edit in ModelFile(path).edits if edit.answers is Answers.SAME]:
             if (edit.operator, edit.text) in proven:
                 continue
             target.write_bytes(edit.content())
@@ -183,7 +183,7 @@ def test_exact_rewrites_of_onnxs_own_node_tests_have_the_same_bits_in_onnx_runti
 def test_numbers_that_are_computed_are_not_rewritten(name: str, tmp_path: Path) -> None:
     path = tmp_path / "node.onnx"
     path.write_bytes(_nodes()[name].SerializeToString())
-    assert [edit.text for edit in edits(path) if edit.index == 0] == []
+    assert [edit.text for edit in ModelFile(path).edits if edit.index == 0] == []
 
 
 def test_a_saved_model_has_rewrites_too(tmp_path: Path) -> None:
@@ -196,8 +196,8 @@ def test_a_saved_model_has_rewrites_too(tmp_path: Path) -> None:
 
 
 def test_an_index_beyond_the_file_has_nothing_to_change() -> None:
-    assert adjustable(FLOAT32, 0, 99) is None
-    assert adjustable(FLOAT32, 7, 0) is None
+    assert ModelFile(FLOAT32).adjustable(0, 99) is None
+    assert ModelFile(FLOAT32).adjustable(7, 0) is None
 
 
 def test_what_a_device_accepts_before_nnapi_counts_as_accepted_where_nnapi_has_no_operation(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_an_edit_is_planned_unless_it_is_refused_alone_alike(some: bool, kind: W
         return Alone(False, some and path.read_bytes() == b"replacement", frozenset({kind}))
 
     editing = Editing(path, lambda path: [edit], lambda path, subgraph, index: adjustable)
-    assert advise(editing, Planner(measure, alone), 8).advice == ()
+    assert found_by(editing, Planner(measure, alone), 8).advice == ()
     assert len(measured) == planned
 
 
@@ -246,5 +246,5 @@ def test_steps_are_prepared_only_for_what_helps(tmp_path: Path) -> None:
         return Outcome(frozenset({(0, 0)} if path.name == "model" and path.parent == tmp_path else ()), 0, 1, 1, 0)
 
     editing = Editing(tmp_path / "model", lambda path: [edit], lambda path, subgraph, index: None)
-    (advice,) = advise(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
+    (advice,) = found_by(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
     assert (advice.text, prepared) == ("whole file: better", [True, False, True])

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnbridge.advice import Advice
-from nnbridge.cli.advising import FileAdvice
+from nnbridge.advice import Advice, FileAdvice
 from nnbridge.converters.edits import Edit
 from nnbridge.errors import Reason
-from nnbridge.loading import adjustable
+from nnbridge.file import ModelFile
 from tests.conftest import MODELS, REPOSITORY
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
@@ -42,7 +41,7 @@ def judge(script: Any) -> Any:
 
 
 def first_edit(script: Any, path: Path) -> Advice:
-    found = script.advised(FileAdvice(path), path, SETTING)
+    found = script.advised(FileAdvice(ModelFile(path)), SETTING[1], SETTING[3])
     return next(advice for advice in found if advice.edit is not None)
 
 
@@ -122,7 +121,7 @@ def test_one_advice_that_fails_is_the_exit_status(
 
 
 def test_a_change_of_the_answers_is_seen(judge: Any, tmp_path: Path) -> None:
-    operator = adjustable(INT8, 0, 0)
+    operator = ModelFile(INT8).adjustable(0, 0)
     assert operator is not None
     edited = tmp_path / "edited.tflite"
     edited.write_bytes(operator.content({"kernel": 2}, False))
@@ -178,7 +177,7 @@ def test_states_of_both_files_begin_alike(judge: Any, tmp_path: Path) -> None:
 def test_one_rewrite_that_differs_is_the_exit_status(
     script: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, int], status: int
 ) -> None:
-    operator = adjustable(INT8, 0, 0)
+    operator = ModelFile(INT8).adjustable(0, 0)
     assert operator is not None
     edit = Edit(0, 0, "CONV_2D", "another", lambda: operator.content(change, False))
     monkeypatch.setattr(script, "exact_edits", lambda path: [edit])

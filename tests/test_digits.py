@@ -9,7 +9,7 @@ import pytest
 
 from nnbridge.compare import load_arrays, stored_samples
 from nnbridge.devices import drivers
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from tests.conftest import MODELS

@@ -75,6 +75,6 @@ def test_warmup_of_a_missing_file_is_bad_input(cache: Path, tmp_path: Path) -> N
 def test_typical_networks_are_compiled_whole() -> None:
     if (reason := compiled.unavailable()) is not None:
         pytest.skip(reason)
-    from nnbridge.cpu.compiled.models import compile_model
+    from tests.compiled.hybrid import compile_model
 
     assert [compile_model(model).left for model in typical_models()] == [{}] * 18

@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +22,8 @@ from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
 from nnbridge.model import Model
 from nnbridge.operations import definitions
-from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.call import Arg
 from nnbridge.operations.declaration import REGISTRY
-from nnbridge.operations.kernels import KERNELS, Function, InPlace, Tier, kernel, prepared
 from nnbridge.types import OperandCode, OperationCode
 from tests.operations.test_convolution import convolution, sample
 
@@ -128,75 +126,6 @@ def test_arguments_do_not_change_and_a_misspelt_field_is_refused() -> None:
     assert arg.replace(zero_point=5).zero_point == 5
 
 
-# -- tiers -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """FLOOR with a kernel of a higher tier, for 2 columns only; gives the names of the kernels that computed."""
-    names: list[str] = []
-    definitions()
-    reference = KERNELS[OperationCode.FLOOR]
-    monkeypatch.setitem(KERNELS, OperationCode.FLOOR, dict(reference))
-
-    @kernel(OperationCode.FLOOR, Tier.COMPILED)
-    @prepared("input")
-    def compiled(call: Call) -> InPlace | None:
-        if call["input"].dims[-1] != 2:
-            return None
-
-        def write(buffers: list[npt.NDArray], x: npt.NDArray) -> None:
-            names.append(f"compiled {x.dtype}")
-            np.floor(x, out=buffers[1])
-            np.copyto(buffers[0], buffers[1])
-
-        return InPlace(write, ((call.out.dims, np.dtype(np.float32)),))
-
-    return names
-
-
-def floors(columns: int, tier: Tier = Tier.COMPILED, kind: OperandCode = F32) -> npt.NDArray:
-    model = unary(OperationCode.FLOOR, 3, columns, kind=kind, length=2)
-    executor = Executor(model, kernels=tier)
-    executor.run([np.zeros((3, columns), np.float32 if kind == F32 else np.float16)])
-    x = np.full((3, columns), 1.5, np.float32 if kind == F32 else np.float16)
-    return executor.run([x])[0].data
-
-
-def test_a_kernel_of_a_higher_tier_computes_what_it_is_for(seen: list[str]) -> None:
-    assert floors(2).tolist() == [[1.0, 1.0]] * 3
-    assert seen == ["compiled float32"] * 4
-
-
-def test_what_a_kernel_declines_falls_to_the_next_lower_tier(seen: list[str]) -> None:
-    assert floors(3).tolist() == [[1.0] * 3] * 3
-    assert seen == []
-
-
-def test_the_reference_tier_alone_uses_no_other_kernel(seen: list[str]) -> None:
-    assert floors(2, Tier.REFERENCE).tolist() == [[1.0, 1.0]] * 3
-    assert seen == []
-
-
-def test_a_kernel_of_a_higher_tier_sees_float16_widened(seen: list[str]) -> None:
-    y = floors(2, kind=F16)
-    assert y.dtype == np.float16
-    assert y.tolist() == [[1.0, 1.0]] * 3
-    assert set(seen) == {"compiled float32"}
-
-
-def test_a_kernel_that_fails_to_prepare_leaves_the_call_to_the_next_lower_tier(monkeypatch: pytest.MonkeyPatch) -> None:
-    definitions()
-    monkeypatch.setitem(KERNELS, OperationCode.FLOOR, dict(KERNELS[OperationCode.FLOOR]))
-
-    @kernel(OperationCode.FLOOR, Tier.COMPILED)
-    @prepared("input")
-    def broken(call: Call) -> Function:
-        raise RuntimeError("no compiler")
-
-    assert floors(2).tolist() == [[1.0, 1.0]] * 3
-
-
 # -- a new operation -------------------------------------------------------------------------------------------------
 
 TWICE = """
@@ -237,8 +166,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OperationC
     definitions.cache_clear()
     yield member
     type.__delattr__(OperationCode, "TWICE")
-    for registry in (REGISTRY, KERNELS):
-        registry.pop(member, None)
+    REGISTRY.pop(member, None)
     sys.modules.pop("nnbridge.operations.toy_twice", None)
     definitions.cache_clear()
 

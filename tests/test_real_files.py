@@ -17,7 +17,7 @@ from nnbridge.devices import Device, device
 from nnbridge.devices.device import Performance, uniform_capabilities
 from nnbridge.devices.samples import SAMPLE_DRIVERS, SampleDriver
 from nnbridge.errors import ConversionError, InputError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Location, Model, Operand
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

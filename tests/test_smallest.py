@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from nnbridge.advice import AdjustmentSearch, Change
 from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import Why
-from nnbridge.smallest import AdjustmentSearch, Change
 
 
 def operator(*parameters: Parameter) -> Adjustable:

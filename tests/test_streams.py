@@ -116,7 +116,7 @@ def test_an_interrupt_is_no_failed_comparison(monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nnbridge.loading.load_with_report", interrupted)
+    monkeypatch.setattr("nnbridge_tflite.TfliteModelFile.convert", interrupted)
     assert call(*BY_REFERENCE).exit_code == 130
 
 

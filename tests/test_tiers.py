@@ -16,8 +16,7 @@ from nnbridge import Compilation, Execution, InputError, Model, ModelBuilder, lo
 from nnbridge.compare import seeded_inputs
 from nnbridge.cpu import compiled
 from nnbridge.cpu.executor import Executor
-from nnbridge.cpu.settings import Settings, current, preparing
-from nnbridge.operations.kernels import Tier
+from nnbridge.cpu.settings import Settings, Tier, current, preparing
 from nnbridge.storage import save
 from nnbridge.types import OperandCode, OperationCode
 from tests.commands import call

@@ -1,23 +1,81 @@
-"""The ONNX converter: opsets 7 and up, float and quantised, to NNAPI and the host extension ``ai.onnx``."""
+"""The ONNX importer: opsets 7 and up, float and quantised, to NNAPI and the host extension ``ai.onnx``."""
 
 from __future__ import annotations
 
-from nnbridge.converters import Converter, late
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-CONVERTER = Converter(
-    "onnx",
-    (".onnx",),
-    (),
-    late("nnbridge_onnx.passes.conversion:convert"),
-    late("nnbridge_onnx.inspection:inspect"),
-    late("nnbridge_onnx.passes.conversion:convert_with_report"),
-    part=late("nnbridge_onnx.part:part"),
-    hosted=late("nnbridge_onnx.hosted:Parts"),
-    edits=late("nnbridge_onnx.edits:edits"),
-    adjustable=late("nnbridge_onnx.adjusting:adjustable"),
-    graphs=late("nnbridge_onnx.inspection:graphs"),
-    mappings=("provider", "wide"),
-    runtime_graph=late("nnbridge_onnx.runtime_graph:claims"),
-    options=("feature_level", "mapping", "layout", "shapes", "float64"),
-)
-"""Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark but its suffix."""
+from nnbridge.converters import ConversionOptions, Importer, late
+
+if TYPE_CHECKING:
+    from nnbridge.converters.edits import Adjustable, Edit
+    from nnbridge.converters.hosted import SourceParts
+    from nnbridge.converters.inspection import Inspection, Mapped
+    from nnbridge.converters.structure import FileGraph
+    from nnbridge.model import Model
+    from nnbridge_onnx.read.graph import Graph
+
+
+class OnnxModelFile(Importer):
+    """An ONNX file, which has no mark but its suffix. Registered under the entry point group ``nnbridge.converters``."""
+
+    name = "onnx"
+    suffixes = (".onnx",)
+    mappings = ("provider", "wide")
+    options = ("feature_level", "mapping", "layout", "shapes", "float64")
+    runtime_graph = staticmethod(late("nnbridge_onnx.runtime_graph:claims"))
+
+    # What reads the format is imported when a file is read: importers are listed by every command.
+
+    def graph(self, options: ConversionOptions) -> Graph:
+        """The file as data, under the options that reading depends on; ConversionError for whatever is wrong with it."""
+        from nnbridge_onnx.read.reader import read
+
+        key = options.mapping == "wide", options.float64, repr(options.shapes)
+        if key not in self._graphs:
+            self._graphs[key] = read(self.path, options)
+        return self._graphs[key]
+
+    @cached_property
+    def _graphs(self) -> dict[tuple[bool, str, str], Graph]:
+        return {}
+
+    def convert(self, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+        from nnbridge_onnx.passes.conversion import convert_graph
+
+        return convert_graph(self.graph(options), options, str(self.path))
+
+    def inspect(self, options: ConversionOptions) -> Inspection:
+        from nnbridge_onnx.inspection import inspect
+
+        return inspect(self.path, self.graph(options), lambda mapping: self.convert(replace(options, mapping=mapping)))
+
+    def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
+        from nnbridge_onnx.inspection import graphs
+
+        return graphs(self.graph(options))
+
+    def edits(self) -> Iterable[Edit]:
+        from nnbridge_onnx.edits import edits
+
+        return edits(self.path)
+
+    def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
+        from nnbridge_onnx.adjusting import adjustable
+
+        return adjustable(self.path, subgraph, index)
+
+    def part(self, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
+        from nnbridge_onnx.part import part
+
+        return part(self.path, inputs, outputs)
+
+    def hosted(self, options: ConversionOptions) -> SourceParts:
+        from nnbridge_onnx.hosted import Parts
+
+        return Parts(self.path, self.graph(options))
+
+
+CONVERTER = OnnxModelFile

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,10 +29,6 @@ from nnbridge.model import Array
 from nnbridge.types import FuseCode
 from nnbridge_onnx.read.graph import Dims, Node
 from nnbridge_onnx.rules import Provider
-
-if TYPE_CHECKING:
-    from nnbridge_onnx.passes.contrib import Expansion
-    from nnbridge_onnx.passes.folding import Known
 
 CONTRIB = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
@@ -138,12 +134,13 @@ class OnnxOperator(OperatorDef):
     """The activation that it is, for operators that go into the operation before them."""
     bounded: bool = False
     """True if its results are finite whatever it reads."""
-    fold: Callable[[Node, Known], bool] | None = None
-    """Folds it where not all of its inputs have to be known; returns True if it is done."""
+    fold: Callable[..., bool] | None = None
+    """From a node and what is known of its graph (:mod:`nnbridge_onnx.passes.folding`): folds it where not all of its
+    inputs have to be known; returns True if it is done."""
     lower_quantised: Callable[..., None] | None = None
     """The lowering of a group on 8-bit values, where the first lowering does not serve."""
-    expand: Callable[[Expansion], None] | None = None
-    """Writes it out in ONNX's own operators (com.microsoft)."""
+    expand: Callable[..., None] | None = None
+    """From an expansion (:mod:`nnbridge_onnx.passes.contrib`): writes the node out in ONNX's own operators (com.microsoft)."""
 
     preparing: Callable[..., StatedKernel | None] | None = None
     """Makes a host kernel that says what it computes of the node, its operands' names, inputs and outputs, and the function that

@@ -9,24 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.converters import ConversionOptions
 from nnbridge.converters.hosted import Ends, GraphKey, Piece, Tensor
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import host_options, is_options
 from nnbridge.model import Array, Model, Operation
 from nnbridge_onnx.part import excerpt, inline_branches, loaded
-from nnbridge_onnx.read.graph import dtype_of
-from nnbridge_onnx.read.reader import read
+from nnbridge_onnx.read.graph import Graph, dtype_of
 
 
 class Parts:
     """An ONNX file; tensors are names."""
 
-    def __init__(self, path: Path, options: ConversionOptions) -> None:
+    def __init__(self, path: Path, graph: Graph) -> None:
         from onnx import helper
 
         self._path = path
-        graph = read(path, options)
         self._nodes = {node.index: node for node in graph.nodes}
         self._tensors = graph.tensors
         self._model = loaded(path)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
-from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import Inspection, Mapped, TensorInfo, count_transposes, histogram
 from nnbridge.converters.structure import FileGraph, named_graph
 from nnbridge.errors import ConversionError
-from nnbridge_onnx.passes.conversion import convert_with_report
+from nnbridge.model import Model
 from nnbridge_onnx.passes.qdq import find_quantisation
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, Graph, Tensor
-from nnbridge_onnx.read.reader import read
 
 
-def inspect(path: Path, options: ConversionOptions) -> Inspection:
-    """Look into a file. ConversionError if it cannot be read; a note states what cannot be converted."""
-    graph = read(path, options)
+def inspect(path: Path, graph: Graph, convert: Callable[[str], tuple[Model, tuple[Mapped, ...]]]) -> Inspection:
+    """Look into a file, given its conversion under a mapping; a note states what cannot be converted."""
     quantised = find_quantisation(graph)
     mappings: dict[str, tuple[Mapped, ...]] = {}
     transposes = {}
     notes = []
     for mapping in ("provider", "wide"):
         try:
-            model, mappings[mapping] = convert_with_report(path, replace(options, mapping=mapping))
+            model, mappings[mapping] = convert(mapping)
             transposes[mapping] = count_transposes(model)
         except ConversionError as error:
             notes.append(f"not converted under the {mapping} mapping: {error}")
@@ -46,9 +43,8 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     )
 
 
-def graphs(path: Path, options: ConversionOptions) -> tuple[FileGraph, ...]:
+def graphs(graph: Graph) -> tuple[FileGraph, ...]:
     """The main graph, with the operators of functions in place of their calls."""
-    graph = read(path, options)
     operators = [(node.index, node.operator, node.inputs, node.outputs) for node in graph.nodes]
     return (named_graph(0, graph.name or "main", operators, graph.inputs, graph.outputs),)
 

@@ -23,8 +23,11 @@ from typing import Any
 
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.platforms import after_fork
-from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, HEAD, INFER, INLINE
+from nnbridge.trust import environment
+from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE
 
+BOUNDED = sys.platform == "linux"
+"""Whether the process's memory is bounded: Windows and macOS bound none so."""
 SECONDS = 120.0
 """A model that takes longer is refused."""
 REMEMBERED = 8 << 20
@@ -85,6 +88,7 @@ class _Process:
         # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
         self._process = subprocess.Popen(
             command,
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -127,6 +131,8 @@ class _Process:
         """How a process ended that gives no more answers."""
         status = self._process.wait()
         self.end()
+        if status == FULL:
+            return "takes more memory than it may"
         name = signal.Signals(-status).name if status < 0 else f"status {status}"
         return f"takes more than {self.seconds:g} s" if late else f"crashes ({name})"
 
@@ -341,14 +347,15 @@ def infer_shapes(onnx: Any, model: Any, *, follow: bool = False, meanwhile: Call
 
     ``meanwhile`` is done here while the other process infers.
 
-    InferenceError of the ``onnx`` package for what it refuses, CrashError with the node for what crashes it or takes too long.
+    InferenceError of the ``onnx`` package for what it refuses, CrashError for what crashes it or takes too long, with the node
+    that crashes plain inference.
     """
     kind = FOLLOW if follow else INFER
     try:
         good, answer = NATIVE.ask(kind, model.SerializeToString(), meanwhile)
-    except LateError:
-        raise
     except CrashError as error:
+        if follow or isinstance(error, LateError):
+            raise
         raise CrashError(f"{error}{_crashing_node(kind, model)}") from error
     if not good:
         raise onnx.shape_inference.InferenceError(answer.decode())

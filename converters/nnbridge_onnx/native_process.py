@@ -25,6 +25,10 @@ INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE = range(6)
 model to an opset, write out calls of the model's functions."""
 MEMORY, COPIES = 2 << 30, 8
 """Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
+FULL = 3
+"""Exit status where following takes more memory than it may."""
+FOLLOW_MEMORY, FOLLOW_SECONDS = 256 << 20, 30.0
+"""The same for following the elements of shapes, and its time: a file whose vectors take more is inferred without."""
 UNKNOWN = 1 << 30
 """Bytes of address space that the process has before, where that cannot be read."""
 
@@ -74,8 +78,8 @@ def _entered(request: bytes) -> bytes:
     return model
 
 
-def _limit_memory(length: int) -> None:
-    """Bound what a model of ``length`` bytes may take, where the system bounds processes so: Windows and macOS do not."""
+def _limit_memory(length: int, memory: int = MEMORY) -> None:
+    """Bound what a model of ``length`` bytes may take beside ``memory``; Windows and macOS bound no process so."""
     if sys.platform != "linux":
         return
     import resource
@@ -86,19 +90,24 @@ def _limit_memory(length: int) -> None:
     except OSError:  # a system whose /proc is not mounted
         now = UNKNOWN
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
-    limit = now + MEMORY + COPIES * length
+    limit = now + memory + COPIES * length
     resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
 
 
 def serve(acts: Acts, seconds: float, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until the requests end, or one takes longer than ``seconds``."""
+    """Answer until the requests end, or one takes longer than ``seconds``, or more memory for following shapes than it may."""
     while len(head := requests.read(HEAD.size)) == HEAD.size:
         length, kind = HEAD.unpack(head)
         request = requests.read(length)
-        faulthandler.dump_traceback_later(seconds, exit=True)  # Its thread ends native code too.
+        most, memory = (min(seconds, FOLLOW_SECONDS), FOLLOW_MEMORY) if kind == FOLLOW else (seconds, MEMORY)
+        faulthandler.dump_traceback_later(most, exit=True)  # Its thread ends native code too.
         try:
-            _limit_memory(os.path.getsize(request) if kind == CHECK else length)
+            _limit_memory(os.path.getsize(request) if kind == CHECK else length, memory)
             good, answer = True, acts[kind](request)
+        except MemoryError as error:
+            if kind == FOLLOW:
+                sys.exit(FULL)
+            good, answer = False, str(error).encode(errors="backslashreplace")
         except Exception as error:  # Native code's own have no common class; the caller has one for all.
             good, answer = False, str(error).encode(errors="backslashreplace")
         faulthandler.cancel_dump_traceback_later()

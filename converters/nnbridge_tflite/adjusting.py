@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import Why
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.retyping import real_values
-from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, decoded, is_constant, listed
+from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, is_constant, listed
 from nnbridge_tflite.write import encode
 
 Apply: TypeAlias = "Callable[[EditedGraph, Value], None]"
@@ -44,9 +44,8 @@ _TYPE = frozenset({Why.INPUT_TYPE, Why.OUTPUT_TYPE, Why.HYBRID, Why.OPERAND_VALU
 _CONSTANT = frozenset({Why.NOT_CONSTANT, Why.OPERAND_VALUE, Why.UNSTATED})
 
 
-def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
-    """An operator's parameters; None for operators that TFLite does not define."""
-    model = _decoded(path, path.stat().st_mtime_ns)
+def adjustable(model: Table, path: Path, subgraph: int, index: int) -> Adjustable | None:
+    """An operator's parameters, given its file's tables; None for operators that TFLite does not define."""
     if subgraph >= len(model["subgraphs"]) or index >= len(model["subgraphs"][subgraph]["operators"]):
         return None
     graph = EditedGraph(model, subgraph, index)
@@ -70,11 +69,6 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
         return encode(edited.model)
 
     return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content)
-
-
-@lru_cache(maxsize=1)
-def _decoded(path: Path, changed: int) -> Table:
-    return decoded(path)
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import in_file
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, near
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Pool
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
+from nnbridge_tflite.passes.dynamic import first_dynamic
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, Signature
-from nnbridge_tflite.read.reader import TfliteFile, read
+from nnbridge_tflite.read.reader import TfliteFile
 
 _SPARE_ELEMENTS, _PER_BYTE = 1 << 24, 4
 """How many elements of new constants a file may ask for: some, and for each byte two of 4 bits and their real numbers."""
@@ -28,14 +29,12 @@ CALLS, CALLS_PER_OPERATOR = 1000, 16
 """How many operators of called subgraphs a file may ask for, at first and for each operator that it has."""
 
 
-def convert(path: Path, options: ConversionOptions) -> Model:
-    """Convert a file. ConversionError names the file and what is wrong in it."""
-    return convert_with_report(path, options)[0]
+def convert(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+    """Convert a file, and report the outcome of each operator, those of called subgraphs last.
 
-
-def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert a file, and report the outcome of each operator, those of called subgraphs last."""
-    file = read(path)
+    ConversionError names the file and what is wrong in it.
+    """
+    path = file.path
     try:
         return _converted(file, options)
     except ConversionError as error:
@@ -57,7 +56,7 @@ def requested_signature(graph: Graph, key: str) -> Signature | None:
     if found is None:
         keys = ", ".join(s.key for s in graph.signatures) or "no signatures"
         raise OptionError(
-            Reason(f"a signature of the file ({keys}){near(key, (s.key for s in graph.signatures))}", key, operand="--signature")
+            Reason(f"a signature of the file ({keys}){near(key, (s.key for s in graph.signatures))}", key, operand="signature")
         )
     return found
 
@@ -78,7 +77,7 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
         called = file.graph.subgraphs[signature.subgraph]
         graph = replace(called, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
     operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
-    context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators)
+    context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators, refused=_refused(file, options))
     draft = Draft(options.feature_level, most_new_elements(file.pool))
     main = Conversion(context, signature.subgraph if signature else 0, graph, draft, Variables())
     main.check_interface()
@@ -97,12 +96,20 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
     return model, (*placed, *context.inner.values())
 
 
+def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
+    """Why TFLite refuses the delegate for all of the file's graphs, if it does."""
+    if options.mapping != MappingKind.DELEGATE or options.allow_dynamic_dimensions:
+        return None
+    found = first_dynamic(file.graph)
+    return None if found is None else found.reason()
+
+
 def _resize_inputs(main: Conversion, options: ConversionOptions) -> None:
     """Set the dimensions that the user requests for inputs."""
     by_name = {main.graph.tensors[i].name: i for i in main.graph.inputs}
     for name, dims in options.shapes.items():
         if name not in by_name:
-            raise OptionError(Reason(f"an input ({', '.join(by_name)}){near(name, by_name)}", name, operand="--shape"))
+            raise OptionError(Reason(f"an input ({', '.join(by_name)}){near(name, by_name)}", name, operand="shape"))
         if any(d <= 0 for d in dims):
-            raise OptionError(Reason("dimensions above 0", str(list(dims)), operand=f"--shape {name}"))
+            raise OptionError(Reason("dimensions above 0", str(list(dims)), operand=f"shape {name}"))
         main.values.value(by_name[name]).dims = tuple(dims) or (1,)

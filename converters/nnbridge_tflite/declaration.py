@@ -7,7 +7,8 @@ for operators that need more of a conversion than their operands, the handler wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -16,17 +17,21 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel, HostPrepare
 from nnbridge.types import FuseCode
-from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import DelegateRule, Node, Shape
 
 if TYPE_CHECKING:
     from nnbridge.converters.draft import Value
-    from nnbridge_tflite.passes.conversion import Conversion
 
-Handler: TypeAlias = "Callable[[Conversion, Operator], Mapped]"
-"""Converts an operator that needs more than its operands: control flow, variables, tables, streams of random numbers."""
+Handler: TypeAlias = "Callable[..., Mapped]"
+"""From a conversion and an operator that needs more of it than its operands: control flow, variables, tables, streams of random
+numbers."""
 
 Check: TypeAlias = "Callable[[Node], None]"
+Waits: TypeAlias = "Callable[[Operator, Sequence[Tensor]], Sequence[int]]"
+"""Inputs of an operator by position, for it and the tensors of its subgraph."""
+NEVER_KNOWN = (-1,)
+"""In place of inputs: TFLite's kernel leaves the dimensions to the run whatever it knows."""
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 AnyKernel = TypeVar("AnyKernel", bound=HostKernel)
 AnyPrepare = TypeVar("AnyPrepare", bound=HostPrepare)
@@ -39,6 +44,27 @@ NO_KERNEL = "an operator that LiteRT has a kernel for"
 REGISTRY: Registry[TfliteOperator] = Registry("nnbridge_tflite.operators")
 
 
+class Operands(Enum):
+    """What one of an operator's host kernels is for."""
+
+    HYBRID = "float activations beside 8-bit weights, as LiteRT computes them"
+    FLOATS = "float32, bit for bit as TFLite's reference kernel; ValueError for what that does not compute"
+    INTEGERS = "8- and 16-bit activations, bit for bit as TFLite"
+    CHANNELS = "8-bit activations with a scale for each unit of the weights, whose sums NNAPI rounds twice"
+    SIXTEEN_BITS = "16-bit activations, and 8-bit ones of ranks that NNAPI has not"
+
+
+def _kernel_for(operands: Operands) -> Callable[[TfliteOperator, AnyKernel], AnyKernel]:
+    """A decorator: the function computes the operator on these operands."""
+
+    def register(self: TfliteOperator, kernel: AnyKernel) -> AnyKernel:
+        assert operands not in self.kernels, f"{self.name} has two kernels for {operands.value}"
+        self.kernels[operands] = kernel
+        return kernel
+
+    return register
+
+
 @dataclass(eq=False)
 class TfliteOperator(OperatorDef):
     """A TFLite operator. Builtins that LiteRT has no kernel for are not declared."""
@@ -49,18 +75,10 @@ class TfliteOperator(OperatorDef):
     """The fewest inputs, where trailing optional ones must be listed (as -1)."""
     check: Check | None = None
     """What makes a file wrong whatever it is mapped to: conditions under which LiteRT refuses the operator, too."""
-    kernel16: HostKernel | None = None
-    """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
-    hybrid: HostKernel | None = None
-    """Its host kernel for float activations beside 8-bit weights."""
-    floats: HostKernel | None = None
-    """Its host kernel for float32, bit for bit as TFLite's reference kernel; ValueError for what that does not compute."""
+    kernels: dict[Operands, HostKernel] = field(default_factory=dict)
+    """Its host kernels for some operands, beside :attr:`kernel`; the host tries them in an order by what they are for."""
     preparing: HostPrepare | None = None
     """Makes its host kernel of constants and dimensions; ValueError for operands that the other kernels are asked for."""
-    integer: bool = False
-    """``kernel16`` computes 8-bit activations, too, as TFLite does."""
-    rounds_once: bool = False
-    """Sums of 8-bit numbers with a scale for each unit are rounded once by ``kernel16``, where NNAPI rounds twice."""
     elementwise: bool = False
     """It computes each element of what its inputs are broadcast to from theirs alone."""
     rows: bool = False
@@ -77,6 +95,15 @@ class TfliteOperator(OperatorDef):
     """From the operator and its inputs to its outputs' dimensions, for what NNAPI does not express and files do not state."""
     data_dependent: bool = False
     """Only a run knows the output's dimensions, unless what it reads is constant."""
+    dynamic_unless: Sequence[int] | Waits | None = None
+    """Inputs whose values TFLite's kernel has to know when it is prepared, else its outputs are dynamic tensors, and TFLite
+    refuses a delegate. None: those whose values decide dimensions. As LiteRT 2.3 does it (``scripts/compare_verdicts.py``)."""
+    dynamic_unless_stored: bool = False
+    """Of these, what an earlier kernel computed when it was prepared does not do; the file has to hold them."""
+    known_when_prepared: bool = False
+    """TFLite's kernel computes its output when it is prepared, if all that it reads is known then."""
+    bodies: tuple[str, ...] = ()
+    """Options with the indexes of subgraphs that it runs: a dynamic tensor of theirs makes its outputs dynamic."""
     needs_ranks: bool = False
     """Its output has as many dimensions more as an input has: its options list the inputs that are scalars in TFLite."""
     applies: str = ""
@@ -105,29 +132,20 @@ class TfliteOperator(OperatorDef):
         """True if the host kernel computes with a scale for each channel, or only moves elements."""
         return self.folding is not None and self.folding.moves_only
 
-    def kernel_16_bit(self, kernel: AnyKernel) -> AnyKernel:
-        """Decorator: the function that computes the operator on 16-bit activations."""
-        self.kernel16 = kernel
-        return kernel
+    @property
+    def sixteen_bits(self) -> HostKernel | None:
+        """Its host kernel for 16-bit activations."""
+        return self.kernels.get(Operands.INTEGERS) or self.kernels.get(Operands.SIXTEEN_BITS)
+
+    integer_kernel = _kernel_for(Operands.INTEGERS)
+    kernel_16_bit = _kernel_for(Operands.SIXTEEN_BITS)
+    channels_kernel = _kernel_for(Operands.CHANNELS)
+    hybrid_kernel = _kernel_for(Operands.HYBRID)
+    float_kernel = _kernel_for(Operands.FLOATS)
 
     def prepared_kernel(self, kernel: AnyPrepare) -> AnyPrepare:
         """Decorator: the function that makes what computes the operator, once constants and dimensions are known."""
         self.preparing = kernel
-        return kernel
-
-    def hybrid_kernel(self, kernel: AnyKernel) -> AnyKernel:
-        """Decorator: the function that computes the operator on float activations and 8-bit weights, as LiteRT does."""
-        self.hybrid = kernel
-        return kernel
-
-    def float_kernel(self, kernel: AnyKernel) -> AnyKernel:
-        """Decorator: the function that computes the operator on float32, bit for bit as TFLite's reference kernel does."""
-        self.floats = kernel
-        return kernel
-
-    def integer_kernel(self, kernel: AnyKernel) -> AnyKernel:
-        """Decorator: the function that computes the operator on 8- and 16-bit activations, bit for bit as TFLite does."""
-        self.kernel16, self.integer = kernel, True
         return kernel
 
     def handles(self, handler: AnyHandler) -> AnyHandler:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.converters.delegation import Dims, Part, Target
+from nnbridge.converters.delegation import DelegateTarget, Dims, Part
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
@@ -83,7 +83,7 @@ class TfliteDelegation:
         """The builtin codes of a subgraph's operators."""
         return tuple(operator.code for operator in self.file.graph.subgraphs[subgraph].operators)
 
-    def outcomes(self, subgraph: int, dims: Dims, target: Target) -> tuple[Mapped, ...]:
+    def outcomes(self, subgraph: int, dims: Dims, target: DelegateTarget) -> tuple[Mapped, ...]:
         """The outcome of each operator of a subgraph."""
         return tuple(self._converted(subgraph, self._graph(subgraph, dims), target).placements)
 
@@ -95,7 +95,13 @@ class TfliteDelegation:
         ]
 
     def part(
-        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, target: Target
+        self,
+        subgraph: int,
+        nodes: Sequence[int],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        dims: Dims,
+        target: DelegateTarget,
     ) -> Part:
         """A model of some operators, and of what is computed from constants for them."""
         whole = self._graph(subgraph, dims)
@@ -131,7 +137,7 @@ class TfliteDelegation:
         )
         return replace(graph, tensors=tensors)
 
-    def _converted(self, number: int, graph: Subgraph, target: Target) -> Conversion:
+    def _converted(self, number: int, graph: Subgraph, target: DelegateTarget) -> Conversion:
         TYPES.register(HOST)
         options = ConversionOptions(target.feature_level, MappingKind.DELEGATE.value, accelerated=target.accelerated)
         draft = Draft(target.feature_level, most_new_elements(self.file.pool))

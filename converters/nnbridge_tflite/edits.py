@@ -16,7 +16,7 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Edit
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.retyping import RETYPINGS, Retyping
-from nnbridge_tflite.tables import EditedGraph, Table, alone, decoded, operator_name
+from nnbridge_tflite.tables import EditedGraph, Table, alone, operator_name
 from nnbridge_tflite.write import encode
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
@@ -206,9 +206,8 @@ REWRITES = (
 )
 
 
-def edits(path: Path) -> Iterator[Edit]:
-    """Every rewrite that applies to an operator of a file, then those of the whole file."""
-    model = decoded(path)
+def edits(model: Table, path: Path) -> Iterator[Edit]:
+    """Every rewrite that applies to an operator of a file, given its tables, then those of the whole file."""
     for number, subgraph in enumerate(model["subgraphs"]):
         for index, operator in enumerate(subgraph["operators"]):
             name = operator_name(model, operator)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
-from nnbridge.converters import ConversionOptions
 from nnbridge.converters.hosted import Ends, GraphKey, Piece, Tensor
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import host_options, is_options
@@ -13,18 +11,18 @@ from nnbridge.model import Array, Model, Operation
 from nnbridge.types import Lifetime
 from nnbridge_tflite.host.codes import STATES, TENSORS
 from nnbridge_tflite.part import excerpt
-from nnbridge_tflite.read.reader import read
-from nnbridge_tflite.tables import copied, decoded, drop_unused, listed
+from nnbridge_tflite.read.reader import TfliteFile
+from nnbridge_tflite.tables import Table, copied, drop_unused, listed
 from nnbridge_tflite.write import encode
 
 
 class Parts:
     """A TFLite file; tensors are indexes in their subgraph."""
 
-    def __init__(self, path: Path, options: ConversionOptions) -> None:
-        self._path = path
-        self._subgraphs = read(path).graph.subgraphs
-        self._tables = decoded(path)
+    def __init__(self, file: TfliteFile, tables: Table) -> None:
+        self._path = file.path
+        self._subgraphs = file.graph.subgraphs
+        self._tables = tables
 
     def ends(self, model: Model, operation: Operation) -> Ends | None:
         """Operands of a host operation are the operator's, then variables; None for conversions that the importer added."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from nnbridge.converters import ConversionOptions
@@ -20,16 +19,15 @@ from nnbridge.converters.inspection import (
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, FileOperator
 from nnbridge.errors import ConversionError, OptionError
-from nnbridge_tflite.convert import convert_with_report, distinct_signatures
+from nnbridge_tflite.convert import convert, distinct_signatures
 from nnbridge_tflite.read.graph import Graph, Subgraph, Tensor
 from nnbridge_tflite.read.metadata import metadata, tensor_metadata
-from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.reader import TfliteFile
 
 
-def inspect(path: Path, options: ConversionOptions) -> Inspection:
-    """Look into a file. ConversionError if it cannot be read; what cannot be converted is said in a note."""
-    file = read(path)
-    graph = file.graph
+def inspect(file: TfliteFile, options: ConversionOptions) -> Inspection:
+    """Look into a file; a note states what cannot be converted."""
+    graph, path = file.graph, file.path
     tensors = [tensor for subgraph in graph.subgraphs for tensor in subgraph.tensors]
     mappings: dict[str, tuple[Mapped, ...]] = {}
     transposes = {}
@@ -39,7 +37,7 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     called = keys if len(keys) > 1 and not options.signature else [options.signature]
     for mapping in (MappingKind.DELEGATE.value, MappingKind.WIDE.value):
         try:
-            found = [convert_with_report(path, replace(options, mapping=mapping, signature=key)) for key in called]
+            found = [convert(file, replace(options, mapping=mapping, signature=key)) for key in called]
             mappings[mapping] = tuple({m.key: m for _, mapped in found for m in mapped}.values())
             between, outer = zip(*(count_transposes(model) for model, _ in found), strict=True)
             transposes[mapping] = sum(between), sum(outer)
@@ -78,7 +76,7 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     )
 
 
-def graphs(path: Path, options: ConversionOptions) -> tuple[FileGraph, ...]:
+def graphs(file: TfliteFile) -> tuple[FileGraph, ...]:
     """The file's subgraphs; those without a name have the ones that Model Explorer gives them."""
     return tuple(
         FileGraph(
@@ -89,13 +87,12 @@ def graphs(path: Path, options: ConversionOptions) -> tuple[FileGraph, ...]:
             subgraph.inputs,
             subgraph.outputs,
         )
-        for number, subgraph in enumerate(read(path).graph.subgraphs)
+        for number, subgraph in enumerate(file.graph.subgraphs)
     )
 
 
-def interface(path: Path, options: ConversionOptions) -> SignatureInfo:
+def interface(file: TfliteFile, options: ConversionOptions) -> SignatureInfo:
     """The inputs and outputs of a file, or of the requested signature, with the file's metadata."""
-    file = read(path)
     stated = metadata(file)
     named = (signature for signature in _signatures(file.graph, stated) if signature.key == options.signature)
     return next(named, _interface(file.graph, file.graph.main, stated))

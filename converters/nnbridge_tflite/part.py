@@ -10,6 +10,7 @@ import numpy as np
 
 from nnbridge.converters.cutting import Excerpt, cut
 from nnbridge.errors import ConversionError, Reason
+from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.tables import Table, decoded, drop_unused, is_constant, listed
 from nnbridge_tflite.write import encode
 
@@ -17,12 +18,12 @@ _REFERRING = "subgraph"
 """What the names of options that refer to subgraphs have in common."""
 
 
-def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
+def part(file: TfliteFile, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
     """The operators that compute the named tensors from others, without signatures and metadata.
 
     ConversionError for names that no tensor has, or several.
     """
-    model = decoded(path)
+    model, path = decoded(file), file.path
     main = model["subgraphs"][0]
     tensors, producers = main["tensors"], _producers(main)
     named = _Names(path, tensors)

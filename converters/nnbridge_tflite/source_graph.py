@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft
@@ -15,16 +14,16 @@ from nnbridge_tflite.convert import most_new_elements, requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Subgraph, Tensor
-from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.read.schema import builtin_codes
 
 
-def source_graph(path: Path, options: ConversionOptions) -> SourceGraph:
-    """The operators of subgraph 0, or of the subgraph that the requested signature calls, as they stand in the file."""
+def source_graph(file: TfliteFile, options: ConversionOptions) -> SourceGraph:
+    """The operators of subgraph 0, or of the subgraph that the requested signature calls, as they are in the file."""
+    path = file.path
     if options.shapes:
         rule = "no --shape: a device that evaluates TFLite operators reads the file as it is"
-        raise OptionError(Reason(rule, ", ".join(options.shapes), str(path), "--shape"))
-    file = read(path, as_litert=False)
+        raise OptionError(Reason(rule, ", ".join(options.shapes), str(path), "shape"))
     signature = requested_signature(file.graph, options.signature)
     number = signature.subgraph if signature else 0
     subgraph = file.graph.subgraphs[number]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nnbridge.errors import ConversionError, Reason
 from nnbridge_tflite.read.flatbuffer import Decoder, Span
-from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.read.schema import builtin_codes, builtin_names, enum_names
 from nnbridge_tflite.write import options_table
 
@@ -22,13 +21,12 @@ _SMALL = 4096
 SIDES = ("inputs", "outputs", "intermediates")
 
 
-def decoded(path: Path) -> Table:
-    """A file's tables, which may be changed. ConversionError for files whose weights stand outside the tables."""
-    file = read(path)
+def decoded(file: TfliteFile) -> Table:
+    """A file's tables, which may be changed. ConversionError for files whose weights are outside of the tables."""
     model: Table = _plain(memoryview(file.pool.data), Decoder(file.pool.data).root("Model"))
     outside = next((k for k, buffer in enumerate(model["buffers"]) if buffer.get("offset", 0) > 1), None)
     if outside is not None:
-        raise ConversionError(Reason("a file whose weights stand in its tables", f"buffer {outside} behind them", str(path)))
+        raise ConversionError(Reason("a file whose weights stand in its tables", f"buffer {outside} behind them", str(file.path)))
     return model
 
 

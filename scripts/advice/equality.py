@@ -18,7 +18,7 @@ from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import LiteRT, OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.edits import Edit
-from nnbridge.loading import adjustable, inspect, source_graph
+from nnbridge.file import ModelFile
 
 Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 Values: TypeAlias = "Mapping[str, Array]"
@@ -89,7 +89,7 @@ def prove(path: Path, edit: Edit, inputs: int) -> Proof:
             file.parent.mkdir()
         edited, one, other = files
         edited.write_bytes(edit.content())
-        operator, alone = adjustable(path, edit.subgraph, edit.index), Judgement()
+        operator, alone = ModelFile(path).adjustable(edit.subgraph, edit.index), Judgement()
         if operator is not None and edit.alone is not None:
             one.write_bytes(operator.content({}, True))
             other.write_bytes(edit.alone())
@@ -140,7 +140,10 @@ def _choices(path: Path) -> Iterator[Shapes]:
     """Nothing stated, then dimensions of the inputs that leave some open, each of these with one size."""
     yield {}
     try:
-        dims = {tensor.name: [max(d or 0, 0) for d in tensor.shape or ()] for tensor in inspect(path).inputs}
+        dims = {
+            tensor.name: [max(d or 0, 0) for d in tensor.shape or ()]
+            for tensor in ModelFile(path, ConversionOptions()).inspection.inputs
+        }
     except NnbridgeError:
         return
     still_open = {name: shape for name, shape in dims.items() if 0 in shape}
@@ -181,7 +184,7 @@ def _stated_dimensions(path: Path) -> dict[str, Array]:
     """Inputs of a TFLite file that are dimensions of an operator's output: as the file states them."""
     if path.suffix != ".tflite":
         return {}
-    graph = source_graph(path)
+    graph = ModelFile(path).source_graph
     named = {tensor.index: tensor.name for tensor in graph.inputs}
     found = {}
     for operator in graph.operators:

@@ -14,7 +14,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 from nnbridge.errors import NnbridgeError
-from nnbridge.loading import source_graph
+from nnbridge.file import ModelFile
 from nnbridge.source import SourceOperator
 
 SYSTEMS = {"u55": "Ethos_U55_High_End_Embedded", "u65": "Ethos_U65_Embedded", "u85": "Ethos_U85_SYS_DRAM_Mid"}
@@ -76,9 +76,9 @@ def _read(folder: Path, file: Path, log: str) -> Oracle:
         number = operator_of.get(row["source_id"])
         if number is not None:
             cycles[number] = cycles.get(number, 0.0) + float(row["op_cycles"])
-    kept = (operator for operator in source_graph(compiled).operators if operator.name != NPU)
+    kept = (operator for operator in ModelFile(compiled).source_graph.operators if operator.name != NPU)
     left = {(operator.name, name) for operator in kept for name in _outputs(operator)}
-    on_cpu = {o.index for o in source_graph(file).operators if any((o.name, name) in left for name in _outputs(o))}
+    on_cpu = {o.index for o in ModelFile(file).source_graph.operators if any((o.name, name) in left for name in _outputs(o))}
     with summaries[0].open() if summaries else io.StringIO("cycles_total\n0\n") as text:
         summary = next(csv.DictReader(text))
     for used in (compiled, database, *summaries):

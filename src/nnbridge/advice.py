@@ -1,25 +1,35 @@
 """What to change so that more of a model runs on its devices: every edit is planned before it is advised.
 
-Edits are rewrites of the file that leave the answers as they are, the smallest changes of single operators that a device would
-accept, and settings: a later Android, a higher limit on partitions. How a file is planned is the caller's: :class:`Planner`.
+Edits are rewrites of the file that leave the outputs as they are, the smallest changes of single operators that a device would
+accept, and settings: a later Android, a higher limit on partitions.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
+from itertools import combinations, islice, product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit
-from nnbridge.errors import NnbridgeError, Why
+from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit, Parameter, Value
+from nnbridge.cost import driver_multiply_adds
+from nnbridge.devices import device
+from nnbridge.devices.source_profiles import BoundDevice
+from nnbridge.errors import InputError, NnbridgeError, Reason, Why
+from nnbridge.file import ModelFile
 from nnbridge.model import Array
-from nnbridge.smallest import AdjustmentSearch, Change
+from nnbridge.plan import Planned, draft
+from nnbridge.runtime.placement import place
+from nnbridge.summary import operator_outcomes, refusal_kinds
+from nnbridge.target import Target
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 
 Key: TypeAlias = "tuple[int, int]"
@@ -82,7 +92,7 @@ class Planner:
     """How files are planned."""
 
     measure: Callable[[Path, Mapping[str, Any], bool], Outcome]
-    """From a path, changed options of the command, and whether the steps are prepared, which is slow and may fail."""
+    """From a path, changed settings by the names of their options, and whether steps are prepared, which is slow and may fail."""
     alone: Callable[[Path], Alone]
     """Devices' answers for a file of one operator, or of what stands in its place; nothing is prepared."""
 
@@ -116,7 +126,7 @@ class Advice:
             "text": self.text,
             "rewrite": self.kind == "rewrite",
             "operator": operator,
-            "options": dict(self.options),
+            "options": {name: _typed(value) for name, value in self.options.items()},
             **figures,
             **exact,
         }
@@ -146,6 +156,163 @@ class Advised:
 
     advice: tuple[Advice, ...]
     unmoved: tuple[Unmoved, ...] = ()
+
+
+# -- the smallest changes of an operator -----------------------------------------------------------------------------------
+# Nothing of a device is known but its answers, so that profiles, drivers in Python and importers' rules are searched alike.
+
+_NEAR = 8
+_STEPS = (4, 16, 32, 64, 128, 256, 512, 1024, 4096)
+"""Multiples of these are tried as well: hardware counts channels and widths so."""
+_OCTAVES = 16
+_IN_PAIRS = 3
+"""Values of each of two parameters that are changed together."""
+_MAX_PAIRS = 100
+"""Pairs of values that are planned for an operator."""
+_MAX_PLANS = 600
+"""Operators alone that are planned for one file, a few milliseconds each."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """New values of parameters."""
+
+    values: tuple[tuple[Parameter, Value], ...]
+
+    @property
+    def by_name(self) -> dict[str, Value]:
+        """The new values by the names of their parameters."""
+        return {parameter.name: value for parameter, value in self.values}
+
+    @property
+    def key(self) -> Hashable:
+        """What changes of equal operators have in common."""
+        return tuple(self.by_name.items())
+
+    @property
+    def answers(self) -> Answers:
+        """What the change does to the answers."""
+        return Answers.SAME if all(p.answers is Answers.SAME for p, _ in self.values) else Answers.CHANGE
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Changes that leave the answers first, then by octaves of numbers and places in lists of choices."""
+        return self.answers is not Answers.SAME, sum(_size(parameter, value) for parameter, value in self.values)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{p.name} {_text(p.value)} → {_text(value)}" for p, value in self.values)
+
+
+Accepts: TypeAlias = "Callable[[Change], bool]"
+
+
+def _text(value: Value) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+class AdjustmentSearch:
+    """The search for one file: operators that are equal are searched once, and all of them within one number of plans."""
+
+    def __init__(self, alone: Callable[[Adjustable, Change], Hashable], accepted: Callable[[Any], bool]) -> None:
+        self._alone = alone
+        """Something that stands for a changed operator alone, such as a file; equal for equal ones."""
+        self._accepted = accepted
+        self._known: dict[Hashable, bool] = {}
+
+    def changes(self, adjustable: Adjustable, kinds: Collection[Why], pairs: bool = True) -> tuple[list[Change], tuple[str, ...]]:
+        """Changes that devices accept of the operator alone, the smallest first, and what was tried, in words."""
+        concerned = [p for p in adjustable.parameters if not p.kinds or not kinds or p.kinds.intersection(kinds)]
+        try:
+            accepts = partial(self._accepts, adjustable, self._alone(adjustable, Change(())))
+        except NnbridgeError:
+            return [], ()
+        if not concerned or accepts(Change(())):
+            return [], ()
+        found = [change for parameter in concerned if (change := _single(parameter, accepts)) is not None]
+        if not found and pairs:
+            found = list(_pairs(concerned, accepts))
+        tried = tuple(_tried(parameter) for parameter in concerned) if len(self._known) < _MAX_PLANS else ()
+        return sorted(found, key=lambda change: change.order), tried
+
+    def _accepts(self, adjustable: Adjustable, unchanged: Hashable, change: Change) -> bool:
+        """True if devices accept the changed operator alone; False for changes that cannot be made."""
+        key = unchanged, change.key
+        if key not in self._known:
+            if len(self._known) >= _MAX_PLANS:
+                return False
+            try:
+                changed = self._alone(adjustable, change)
+            except NnbridgeError:
+                return False
+            self._known[key] = self._accepted(changed)
+        return self._known[key]
+
+
+def _single(parameter: Parameter, accepts: Accepts) -> Change | None:
+    """The smallest change of one parameter."""
+    refused: list[Value] = []
+    for value in _candidates(parameter):
+        if accepts(Change(((parameter, value),))):
+            return Change(((parameter, _nearest(parameter, value, refused, accepts)),))
+        refused.append(value)
+    return None
+
+
+def _nearest(parameter: Parameter, value: Value, refused: Sequence[Value], accepts: Accepts) -> Value:
+    """The number next to the old one that is accepted, between an accepted and the last refused one on its side."""
+    old = parameter.value
+    if parameter.choices or not isinstance(value, int) or not isinstance(old, int):
+        return value
+    good, bad = value, next((n for n in reversed(refused) if isinstance(n, int) and (n > old) == (value > old)), old)
+    while abs(good - bad) > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if accepts(Change(((parameter, middle),))) else (good, middle)
+    return good
+
+
+def _pairs(parameters: Sequence[Parameter], accepts: Accepts) -> Iterator[Change]:
+    """Changes of two parameters; the first pair that works."""
+    changes = (
+        Change(((one, a), (other, b)))
+        for one, other in combinations(parameters, 2)
+        for a, b in product(_candidates(one)[:_IN_PAIRS], _candidates(other)[:_IN_PAIRS])
+    )
+    yield from islice(filter(accepts, islice(changes, _MAX_PAIRS)), 1)
+
+
+def _candidates(parameter: Parameter) -> list[Value]:
+    """Values to try, the nearest first."""
+    if parameter.choices or not isinstance(parameter.value, int):
+        return list(parameter.choices)
+    old = int(parameter.value)
+    near = {old + k for k in range(-_NEAR, _NEAR + 1)}
+    multiples = {m for step in _STEPS for m in (old // step * step, -(-old // step) * step)}
+    octaves = {n for k in range(1, _OCTAVES) for n in (old >> k, old << k)}
+    allowed = {n for n in near | multiples | octaves if parameter.low <= n <= parameter.high and n != old}
+    return [*sorted(allowed, key=lambda n: (abs(n - old), n))]
+
+
+def _size(parameter: Parameter, value: Value) -> float:
+    old = parameter.value
+    if isinstance(old, (int, float)) and isinstance(value, (int, float)) and old > 0 and value > 0:
+        return parameter.parts * abs(math.log2(value / old))
+    return 0.5 * (1 + parameter.choices.index(value)) if value in parameter.choices else 1.0
+
+
+def _tried(parameter: Parameter) -> str:
+    values = _candidates(parameter)
+    numbers = [n for n in values if isinstance(n, int)]
+    if parameter.choices or not numbers:
+        return f"{parameter.name}: {', '.join(_text(value) for value in values)}"
+    return f"{parameter.name}: {len(numbers)} numbers from {min(numbers)} to {max(numbers)}"
+
+
+# -- files and their edits -----------------------------------------------------------------------------------------------------
+
+
+def _typed(value: Any) -> Any:
+    """A setting's value as it is typed; dimensions by name as ``--shape`` has them."""
+    return [f"{name}={','.join(map(str, dims))}" for name, dims in value.items()] if isinstance(value, Mapping) else value
 
 
 class Editing:
@@ -203,10 +370,119 @@ class Editing:
         return self._files[digest]
 
 
-def advise(editing: Editing, planner: Planner, level: int, shapes: Sequence[str] = ()) -> Advised:
-    """Changes that bring more of a file to its devices, the most effective first; of one operator the first that helps.
+def advise(file: ModelFile, target: Target) -> Advised:
+    """Changes that move more of a file to the devices. InputError without a device, and where they get all."""
+    return FileAdvice(file).on(target)
 
-    ``shapes``: values of ``--shape`` that state open dimensions of the inputs.
+
+class FileAdvice:
+    """Advice on one file for any phones: its edits are written and converted once, and planned once for equal answers."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self._file = file
+        self._editing = Editing(
+            file.path, lambda path: file.edits, lambda path, subgraph, index: file.adjustable(subgraph, index)
+        )
+        self._files: dict[Path, ModelFile] = {file.path: file}
+        self._outcomes: dict[Hashable, Outcome] = {}
+
+    def on(self, target: Target, *, prepare: bool = True) -> Advised:
+        """The advice for a phone; without ``prepare``, steps that a device fails to prepare are not noticed."""
+        if not target.devices:
+            raise InputError(Reason("at least one device, to advise on", "none", operand="advice"))
+        opened = (device(one) if isinstance(one, str) else one for one in target.devices)
+        # Edited files have other operators: devices that look at these are asked about each.
+        devices = tuple(one.profile if isinstance(one, BoundDevice) else one for one in opened)
+        target = target.with_(devices=devices, kernels="reference", cache_dir=None, android="", feature_level=target.level)
+        planner = Planner(partial(self._measure, target, prepare), partial(self._alone, target))
+        stated = {} if self._file.asked.shapes else _open_shapes(self._file)
+        return found_by(self._editing, planner, target.level, stated)
+
+    def _opened(self, path: Path) -> ModelFile:
+        if path not in self._files:
+            self._files[path] = ModelFile(path, self._file.asked)
+        return self._files[path]
+
+    def _measure(self, target: Target, may_prepare: bool, path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
+        """What a file's plan comes to, with some settings changed."""
+        of_file = {name: value for name, value in changed.items() if name == "shapes"}
+        of_target = {name: value for name, value in changed.items() if name not in of_file}
+        planned = draft(self._opened(path).with_(**of_file), target.with_(**of_target))
+        if prepare and may_prepare:
+            return _outcome(planned.finish())
+        answers = _answers(planned)
+        if answers is None or answers not in self._outcomes:
+            outcome = _outcome(planned.finish(prepare=False))
+            if answers is None:
+                return outcome
+            self._outcomes[answers] = outcome
+        return self._outcomes[answers]
+
+    def _alone(self, target: Target, path: Path) -> Alone:
+        """The devices' answers for a file of one operator, or of its replacement; names of the whole file mean nothing to it."""
+        planned = draft(self._opened(path).with_(shapes={}, signature=""), target)
+        if bound := planned.bound:
+            refused = _refused(bound)
+            some = any(claim.accepted for device in bound for claim in device.claims)
+            return Alone(not refused, some, frozenset().union(*refused.values()))
+        devices, operations = planned.compilation.devices, planned.model.main.operations
+        placed = place(planned.model, devices, planned.compilation.preference)
+        places = [p for p in placed if operations[p.operation].mapping != "host"]
+        accepted = [p.device is not None and devices[p.device].kind == "device" for p in places]
+        host = [operator for operator in planned.mapped if operator.mapping == "host"]
+        answers = [a for p in places for a, device in zip(p.answers, devices, strict=True) if device.kind == "device"]
+        reasons = [*(r for operator in host for r in operator.reasons), *(a.reason for a in answers if a.reason is not None)]
+        return Alone(all(accepted) and not host, any(accepted), frozenset(r.kind for r in reasons if r.kind is not None))
+
+
+def _open_shapes(file: ModelFile) -> dict[str, tuple[int, ...]]:
+    """The dimensions of inputs that leave some open, with 1 for these."""
+    inputs = file.with_(mapping="phone").inspection.inputs
+    dims = {tensor.name: [max(d or 0, 0) for d in tensor.shape or ()] for tensor in inputs}
+    return {name: tuple(d or 1 for d in shape) for name, shape in dims.items() if 0 in shape}
+
+
+def _refused(bound: Sequence[BoundDevice]) -> dict[Key, frozenset[Why]]:
+    """Operators of the file that none of the devices accepts, with the reasons."""
+    subgraph, answers = bound[0].graph.subgraph, zip(*(device.claims for device in bound), strict=True)
+    reasons = {(subgraph, claims[0].operator.index): [claim.reason for claim in claims] for claims in answers}
+    return {key: frozenset(r.kind for r in each if r and r.kind) for key, each in reasons.items() if None not in each}
+
+
+def _answers(planned: Planned) -> Hashable | None:
+    """All that an unprepared plan depends on; None where bodies of control flow are asked about as well.
+
+    Models are retained by their files, so that each has a number of its own.
+    """
+    compilation = planned.compilation
+    if planned.model.referenced:
+        return None
+    placed = place(planned.model, compilation.devices, compilation.preference)
+    answers = tuple((p.device, *(a.reason and a.reason.kind for a in p.answers)) for p in placed)
+    claims = tuple((claim.operator.index, claim.reason and claim.reason.kind) for d in planned.bound for claim in d.claims)
+    kinds = tuple(device.kind for device in compilation.devices)
+    return id(planned.model), kinds, compilation.max_partitions, answers, claims
+
+
+def _outcome(planned: Planned) -> Outcome:
+    found = operator_outcomes(planned.compilation, planned.mapped, planned.left or {})
+    if bound := planned.bound:
+        kinds = _refused(bound)
+        elsewhere = frozenset(kinds)
+    else:
+        kinds = refusal_kinds(planned.compilation, planned.mapped)
+        elsewhere = frozenset(key for key, outcome in found.items() if outcome not in ("", "device"))
+    plan = planned.compilation.plan
+    limited = list(found.values()).count("limited")
+    return Outcome(elsewhere, limited, planned.summary.partitions, len(plan.steps), driver_multiply_adds(plan), kinds)
+
+
+def found_by(
+    editing: Editing, planner: Planner, level: int, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> Advised:
+    """Changes that move more of a file to its devices, the most effective first; of one operator the first that helps.
+
+    ``shapes``: values for open dimensions of the inputs.
     """
     advising = _Advising(editing, planner, planner.measure(editing.path, {}, True))
     rewrites = list(advising.rewrites())
@@ -229,10 +505,10 @@ class _Advising:
     planner: Planner
     before: Outcome
 
-    def settings(self, level: int, shapes: Sequence[str]) -> Iterator[Advice]:
+    def settings(self, level: int, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Advice]:
         """Options of the command that help, and the first feature level that does."""
         if shapes:
-            yield from self._setting(f"inputs of stated dimensions ({', '.join(shapes)})", {"shapes": tuple(shapes)})
+            yield from self._setting(f"inputs of stated dimensions ({', '.join(_typed(shapes))})", {"shapes": dict(shapes)})
         for higher in range(level + 1, RUNTIME_FEATURE_LEVEL + 1):
             found = list(self._setting(f"feature level {higher} ({android_name(higher)})", {"feature_level": higher}))
             yield from found
@@ -261,13 +537,13 @@ class _Advising:
         helped: set[Key] = set()
         for edit in self.editing.edits if self.before.elsewhere else ():
             key = edit.subgraph, edit.index
-            refused = key in self.before.elsewhere and not self._accepted_in_vain(key)
+            refused = key in self.before.elsewhere and not self._accepted_but_elsewhere(key)
             if edit.index == WHOLE or (refused and key not in helped and self._may_help(key, edit)):
                 for advice in self._edited(edit):
                     helped.add(key)
                     yield advice
 
-    def _accepted_in_vain(self, key: Key) -> bool:
+    def _accepted_but_elsewhere(self, key: Key) -> bool:
         """True for an operator that devices accept, and that runs elsewhere for other reasons."""
         kinds = self.before.kinds.get(key, frozenset())
         return bool(kinds) and kinds <= _ACCEPTED

@@ -5,6 +5,7 @@ Loaded into a Python process, a library uses that interpreter; loaded into a C p
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shlex
@@ -15,17 +16,20 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
-from nnbridge import __version__
+from nnbridge import __version__, caches, trust
 from nnbridge.errors import InputError, Reason
 from nnbridge.platforms import require_linux
 from nnbridge.storage.atomic import atomic_write
 
 _MODE = 0o644
+_MOST_BYTES = 1 << 26
+"""Bytes of a library; they have some hundred thousand."""
 _SHOWN = 4000
 """Characters of a compiler's message that are shown, the last ones."""
 
@@ -39,6 +43,8 @@ _SOURCE = f"""
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 PyTypeObject {_LOCK};
 
@@ -66,9 +72,29 @@ static void nnbridge_after_fork_in_child(void) {{
     PyGILState_Release(nnbridge_state);
 }}
 
+/* Without empty and relative entries, which stand for the current folder: nothing there is imported that is not named. */
+static void nnbridge_clean_path(void) {{
+    const char *named = getenv("PYTHONPATH"), *part = named, *end;
+    char *clean = named ? malloc(strlen(named) + 1) : NULL, *at = clean;
+    if (!clean) return;
+    for (; part; part = *end ? end + 1 : NULL) {{
+        end = part + strcspn(part, ":");
+        if (*part != '/') continue;
+        if (at != clean) *at++ = ':';
+        memcpy(at, part, end - part);
+        at += end - part;
+    }}
+    *at = 0;
+    if (!*clean) unsetenv("PYTHONPATH");
+    else if (strcmp(clean, named)) setenv("PYTHONPATH", clean, 1);
+    free(clean);
+}}
+
 /* A Python that this library starts is the one that compiled it, with its virtual environment: cffi is looked for at once. */
 static void nnbridge_name_python(void) {{
-    if (!Py_IsInitialized()) Py_SetProgramName(nnbridge_python);
+    if (Py_IsInitialized()) return;
+    nnbridge_clean_path();
+    Py_SetProgramName(nnbridge_python);
 }}
 
 static int nnbridge_start(void) {{
@@ -91,8 +117,6 @@ import site, sys
 for path in {packages!r}:
     site.addsitedir(path)
 sys.path[:0] = [p for p in {paths!r} if p not in sys.path]
-if "" not in sys.path:
-    sys.path.append("")
 import {module} as embedded
 try:
     from {glue} import connect
@@ -137,27 +161,39 @@ class EmbeddedLibrary:
         return f"_nnbridge_{self.kind}"
 
     def cached(self) -> Path:
-        """The compiled library in the user's cache; compiled once for each Python and version of nnbridge."""
+        """The compiled library in the user's cache; compiled once for each Python and version of nnbridge.
+
+        In a folder of this process where the cache is not to be trusted or cannot be written to, which is said once.
+        """
         require_linux(self.what, "ELF libraries", self.instead)
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         source, start = self._source(), self._start()
         mark = hashlib.sha256(f"{__version__}{sys.version}{sys.prefix}{source}{start}".encode(errors="backslashreplace"))
         name = f"{self.kind}-{sys.version_info.major}.{sys.version_info.minor}-{mark.hexdigest()[:16]}"
-        target = root / "nnbridge" / name / self.name
-        if not target.is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory() as work:
-                write_file(target, self._compiled(Path(work), source, start).read_bytes())
-        return target
+        root = caches.user_folder("nnbridge")
+        if root is not None:
+            with suppress(caches.UnsafeError):  # It is said when the library is stored.
+                if caches.read(root / name, self.name, _MOST_BYTES) is not None:
+                    return root / name / self.name
+        with tempfile.TemporaryDirectory() as work:
+            content = self._compiled(Path(work), source, start).read_bytes()
+        if root is not None:
+            try:
+                caches.store(root / name, self.name, content)
+            except OSError as error:
+                caches.say_once(f"compiled libraries are not cached in {root}: {error.strerror or error}")
+            else:
+                return root / name / self.name
+        caches.store(_own_folder() / name, self.name, content)
+        return _own_folder() / name / self.name
 
     def put(self, folder: str | Path, **others: bytes) -> Path:
         """Put the library into a folder, with ``others`` beside it (name → content). InputError for a folder that cannot be."""
         if not str(folder):
             raise InputError(Reason("a folder's name", "''", operand="FOLDER"))
-        target, compiled = Path(folder) / self.name, self.cached()
+        target, compiled = Path(folder) / self.name, caches.content(self.cached())
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_file(target, compiled.read_bytes())
+            write_file(target, compiled)
             for name, content in others.items():
                 write_file(target.with_name(name), content)
         except OSError as error:
@@ -196,12 +232,14 @@ class EmbeddedLibrary:
             ffi.emit_c_code(str(code))
         found = {name: sysconfig.get_config_var(name) or "" for name in ("CC", "LIBDIR", "LIBPL", "LIBS", "SYSLIBS", "LDVERSION")}
         compiler = shlex.split(os.environ.get("CC") or found["CC"] or "cc")
-        if shutil.which(compiler[0]) is None:
+        clean = trust.environment()
+        program = shutil.which(compiler[0], path=clean.get("PATH", os.defpath))
+        if program is None:
             raise InputError(Reason("a C compiler", f"no {compiler[0]} on the path", operand=command))
         include = {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}
         ended = subprocess.run(
             [
-                *compiler,
+                *(os.path.abspath(program), *compiler[1:]),
                 *("-shared", "-fPIC", "-O2", f"-DPyCapsule_Type={_LOCK}", str(code), "-o", str(target)),
                 *(f"-I{path}" for path in sorted(include)),
                 *(f"-L{found[name]}" for name in ("LIBDIR", "LIBPL") if found[name]),
@@ -213,11 +251,26 @@ class EmbeddedLibrary:
             text=True,
             errors="replace",
             check=False,
+            cwd=work,
+            env=clean,
         )
         if ended.returncode:
             message = (ended.stderr or ended.stdout).strip()[-_SHOWN:] or f"exit status {ended.returncode}"
             raise InputError(Reason("a C compiler that compiles the library", f"\n{message}", operand=command))
         return target
+
+
+@cache
+def _own_folder() -> Path:
+    """A folder for this process alone, until it ends."""
+    folder, owner = Path(tempfile.mkdtemp(prefix="nnbridge-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # Processes that it forks use the folder too.
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 def write_file(target: Path, content: bytes) -> None:

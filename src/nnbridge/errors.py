@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from nnbridge.types import ResultCode
 
@@ -43,6 +43,8 @@ class Why(str, Enum):
     RANK = "rank"
     DYNAMIC_SHAPE = "dynamic-shape"
     """Dimensions that are not known before a run."""
+    DYNAMIC_GRAPH = "dynamic-graph"
+    """A tensor somewhere in the graph whose dimensions only a run knows, for which TFLite refuses the delegate for all of it."""
     VARIANT = "variant"
     """Another number of inputs or outputs."""
     ACTIVATION = "activation"
@@ -124,6 +126,11 @@ def first_line(error: BaseException) -> str:
     return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def near(word: str, options: Iterable[str]) -> str:
     """A hint at what could have been meant, or nothing."""
     plain = {_plain(option): option for option in options}
@@ -165,6 +172,8 @@ class NnapiError(NnbridgeError):
     """An NNAPI call failed; ``code`` is Android's result code."""
 
     code: ClassVar[ResultCode] = ResultCode.OP_FAILED
+    planned: Any = None
+    """The plan (:class:`nnbridge.plan.Planned`) that failed, where it is one that did."""
 
 
 class OutOfMemoryError(NnapiError):

@@ -177,6 +177,9 @@ class Subgraph:
                 readers.setdefault(operand, []).append(i)
         return MappingProxyType({operand: tuple(found) for operand, found in readers.items()})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Subgraph, (self.operands, self.operations, self.inputs, self.outputs, self.relaxed)
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -203,6 +206,9 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pool.of, (bytes(self.data),)  # another process has the bytes, not the mapping
 
     def part(self, offset: int, length: int) -> memoryview:
         """Bytes of the pool. ConversionError where the mapped file was cut short: reading on would end the process (SIGBUS)."""
@@ -244,9 +250,9 @@ def _mapped_file(owner: object) -> mmap | None:
     return owner if isinstance(owner, mmap) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
-    """A finished NNAPI model, as devices see it."""
+    """A finished NNAPI model, as devices see it. It pickles with a copy of its constants."""
 
     main: Subgraph
     referenced: tuple[Subgraph, ...] = ()
@@ -260,6 +266,10 @@ class Model:
     name: str = ""
     states: tuple[State, ...] = ()
     """Values that go from one execution to the next; for NNAPI these are inputs and outputs like others."""
+
+    def __repr__(self) -> str:
+        sides = (", ".join(str(self.main.operands[i]) for i in side) for side in (self.own_inputs, self.own_outputs))
+        return f"Model({self.name!r}: {len(self.main.operations)} operations, {' -> '.join(sides)})"
 
     @cached_property
     def own_inputs(self) -> tuple[int, ...]:

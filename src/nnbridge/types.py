@@ -258,8 +258,13 @@ ANDROID_LEVELS: Final[Mapping[str, FeatureLevel]] = {
     "13": FeatureLevel.LEVEL_8,
     "14": FeatureLevel.LEVEL_8,
     "15": FeatureLevel.LEVEL_8,
+    "16": FeatureLevel.LEVEL_8,
 }
-"""Android's versions and the feature level of their NNAPI runtime. Levels 6 and 7 are updates of Android 12's."""
+"""Android's versions and the feature level of their NNAPI runtime. Levels 6 and 7 are updates of Android 12's.
+
+From Android 12 on the runtime is an updatable module (``com.android.neuralnetworks``), and NNAPI is deprecated since Android 15:
+``NeuralNetworksTypes.h`` of AOSP's main branch has no level above 8, so that 16 is what 15 is.
+"""
 
 
 def android_name(level: int) -> str:

@@ -13,7 +13,7 @@ from nnbridge.compare import Sample, seeded_samples
 from nnbridge.compare.arithmetics import Runner, arithmetics
 from nnbridge.compare.envelope import Envelope, envelope, reference_answers
 from nnbridge.compare.litert import LiteRT
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.operations.numerics import NUMERICS, PRODUCTS, STORED, interpolated, using
 from tests.commands import call

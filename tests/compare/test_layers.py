@@ -19,7 +19,7 @@ from nnbridge.compare.tensors import DeviceReference, stored_tensors, tensors_of
 from nnbridge.devices.device import Device
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.report.csv_text import csv_text
 from nnbridge.runtime.compilation import Compilation

@@ -19,7 +19,7 @@ from nnbridge.compare.references import reference
 from nnbridge.compare.tensors import tensors_of
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import Reason
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -139,7 +139,7 @@ def logistic_file(path: Path) -> Path:
 def causes_of(path: Path, mapping: str = "delegate", level: int = 8) -> list[Cause | None]:
     """Of what NNAPI's CPU computes otherwise than LiteRT, operation by operation."""
     pytest.importorskip("ai_edge_litert")
-    model, mapped = load_with_report(path, ConversionOptions(mapping=mapping, feature_level=level))
+    model, mapped = ModelFile(path, ConversionOptions(mapping=mapping, feature_level=level)).converted
     compilation = Compilation.create(model)
     compilation.finish()
     runtime = reference("litert", path, preserve=True)
@@ -157,7 +157,7 @@ def test_resized_uint8_has_litert_s_values(
     path = resize_file(tmp_path / "one.tflite", "uint8", size, target, flags)
     image = np.random.default_rng(1).integers(0, 256, (2, *size, 3)).astype(np.uint8)
     [theirs] = LiteRT(path).run({"x": image})
-    ours = resized_to_nearest(load_with_report(path, ConversionOptions(mapping="wide"))[0], [image], theirs)
+    ours = resized_to_nearest(ModelFile(path, ConversionOptions(mapping="wide")).converted[0], [image], theirs)
     assert np.array_equal(ours, theirs)
 
 
@@ -177,7 +177,7 @@ def test_the_host_resizes_as_litert(
     pytest.importorskip("ai_edge_litert")
     path = resize_file(tmp_path / "one.tflite", kind, size, target, flags)
     left = {0: Reason("an operator that stays", "RESIZE_BILINEAR")}
-    compilation = Compilation.create(load_with_report(path, ConversionOptions(mapping="delegate", left=left))[0])
+    compilation = Compilation.create(ModelFile(path, ConversionOptions(mapping="delegate", left=left)).converted[0])
     compilation.finish()
     limits = np.iinfo(kind)
     image = np.random.default_rng(1).integers(limits.min, limits.max + 1, (2, *size, 3)).astype(kind)

@@ -11,7 +11,7 @@ from nnbridge.compare import Tolerance, compare, seeded_samples
 from nnbridge.compare.layers import compare_layers
 from nnbridge.compare.references import reference
 from nnbridge.compare.tensors import tensors_of
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from tests.compare.faults import FAULTS, FaultyDriver, applies
 from tests.compare.random_networks import onnx_network, tflite_network

@@ -130,7 +130,7 @@ def test_transpose_conv_2d(isa: InstructionSet, kind: OperandCode, seed: int) ->
 
 
 def test_sums_beyond_32_bits_are_left_to_the_reference() -> None:
-    from nnbridge.cpu.compiled.models import compile_model
+    from tests.compiled.hybrid import compile_model
 
     size = 40_000
     x, y = Tensor(U8, (1, size), 0.02, 0), Tensor(U8, (1, 1), 0.02, 0)

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from nnbridge.cpu.compiled.models import compile_model
 from nnbridge.operations.fixedpoint import logistic, table16
 from nnbridge.types import OperationCode
+from tests.compiled.hybrid import compile_model
 from tests.compiled.models import F32, I32, Tensor, model_of
 
 

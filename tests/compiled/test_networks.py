@@ -9,9 +9,8 @@ import pytest
 
 from nnbridge import load
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.models import candidates
 from nnbridge.cpu.compiled.planning import plan
-from tests.compiled.hybrid import Hybrid, reference
+from tests.compiled.hybrid import Hybrid, candidates, reference
 from tests.compiled.models import assert_same
 
 QUANTISED = ["mobilenet_v2_1.0_224_quant", "kws_ref_model", "micro_speech_quantized", "ssd_mobilenet_v1_quant_postprocess"]

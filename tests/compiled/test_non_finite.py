@@ -9,7 +9,7 @@ import pytest
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.executor import Executor
-from nnbridge.operations.kernels import Tier
+from nnbridge.cpu.settings import Tier
 from nnbridge.types import OperandCode, OperationCode
 from tests.compiled.hybrid import Hybrid
 from tests.compiled.models import F16, F32, I32, Tensor, assert_same, model_of

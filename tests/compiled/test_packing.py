@@ -13,10 +13,10 @@ from nnbridge.cpu.compiled.bindings.packing import pack_bytes
 from nnbridge.cpu.compiled.bindings.repeated import KnownSteps
 from nnbridge.cpu.compiled.instructions import host_sets
 from nnbridge.cpu.compiled.kernels.products import pack_strips
-from nnbridge.cpu.compiled.models import candidates, compile_model
 from nnbridge.cpu.compiled.requantise import Rescaling
 from nnbridge.model import Model
 from nnbridge.types import OperandCode, OperationCode
+from tests.compiled.hybrid import candidates, compile_model
 
 
 @pytest.mark.parametrize("exponents", [(-20, -1), (-30, 5), (-5, 0)], ids=["right", "both ways", "slightly right"])

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.cpu.compiled.models import compile_model
 from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Tier
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
-from nnbridge.operations.kernels import Tier
 from nnbridge.types import OperandCode, OperationCode
-from tests.compiled.hybrid import Hybrid
+from tests.compiled.hybrid import Hybrid, compile_model
 from tests.compiled.models import F32, I8, U8, assert_same, random_data
 
 

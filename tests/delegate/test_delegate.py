@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnbridge import Compilation, Execution, delegate, devices
+from nnbridge import Compilation, Execution, delegate, devices, plan
 from nnbridge.converters import ConversionOptions
 from nnbridge.delegate import delegating
 from nnbridge.delegate.interpreter import read_memory
 from nnbridge.devices import driver
-from nnbridge.loading import load, load_with_report, load_without_cpu
+from nnbridge.file import ModelFile, load
 from nnbridge.runtime.states import States
 from tests.conftest import MODELS
 from tests.delegate.interpreters import SHAPE, accumulator, answer, graph, interpreter, needs
@@ -56,10 +56,7 @@ def test_without_nnapis_cpu_all_outputs_are_bit_for_bit_tflites(file: str) -> No
     running = interpreter(path, device.name)
     detail = running.get_input_details()[0]
     x = np.random.default_rng(0).integers(0, 100, detail["shape"]).astype(detail["dtype"])
-    model, _ = load_without_cpu(path, ConversionOptions(mapping="delegate"), [device], 3)
-    compilation = Compilation.create_for_devices(model, [device])
-    compilation.finish()
-    (ours,) = Execution(compilation).run([x]).values()
+    (ours,) = plan(path, device=device).run([x]).values()
     assert answer(running, x).tobytes() == ours.tobytes()
 
 
@@ -86,8 +83,7 @@ def test_files_with_float16_weights_go_as_a_whole_or_not_at_all(
     path = MODELS / "digits_float16.tflite"
     interpreter(path, device)
     assert sum(nodes for nodes, _, _ in replaced(capfd.readouterr().err)) == handed
-    _, mapped = load_without_cpu(path, ConversionOptions(mapping="delegate"), [devices.device(device)], 3)
-    assert [one.mapping for one in mapped].count("delegate") == handed
+    assert [one.mapping for one in plan(path, device=device).mapped].count("delegate") == handed
 
 
 def test_one_refused_operator_does_not_cost_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +100,7 @@ def test_nodes_and_partitions_of_a_published_network_are_the_plans(real_models: 
     path = real_models / "ultraface_rfb_320.tflite"
     interpreter(path, allow_dynamic_dimensions=True)  # its batch is open
     ((taken, total, _),) = replaced(capfd.readouterr().err)
-    _, mapped = load_with_report(path, ConversionOptions(mapping="delegate"))
+    _, mapped = ModelFile(path, ConversionOptions(mapping="delegate", allow_dynamic_dimensions=True)).converted
     # Eight RESHAPE, to dimensions that SHAPE, STRIDED_SLICE and PACK compute, stay with TFLite.
     assert (taken, total) == (sum(m.mapping == "delegate" for m in mapped), len(mapped)) == (83, 115)
 

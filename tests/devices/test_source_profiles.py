@@ -15,7 +15,7 @@ from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.profile_levels import load_any, shipped_at_source
 from nnbridge.devices.source_profiles import Claim, SourceProfile
 from nnbridge.errors import InputError
-from nnbridge.loading import source_graph
+from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from tests.commands import call
 from tests.tflite.files import TfliteBuilder
@@ -39,7 +39,7 @@ def chain(folder: Path, *names: str, type: str = "int8") -> Path:
 
 
 def claims(name: str, path: Path) -> tuple[Claim, ...]:
-    return profile(name).claims(source_graph(path))
+    return profile(name).claims(ModelFile(path).source_graph)
 
 
 def plan(path: Path, *options: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def plan(path: Path, *options: str) -> dict[str, Any]:
 def test_every_operator_of_the_published_files_is_where_vela_puts_it(shared: Path) -> None:
     oracle = json.loads(gzip.decompress((shared / "reference" / "devices" / "vela-open.json.gz").read_bytes()))
     for file, configurations in oracle["files"].items():
-        graph = source_graph(shared / file)
+        graph = ModelFile(shared / file).source_graph
         for configuration, found in configurations.items():
             answers = profile(configuration.partition("/")[0]).claims(graph)
             placed = {row[0]: row[2] for row in found["operators"] if row[2] is not None}

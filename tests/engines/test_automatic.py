@@ -15,7 +15,7 @@ from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices.host import HostDevice
 from nnbridge.engines import host_for
-from nnbridge.loading import load
+from nnbridge.file import ModelFile, load
 from nnbridge.model import Source
 from nnbridge.report.hosts import host_as_dict, host_lines
 from tests.commands import call, data, refused
@@ -33,7 +33,7 @@ INT8 = MODELS / "digits_int8.tflite"
 def hosted(path: Path) -> Compilation:
     """All operators of a file on the host of a phone."""
     asked = ConversionOptions(mapping="delegate", left=EVERYTHING)
-    compilation = Compilation.create(load(path, asked), [*host_for("auto", path, asked)])
+    compilation = Compilation.create(load(path, asked), [*host_for("auto", ModelFile(path, asked))])
     compilation.finish()
     return compilation
 
@@ -142,7 +142,7 @@ def test_commands_that_are_asked_for_a_phones_host_say_who_computed(
 
 def test_other_mappings_and_saved_models_have_nnbridges_own_host(tmp_path: Path) -> None:
     def why(path: Path, mapping: str) -> str:
-        (found,) = host_for("auto", path, ConversionOptions(mapping=mapping))
+        (found,) = host_for("auto", ModelFile(path, ConversionOptions(mapping=mapping)))
         assert isinstance(found, HostDevice)
         return str(found.computing(Source(0, "CONV_2D")).reason)
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnbridge import Compilation, Execution, devices
+from nnbridge import Compilation, Execution, devices, plan
 from nnbridge.converters import ConversionOptions
 from nnbridge.engines import host_for
 from nnbridge.errors import BadDataError, InputError, OpFailedError, OptionError, Reason
-from nnbridge.loading import load, load_without_cpu
+from nnbridge.file import ModelFile, load
 from nnbridge.runtime.states import States
 from tests.commands import refused
 from tests.conftest import MODELS
@@ -36,7 +36,7 @@ EVERYTHING = dict.fromkeys(range(200), Reason("an operator that stays with TFLit
 def hosted(path: Path, host: str = "litert", **options: Any) -> Compilation:
     """All operators of a file on a host."""
     asked = ConversionOptions(mapping="delegate", left=EVERYTHING, **options)
-    compilation = Compilation.create(load(path, asked), [*host_for(host, path, asked)])
+    compilation = Compilation.create(load(path, asked), [*host_for(host, ModelFile(path, asked))])
     compilation.finish()
     return compilation
 
@@ -67,10 +67,8 @@ def test_a_file_is_computed_as_a_stock_interpreter_does(file: str, host: str) ->
 
 def test_between_partitions_of_a_device(tmp_path: Path) -> None:
     path, device = graph(tmp_path, "ABS", "LOGISTIC", "ABS"), devices.driver("logistic")(lambda m, o: o.type == 14)
-    options = ConversionOptions(mapping="delegate")
-    model, _ = load_without_cpu(path, options, [device], 3)
-    compilation = Compilation.create_for_devices(model, [device, *host_for("litert", path, options)])
-    steps = compilation.finish().steps
+    compilation = plan(path, device=device, host="litert").compilation
+    steps = compilation.plan.steps
     assert [compilation.devices[step.device].name for step in steps] == ["host", "logistic", "host"]
     x = np.array([[-1, 2, -3], [0, 5, -6]], np.float32)
     (y,) = Execution(compilation).run([x]).values()
@@ -160,9 +158,9 @@ def test_what_the_runtime_refuses_at_a_run_has_its_words(tmp_path: Path) -> None
 def test_a_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
     with pytest.raises(InputError, match=r"--host: expected LiteRT \(pip install ai-edge-litert\)"):
-        host_for("litert", MODELS / "digits_int8.tflite")
+        host_for("litert", ModelFile(MODELS / "digits_int8.tflite", ConversionOptions()))
 
 
 def test_a_host_reads_its_own_format() -> None:
     with pytest.raises(OptionError, match=r"a host of tflite files \(auto, nnbridge, litert, litert-plain, litert-reference\)"):
-        host_for("onnxruntime", MODELS / "digits_int8.tflite")
+        host_for("onnxruntime", ModelFile(MODELS / "digits_int8.tflite", ConversionOptions()))

@@ -11,7 +11,7 @@ import pytest
 from nnbridge import Compilation, Execution, devices
 from nnbridge.converters import ConversionOptions
 from nnbridge.engines import host_for
-from nnbridge.loading import load
+from nnbridge.file import ModelFile, load
 from nnbridge.runtime.compilation import PartitioningMode
 from tests.provider.sessions import Array, alone, model, needs, node, session
 
@@ -26,7 +26,7 @@ def hosted(path: Path, data: bytes, feeds: dict[str, Array], *, level: int = 8, 
     path.write_bytes(data)
     asked = ConversionOptions(level, mapping=mapping)
     found = load(path, asked)
-    compilation = Compilation.create(found, host_for("onnxruntime", path, asked), PartitioningMode.WITHOUT_FALLBACK)
+    compilation = Compilation.create(found, host_for("onnxruntime", ModelFile(path, asked)), PartitioningMode.WITHOUT_FALLBACK)
     compilation.finish()
     assert "host" in {compilation.plan.devices[step.device].name for step in compilation.plan.steps}
     return list(Execution(compilation).run(list(feeds.values())).values())
@@ -84,7 +84,7 @@ def test_between_partitions_of_a_device(tmp_path: Path) -> None:
     data = model([node("Relu", "x", "r"), node("Erf", "r", "e"), node("Relu", "e", "y")], {"x": [2, 3]}, ["y"])
     (tmp_path / "m.onnx").write_bytes(data)
     asked = ConversionOptions(mapping="provider")
-    target = [devices.device("nnapi-sample_all"), *host_for("onnxruntime", tmp_path / "m.onnx", asked)]
+    target = [devices.device("nnapi-sample_all"), *host_for("onnxruntime", ModelFile(tmp_path / "m.onnx", asked))]
     compilation = Compilation.create_for_devices(load(tmp_path / "m.onnx", asked), target)
     steps = compilation.finish().steps
     assert [compilation.devices[step.device].name for step in steps] == ["nnapi-sample_all", "host", "nnapi-sample_all"]

@@ -27,7 +27,7 @@ from nnbridge.estimate.numbers import ArrayNumbers
 from nnbridge.estimate.partitions import groups
 from nnbridge.estimate.plans import estimate
 from nnbridge.estimate.work import ENCODER_BYTES, Work, encoded_bytes
-from nnbridge.loading import source_graph
+from nnbridge.file import ModelFile
 from nnbridge.source import SourceTensor
 from tests.conftest import REPOSITORY
 from tests.devices.test_source_profiles import chain, profile
@@ -42,7 +42,7 @@ def numbers(name: str = "ethos-u55-128") -> ArrayNumbers:
 
 
 def accepted(device: SourceProfile, path: Path) -> frozenset[int]:
-    return frozenset(claim.operator.index for claim in device.claims(source_graph(path)) if claim.accepted)
+    return frozenset(claim.operator.index for claim in device.claims(ModelFile(path).source_graph) if claim.accepted)
 
 
 def test_a_pointwise_convolution_takes_the_cycles_of_its_granules() -> None:
@@ -112,7 +112,7 @@ def test_a_value_that_is_looked_up_as_it_is_computed_is_not_stored(tmp_path: Pat
     weights = file.constant(np.ones((8, 1, 1, 1), np.int8), scale=[0.5] * 8, zero_point=[0] * 8, axis=0)
     file.operator("CONV_2D", [value, weights], [sum_], {"padding": 0, "stride_w": 1, "stride_h": 1})
     file.operator("LOGISTIC", [sum_], [out], {})
-    graph = source_graph(file.write(tmp_path / "fused.tflite", [value], [out]))
+    graph = ModelFile(file.write(tmp_path / "fused.tflite", [value], [out])).source_graph
     both = groups(graph, frozenset((0, 1)))[0]
     assert peak_bytes(graph, both, 16, {}, [1]) == 64 + 512
     assert peak_bytes(graph, both, 16, {0: Buffer((96,), True)}, [1]) == 64 + 512 + 96
@@ -149,7 +149,7 @@ def test_published_networks_are_near_velas_cycles_and_memory(shared: Path, confi
         summary = configurations[f"{configuration}/regor"].get("summary") or {}
         if not summary.get("total_cycles"):
             continue
-        graph = source_graph(shared / file)
+        graph = ModelFile(shared / file).source_graph
         parts = [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted(device, shared / file))]
         cycles.append(abs(sum(o.cycles for p in parts for o in p.operators) / summary["total_cycles"] - 1))
         memories.append(abs(arena_bytes(graph, parts, device.cost) / summary["memory_peak"]["Sram"] - 1))
@@ -160,7 +160,7 @@ def test_published_networks_are_near_velas_cycles_and_memory(shared: Path, confi
 
 
 def test_nothing_is_estimated_without_numbers(tmp_path: Path) -> None:
-    graph = source_graph(chain(tmp_path, "RELU"))
+    graph = ModelFile(chain(tmp_path, "RELU")).source_graph
     with pytest.raises(InputError, match="nothing is estimated without"):
         estimate(graph, {0}, "edgetpu", profile("edgetpu").cost, "pixel3-4-threads")
     with pytest.raises(InputError, match="a CPU whose rates are known"):
@@ -168,14 +168,14 @@ def test_nothing_is_estimated_without_numbers(tmp_path: Path) -> None:
 
 
 def test_a_call_that_costs_more_than_it_saves_does_not_pay(tmp_path: Path) -> None:
-    graph = source_graph(chain(tmp_path, "RELU"))
+    graph = ModelFile(chain(tmp_path, "RELU")).source_graph
     found = estimate(graph, {0}, "hexagon", profile("hexagon").cost, "pixel3-4-threads")
     assert found.best.cut.options == ()
     assert found.us > 1800 > found.cpu_us
 
 
 def test_groups_are_as_few_as_dependences_allow(tmp_path: Path) -> None:
-    graph = source_graph(chain(tmp_path, "RELU", "TANH", "SIN", "RELU"))
+    graph = ModelFile(chain(tmp_path, "RELU", "TANH", "SIN", "RELU")).source_graph
     assert [group.operators for group in groups(graph, {0, 1, 3})] == [(0, 1), (3,)]
 
 

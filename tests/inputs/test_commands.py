@@ -14,8 +14,8 @@ from PIL import Image
 from nnbridge import load
 from nnbridge.compare import load_arrays
 from nnbridge.compare.litert import LiteRT
+from nnbridge.file import ModelFile
 from nnbridge.inputs import Dataset, Preparation
-from nnbridge.loading import interface
 from nnbridge.report.answers import answer_as_dict, answers, label_names
 from tests.commands import call, data, refused
 from tests.conftest import MODELS
@@ -187,7 +187,7 @@ def test_a_published_model_answers_as_litert(
     saved = (str(drawn),) if "--save-image" in options else ()
     result = data("run", path, "--input", file, *options, *saved, "--samples", tmp_path / "s.npz")
     arrays = {k.removeprefix("input:"): v[0] for k, v in load_arrays(tmp_path / "s.npz").items() if k.startswith("input:")}
-    model, stated = load(path), interface(path)
+    model, stated = load(path), ModelFile(path).interface
     reference = LiteRT(path).run(arrays)
     outputs = dict(zip((output["name"] for output in result["outputs"]), reference, strict=True))
     [theirs] = answers(model, outputs, label_names(model, stated.outputs, (), outputs))
@@ -244,7 +244,7 @@ def _close(ours: Any, theirs: Any) -> None:
 
 def test_the_array_of_an_image_is_what_the_models_metadata_states(real_models: Path, tmp_path: Path) -> None:
     path = real_models / "mobilenet_v2_1.0_224_quant.tflite"
-    stated = interface(path)
+    stated = ModelFile(path).interface
     assert stated.inputs[0].metadata.mean == stated.inputs[0].metadata.std == (127.5,)
     assert stated.outputs[0].metadata.labels[286] == "Egyptian cat"
     file = picture(tmp_path / "x.png")

@@ -15,6 +15,7 @@ from nnbridge.devices import device
 from nnbridge.devices.profile_file import load_profiles
 from nnbridge.devices.profile_levels import load_any
 from nnbridge.devices.source_profiles import SourceProfile
+from nnbridge.file import ModelFile
 from nnbridge.learning.command import learn_from
 from nnbridge.learning.logs import read_log
 from nnbridge.model import Model
@@ -170,15 +171,14 @@ SOFTMAX: Operation is not supported.
 
 
 def test_the_gpu_delegates_words_are_a_profile_of_operators(tmp_path: Path) -> None:
-    from nnbridge.loading import source_graph
 
-    count = len(source_graph(DIGITS).operators)
-    softmax = sum(o.name == "SOFTMAX" for o in source_graph(DIGITS).operators)
+    count = len(ModelFile(DIGITS).source_graph.operators)
+    softmax = sum(o.name == "SOFTMAX" for o in ModelFile(DIGITS).source_graph.operators)
     (tmp_path / "log.txt").write_text(GPU.format(taken=count - softmax, rest=softmax))
     learn_from([tmp_path / "log.txt"], only_digits(tmp_path), tmp_path / "gpu.toml", "", None)
     (profile,) = load_any(tmp_path / "gpu.toml")
     assert isinstance(profile, SourceProfile)
-    claims = profile.claims(source_graph(DIGITS))
+    claims = profile.claims(ModelFile(DIGITS).source_graph)
     assert [c.accepted for c in claims] == [c.operator.name != "SOFTMAX" for c in claims]
 
 

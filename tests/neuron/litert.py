@@ -13,7 +13,7 @@ import pytest
 from nnbridge import Compilation, Execution, neuron
 from nnbridge.compare.samples import seeded_inputs
 from nnbridge.errors import InputError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 
 Array = npt.NDArray[Any]

@@ -26,7 +26,7 @@ from tests.tflite.files import TfliteBuilder
 
 needs()
 
-from nnbridge.loading import load  # noqa: E402  # after the skips
+from nnbridge.file import load  # noqa: E402  # after the skips
 
 FUSED = "fused_activation_function"
 READABLE = ("float32", "uint8", "int8", "int32")

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from nnbridge import Compilation, Execution
 from nnbridge.builder import ModelBuilder
+from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.loading import load, load_with_report
+from nnbridge.file import ModelFile, load
 from nnbridge.model import Model
 from nnbridge.ndk.core import OperandType, SymmPerChannelQuantParams
 from nnbridge.neuron.functions import FUNCTIONS
@@ -105,7 +106,7 @@ def test_a_partition_is_stored_with_its_devices_and_read_back() -> None:
 
 
 def test_a_compiled_file_is_run_by_nnbridge(tmp_path: Path) -> None:
-    model, mapped = load_with_report(compiled_file(tmp_path / "m.tflite"))
+    model, mapped = ModelFile(compiled_file(tmp_path / "m.tflite"), ConversionOptions()).converted
     assert [(m.operator, str(m.mapping)) for m in mapped] == [("DISPATCH_OP", "wide"), ("ABS", "host")]
     assert model.relaxed
     compilation = Compilation.create(model, ["nnapi-sample_all"])

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnbridge.loading import load_with_report
+from nnbridge.converters import ConversionOptions
+from nnbridge.file import ModelFile
 from tests.onnx.test_convert import agrees, model
 
 onnx = pytest.importorskip("onnx")
@@ -92,5 +93,5 @@ def test_what_is_composed_of_other_operations(name: str, tmp_path: Path) -> None
 
 def on_nnapi(path: Path) -> bool:
     """True if a conversion stays on NNAPI and agrees with ONNX Runtime."""
-    assert [m for m in load_with_report(path)[1] if m.mapping == "host"] == []
+    assert [m for m in ModelFile(path, ConversionOptions()).converted[1] if m.mapping == "host"] == []
     return agrees(path)

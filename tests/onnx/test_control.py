@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from nnbridge.compare.references import OnnxRuntime
+from nnbridge.converters import ConversionOptions
 from nnbridge.devices.device import Request, Result
 from nnbridge.devices.host import HostPreparedModel
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode as C
@@ -69,7 +70,7 @@ def doubling(folder: Path, trips: int | None, first: bool = True) -> Path:
 
 def codes_that_agree(path: Path, *inputs: list[float]) -> set[int]:
     """The operations of a conversion that agrees with ONNX Runtime on inputs."""
-    model, _ = load_with_report(path)
+    model, _ = ModelFile(path, ConversionOptions()).converted
     compilation = Compilation.create(model, [])
     compilation.finish()
     for values in inputs:
@@ -86,7 +87,7 @@ def test_a_computed_condition_is_nnapis_if(tmp_path: Path) -> None:
 
 def test_a_branch_that_needs_the_host_leaves_the_choice_to_it(tmp_path: Path) -> None:
     path = choice(tmp_path, "Atan")
-    _, mapped = load_with_report(path)
+    _, mapped = ModelFile(path, ConversionOptions()).converted
     assert {m.operator: m.mapping for m in mapped}["If"] == "host"
     assert C.IF not in codes_that_agree(path, [1, 2])
 
@@ -106,7 +107,7 @@ def test_a_loop_that_keeps_every_iteration_is_the_hosts(tmp_path: Path) -> None:
     nodes = [make("Loop", ["t", "", "x"], ["n", "y"], body=body)]
     outputs = [info("n", FLOAT, [2]), info("y", FLOAT, [None])]
     path = saved(tmp_path, nodes, outputs, {"t": np.array(5), "ten": np.float32(10)})
-    _, mapped = load_with_report(path)
+    _, mapped = ModelFile(path, ConversionOptions()).converted
     assert mapped[-1].mapping == "host"
     assert "states alone" in mapped[-1].reasons[0].rule
 
@@ -120,7 +121,7 @@ def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Pa
     )
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    compilation = Compilation.create(load_with_report(path)[0], [])
+    compilation = Compilation.create(ModelFile(path, ConversionOptions()).converted[0], [])
     compilation.finish()
     executed: list[Request] = []
     execute = HostPreparedModel.execute

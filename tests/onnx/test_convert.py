@@ -14,7 +14,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import count_transposes
 from nnbridge.devices import device
 from nnbridge.errors import ConversionError, OpFailedError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode

@@ -13,7 +13,6 @@ onnx = pytest.importorskip("onnx")
 
 from nnbridge.converters.declaration import Option  # noqa: E402
 from nnbridge_onnx.declaration import CONTRIB, REGISTRY, OnnxOperator  # noqa: E402
-from nnbridge_onnx.passes import FILE_PASSES, GRAPH_PASSES  # noqa: E402
 from nnbridge_onnx.rules import Provider  # noqa: E402
 
 NUMBERED = """
@@ -96,10 +95,6 @@ def test_options_are_attributes_of_a_schema_with_its_default(definition: OnnxOpe
             default = default.decode() if isinstance(default, bytes) else default
             stated = list(option.default) if isinstance(option.default, tuple) else option.default
             assert stated == (pytest.approx(default, rel=1e-6) if isinstance(default, float) else default), option.name
-
-
-def test_every_pass_states_what_it_requires_and_ensures() -> None:
-    assert all(step.requires and step.ensures for step in (*FILE_PASSES, *GRAPH_PASSES))
 
 
 TOY = """

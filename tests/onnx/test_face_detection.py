@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 

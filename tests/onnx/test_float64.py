@@ -11,7 +11,7 @@ from nnbridge.compare import compare, seeded_samples
 from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import OperandCode
 
@@ -41,14 +41,14 @@ def network(folder: Path, factor: float = 0.1, kind: int = DOUBLE) -> Path:
 
 
 def test_float64_is_the_hosts_unless_something_else_is_chosen(tmp_path: Path) -> None:
-    _, mapped = load_with_report(network(tmp_path, kind=FLOAT))
+    _, mapped = ModelFile(network(tmp_path, kind=FLOAT), ConversionOptions()).converted
     assert [m.mapping for m in mapped] == ["host"] * 3
 
 
 @pytest.mark.parametrize("kind", [FLOAT, DOUBLE])
 def test_narrowed_float64_is_float32_on_nnapi(kind: int, tmp_path: Path) -> None:
     path = network(tmp_path, kind=kind)
-    model, mapped = load_with_report(path, ConversionOptions(float64="narrow"))
+    model, mapped = ModelFile(path, ConversionOptions(float64="narrow")).converted
     assert "host" not in {m.mapping for m in mapped}
     assert model.main.operands[model.main.inputs[0]].type == OperandCode.TENSOR_FLOAT32
     compilation = Compilation.create(model, [])
@@ -58,14 +58,14 @@ def test_narrowed_float64_is_float32_on_nnapi(kind: int, tmp_path: Path) -> None
 
 def test_refused_float64_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"no float64.*'w'"):
-        load_with_report(network(tmp_path, kind=FLOAT), ConversionOptions(float64="refuse"))
+        _ = ModelFile(network(tmp_path, kind=FLOAT), ConversionOptions(float64="refuse")).converted
 
 
 def test_a_constant_that_does_not_fit_into_float32_is_not_narrowed(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"1e\+200"):
-        load_with_report(network(tmp_path, 1e200), ConversionOptions(float64="narrow"))
+        _ = ModelFile(network(tmp_path, 1e200), ConversionOptions(float64="narrow")).converted
 
 
 def test_another_choice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="--float64"):
-        load_with_report(network(tmp_path), ConversionOptions(float64="double"))
+        _ = ModelFile(network(tmp_path), ConversionOptions(float64="double")).converted

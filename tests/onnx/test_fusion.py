@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.types import FuseCode, OperationCode
 from tests.onnx.test_convert import agrees, model
 from tests.tflite.shared import FOLDER, real_model

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.types import OperationCode, is_extension
 from tests.onnx.test_convert import agrees, helper, model
 

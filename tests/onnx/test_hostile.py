@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.loading import load
+from nnbridge.file import load
 from tests.hostile import check_conversion
 
 onnx = pytest.importorskip("onnx")
@@ -217,6 +218,40 @@ def test_what_inference_follows_is_bounded_in_all(tmp_path: Path) -> None:
     verdict = check_conversion(path, ConversionOptions())
     assert verdict.good
     assert verdict.bytes < 2**29  # 485 sums of 32,768 elements of 100 bytes are 1.6 GB
+
+
+def doubled(times: int) -> Any:
+    """A model that reshapes to a number among the dimensions of its input, joined with themselves many times."""
+    nodes = [helper.make_node("Shape", ["x"], ["c0"])]
+    nodes += [helper.make_node("Concat", [f"c{i}"] * 2, [f"c{i + 1}"], axis=0) for i in range(times)]
+    nodes += [helper.make_node("Gather", [f"c{times}", "one"], ["d"]), helper.make_node("Reshape", ["x", "d"], ["y"])]
+    return model(nodes, {"one": np.array([1])}, x=OPEN)
+
+
+@pytest.mark.skipif(not native.BOUNDED, reason="elsewhere memory is not bounded")
+def test_a_file_whose_computed_numbers_take_too_much_memory_is_inferred_without_them(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(doubled(40).SerializeToString())
+    with caplog.at_level(logging.INFO, "nnbridge_onnx"):
+        assert load(path).main.operations
+    [message] = [text for text in caplog.messages if "does not follow computed numbers" in text]
+    assert message.endswith("shape inference of the onnx package takes more memory than it may")
+    assert native.infer_shapes(onnx, doubled(3), follow=True).graph.output  # The next file has another process.
+
+
+def test_where_memory_is_not_bounded_long_joins_are_not_followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(native, "BOUNDED", False)
+    kinds: list[bool] = []
+    infer = native.infer_shapes
+    monkeypatch.setattr(native, "infer_shapes", lambda *a, **k: kinds.append(k["follow"]) or infer(*a, **k))
+    path = tmp_path / "model.onnx"
+    for times, followed in ((3, True), (40, False)):
+        kinds.clear()
+        path.write_bytes(doubled(times).SerializeToString())
+        load(path)
+        assert any(kinds) is followed
 
 
 def test_not_a_number_as_an_integer_is_folded_without_a_warning(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_samples
 from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from tests.conftest import requires_recent_onnx_runtime

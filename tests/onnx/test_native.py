@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nnbridge.errors import ConversionError, InputError
-from nnbridge.loading import load
+from nnbridge.file import load
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.inliner")

@@ -11,7 +11,7 @@ import pytest
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.loading import load, load_with_report
+from nnbridge.file import ModelFile, load
 from tests.conftest import MODELS
 from tests.onnx.test_convert import model, quantised_network
 
@@ -21,7 +21,7 @@ make = onnx.helper.make_node
 
 def placed(path: Path, level: int = 8, layout: str = "auto") -> dict[str, str]:
     """Node -> why the provider leaves it, or nothing."""
-    _, mapped = load_with_report(path, ConversionOptions(level, "provider", layout))
+    _, mapped = ModelFile(path, ConversionOptions(level, "provider", layout)).converted
     return {m.operator: m.reasons[0].rule if m.mapping == "host" else "" for m in mapped}
 
 
@@ -97,13 +97,13 @@ def test_a_group_of_an_operator_without_a_quantised_form_is_left_whole(tmp_path:
         make("DequantizeLinear", ["d", "s", "z"], ["y"]),
     ]
     path = model(tmp_path, nodes, [1, 4], constants)
-    _, mapped = load_with_report(path, ConversionOptions(mapping="provider"))
+    _, mapped = ModelFile(path, ConversionOptions(mapping="provider")).converted
     assert [m.mapping for m in mapped] == ["provider", "host", "host", "host", "provider"]
     assert "between DequantizeLinear and QuantizeLinear" in mapped[1].reasons[0].rule
 
 
 def test_the_digit_classifier_is_taken_whole() -> None:
-    converted, mapped = load_with_report(MODELS / "digits_float32.onnx", ConversionOptions(mapping="provider"))
+    converted, mapped = ModelFile(MODELS / "digits_float32.onnx", ConversionOptions(mapping="provider")).converted
     assert Counter(m.mapping for m in mapped)["host"] == 0
     assert {operation.mapping for operation in converted.main.operations} == {"provider"}
 

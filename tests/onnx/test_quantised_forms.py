@@ -11,7 +11,7 @@ import pytest
 from nnbridge.compare import compare, seeded_samples
 from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import OperationCode as C
 
@@ -45,7 +45,7 @@ def saved(folder: Path, nodes: list[Any], dims: list[int], constants: dict[str, 
 
 def codes_within(path: Path, step: float) -> set[int]:
     """The operations of a conversion that stays on NNAPI and is at most a step away from ONNX Runtime."""
-    model, mapped = load_with_report(path)
+    model, mapped = ModelFile(path, ConversionOptions()).converted
     assert "host" not in {m.mapping for m in mapped}
     compilation = Compilation.create(model, [])
     compilation.finish()
@@ -162,12 +162,12 @@ def test_arithmetic_on_bytes_is_not_taken_for_quantised_arithmetic(tmp_path: Pat
         make("Add", ["a", "a"], ["c"]),
         make("Cast", ["c"], ["y"], to=FLOAT),
     ]
-    _, mapped = load_with_report(saved(tmp_path, nodes, [2, 8], PARAMETERS))
+    _, mapped = ModelFile(saved(tmp_path, nodes, [2, 8], PARAMETERS), ConversionOptions()).converted
     assert {m.operator: m.mapping for m in mapped} == {"QuantizeLinear": "wide", "Add": "host", "Cast": "wide"}
 
 
 def test_the_provider_knows_a_quantised_sigmoid_by_its_own_name(tmp_path: Path) -> None:
     node, constants, dims, _ = QUANTISED["sigmoid"]
     nodes = [make("QuantizeLinear", ["x", "s", "z"], ["a"]), node, make("DequantizeLinear", ["c", *YS], ["y"])]
-    _, mapped = load_with_report(saved(tmp_path, nodes, dims, constants), ConversionOptions(mapping="provider"))
+    _, mapped = ModelFile(saved(tmp_path, nodes, dims, constants), ConversionOptions(mapping="provider")).converted
     assert {m.mapping for m in mapped} == {"provider"}

@@ -11,7 +11,7 @@ import pytest
 from nnbridge.compare import compare, seeded_samples
 from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import OperationCode as C
 
@@ -58,7 +58,7 @@ def recurrent(folder: Path, kind: str, *, bias: bool = True, states: bool = True
 
 def codes_that_agree(path: Path, level: int = 8) -> set[int]:
     """The operations of a conversion that stays on NNAPI and agrees with ONNX Runtime."""
-    model, mapped = load_with_report(path, ConversionOptions(level))
+    model, mapped = ModelFile(path, ConversionOptions(level)).converted
     assert [m.mapping for m in mapped] == ["wide"], mapped[0].reasons
     compilation = Compilation.create(model, [])
     compilation.finish()
@@ -112,6 +112,6 @@ def test_bias_and_states_may_be_left_out(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_the_operation_cannot_say_is_the_hosts(attributes: dict[str, Any], rule: str, tmp_path: Path) -> None:
-    _, mapped = load_with_report(recurrent(tmp_path, "LSTM", **attributes))
+    _, mapped = ModelFile(recurrent(tmp_path, "LSTM", **attributes), ConversionOptions()).converted
     assert mapped[0].mapping == "host"
     assert rule in mapped[0].reasons[0].rule

@@ -14,7 +14,7 @@ from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.cpu import compiled
 from nnbridge.extensions import StatedKernel
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from tests.onnx.test_recurrent import GATES, recurrent
 
 pytest.importorskip("onnxruntime")
@@ -44,7 +44,7 @@ def routines(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def agrees(path: Path) -> None:
-    model, mapped = load_with_report(path, ConversionOptions(mapping="provider"))
+    model, mapped = ModelFile(path, ConversionOptions(mapping="provider")).converted
     assert [m.mapping for m in mapped] == ["host"]
     compilation = Compilation.create(model, [])
     compilation.finish()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from nnbridge.compare.references import OnnxRuntime
+from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnapiError
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from tests.conftest import requires_recent_onnx_runtime
@@ -42,7 +43,7 @@ def saved(
 
 def hosts_and_answers(path: Path, inputs: dict[str, np.ndarray]) -> tuple[list[str], list[np.ndarray], list[np.ndarray]]:
     """Nodes on the host, and the answers of nnbridge and of ONNX Runtime."""
-    model, mapped = load_with_report(path)
+    model, mapped = ModelFile(path, ConversionOptions()).converted
     compilation = Compilation.create(model, [])
     compilation.finish()
     found = list(Execution(compilation).run(list(inputs.values())).values())
@@ -121,7 +122,7 @@ def embedding(folder: Path) -> Path:
 
 def test_indexes_of_64_bits_are_narrowed_once(tmp_path: Path) -> None:
     path = embedding(tmp_path)
-    model, _ = load_with_report(path)
+    model, _ = ModelFile(path, ConversionOptions()).converted
     hosts, found, expected = hosts_and_answers(path, {"i": np.array([[0, -1, 3], [9, -10, 5]])})
     assert hosts == []
     assert [operation.name for operation in model.main.operations if operation.mapping == "host"] == ["Cast i"]
@@ -130,7 +131,7 @@ def test_indexes_of_64_bits_are_narrowed_once(tmp_path: Path) -> None:
 
 
 def test_an_index_that_does_not_fit_into_32_bits_is_refused(tmp_path: Path) -> None:
-    compilation = Compilation.create(load_with_report(embedding(tmp_path))[0], [])
+    compilation = Compilation.create(ModelFile(embedding(tmp_path), ConversionOptions()).converted[0], [])
     compilation.finish()
     with pytest.raises(NnapiError, match="32 bits"):
         Execution(compilation).run([np.array([[1 << 32, 0, 0], [0, 0, 0]])])

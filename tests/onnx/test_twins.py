@@ -10,7 +10,7 @@ import pytest
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import drivers
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

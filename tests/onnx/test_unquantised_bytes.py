@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 

@@ -11,7 +11,7 @@ import pytest
 from nnbridge.compare import compare, seeded_samples
 from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 
 onnx = pytest.importorskip("onnx")
@@ -69,7 +69,7 @@ def counting(folder: Path, trips: int, condition: str = "c") -> Path:
 
 def kinds_that_agree(path: Path) -> set[str]:
     """Where the nodes of a conversion that agrees with ONNX Runtime run."""
-    model, mapped = load_with_report(path)
+    model, mapped = ModelFile(path, ConversionOptions()).converted
     compilation = Compilation.create(model, [])
     compilation.finish()
     assert compare(compilation, "onnxruntime", seeded_samples(model, OnnxRuntime(path), [0, 1])).passed
@@ -89,19 +89,19 @@ def test_a_loop_of_known_length_is_nnapis(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_its_condition_may_end_is_not_written_out(tmp_path: Path) -> None:
-    _, mapped = load_with_report(counting(tmp_path, 3, condition="not"))
+    _, mapped = ModelFile(counting(tmp_path, 3, condition="not"), ConversionOptions()).converted
     assert [m.operator for m in mapped] == ["Loop"]
 
 
 def test_a_long_loop_is_not_written_out(tmp_path: Path) -> None:
-    _, mapped = load_with_report(counting(tmp_path, 10_000))
+    _, mapped = ModelFile(counting(tmp_path, 10_000), ConversionOptions()).converted
     assert [m.operator for m in mapped] == ["Loop"]
 
 
 def test_a_scan_of_unknown_length_is_the_hosts(tmp_path: Path) -> None:
-    assert load_with_report(running_sum(tmp_path, None))[1][0].mapping == "host"
+    assert ModelFile(running_sum(tmp_path, None), ConversionOptions()).converted[1][0].mapping == "host"
 
 
 def test_the_provider_leaves_loops_to_onnx_runtime(tmp_path: Path) -> None:
-    _, mapped = load_with_report(running_sum(tmp_path), ConversionOptions(mapping="provider"))
+    _, mapped = ModelFile(running_sum(tmp_path), ConversionOptions(mapping="provider")).converted
     assert [(m.operator, m.mapping) for m in mapped] == [("Scan", "host")]

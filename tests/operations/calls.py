@@ -13,7 +13,7 @@ from nnbridge.model import ChannelQuant
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import evaluate, make_call, prepare, resolve
-from nnbridge.operations.kernels import InPlace, Tier
+from nnbridge.operations.kernels import InPlace
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
 
 FLOAT = OperandCode.TENSOR_FLOAT32
@@ -57,7 +57,7 @@ def output(kind: OperandCode = FLOAT, *, scale: float = 0.0, zero_point: int = 0
 def computed(call: Call) -> Callable[[], list[npt.NDArray[Any]]]:
     """What gives the outputs' values: the prepared second part, where all but the data is constant, or the whole call."""
     call = replace(call, outs=resolve(call))
-    found = prepare(call, Tier.REFERENCE)
+    found = prepare(call)
     if found is None:
         return lambda: [result.data for result in evaluate(call)]
     positions, second = found

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Tier
 from nnbridge.errors import OpFailedError
 from nnbridge.model import Model
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, quantize_multipliers
-from nnbridge.operations.kernels import Tier
 from nnbridge.types import Lifetime, OperandCode, OperationCode
 
 F32, U8, I8 = OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED

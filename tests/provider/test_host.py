@@ -14,7 +14,7 @@ import pytest
 
 from nnbridge import Compilation, Execution, provider
 from nnbridge.converters import ConversionOptions
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from tests.conftest import MODELS, REPOSITORY
 from tests.provider.sessions import DEVICE, needs
 
@@ -53,7 +53,7 @@ def run(host: Path, *arguments: str, registered: bool = True, **variables: str) 
 
 def expected() -> bytes:
     """What ``nnbridge run --mapping provider`` computes."""
-    model, _ = load_with_report(DIGITS, ConversionOptions(mapping="provider"))
+    model, _ = ModelFile(DIGITS, ConversionOptions(mapping="provider")).converted
     compilation = Compilation.create(model, [DEVICE])
     compilation.finish()
     (answer,) = Execution(compilation).run([IMAGE]).values()

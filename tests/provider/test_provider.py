@@ -16,7 +16,7 @@ import pytest
 
 from nnbridge import Compilation, Execution, provider
 from nnbridge.converters import ConversionOptions
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from tests.conftest import MODELS, REPOSITORY
 from tests.provider.sessions import DEVICE, alone, chain, claimed, model, needs, node, session
 
@@ -35,7 +35,7 @@ def run(data: Any, feeds: dict[str, Any] | None = None, **settings: Any) -> list
 def test_a_files_answers_are_nnbridges_own_bit_for_bit(device: str) -> None:
     path = MODELS / "digits_float32.onnx"
     image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
-    loaded, _ = load_with_report(path, ConversionOptions(mapping="provider"))
+    loaded, _ = ModelFile(path, ConversionOptions(mapping="provider")).converted
     compilation = Compilation.create(loaded, [device])
     compilation.finish()
     running = session(str(path), device)
@@ -45,7 +45,7 @@ def test_a_files_answers_are_nnbridges_own_bit_for_bit(device: str) -> None:
 
 
 def test_int8_groups_stay_with_onnx_runtime_as_in_the_plan() -> None:
-    _, mapped = load_with_report(MODELS / "digits_qdq.onnx", ConversionOptions(mapping="provider"))
+    _, mapped = ModelFile(MODELS / "digits_qdq.onnx", ConversionOptions(mapping="provider")).converted
     assert not [m for m in mapped if m.mapping == "provider"]
     assert claimed(session(str(MODELS / "digits_qdq.onnx"))) == []
 
@@ -127,7 +127,7 @@ def test_constants_that_callers_may_replace_are_inputs_here_and_in_the_plan(tmp_
         data = model(nodes, {"x": x.shape}, ["y"], {"w": w}, ir=ir, overridable=True)
         assert claimed(session(data)) == [expected]
         (tmp_path / "m.onnx").write_bytes(data)
-        _, mapped = load_with_report(tmp_path / "m.onnx", ConversionOptions(mapping="provider"))
+        _, mapped = ModelFile(tmp_path / "m.onnx", ConversionOptions(mapping="provider")).converted
         assert [m.mapping == "provider" for m in mapped] == [name in expected for name in "cy"]
     assert run(data, {"x": x, "w": -w})[0].max() == 0
 
@@ -139,7 +139,7 @@ def test_constants_in_other_files_are_left_here_and_in_the_plan(tmp_path: Path) 
     data = model(nodes, {"x": (1, 64, 2, 2)}, ["y"], {"w": np.ones((64, 64, 1, 1), np.float32)})
     path = tmp_path / "m.onnx"
     onnx.save_model(onnx.load_model_from_string(data), str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
-    _, mapped = load_with_report(path, ConversionOptions(mapping="provider"))
+    _, mapped = ModelFile(path, ConversionOptions(mapping="provider")).converted
     assert [m.mapping for m in mapped] == ["host", "provider"]
     assert claimed(session(str(path))) == [["y"]]
 

@@ -15,7 +15,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.devices import CPU_NAME, device
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.reduction import Bisection, Search, bisect
 from nnbridge.reduction.placing import Placements

@@ -11,7 +11,7 @@ import pytest
 
 from nnbridge.cli.searching import apart
 from nnbridge.compare.litert import LiteRT
-from nnbridge.loading import load
+from nnbridge.file import load
 from tests.commands import call
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder

@@ -17,7 +17,7 @@ from nnbridge.conformance.run import Setting, run_case
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import CPU_NAME
 from nnbridge.errors import ConversionError, InputError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.reduction import Candidate, Reduction, Search, Whole, part, reduce
 from nnbridge.reduction.saving import Saved, Saver
@@ -168,7 +168,7 @@ def test_saved_models_have_no_file_to_cut_a_part_from(tmp_path: Path, whole: Who
 
 SCRIPT = """
 import sys
-from nnbridge.loading import load
+from nnbridge.file import load, loadNone
 names = [o.source.operator for o in load(sys.argv[1]).main.operations if o.source]
 sys.exit(0 if "SOFTMAX" in names and sys.argv[2].endswith(".npz") else 1)
 """

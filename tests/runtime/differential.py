@@ -15,12 +15,12 @@ from nnbridge.compare import seeded_inputs
 from nnbridge.conformance.cases import Case, build, inputs_of, read_cases, spec_files
 from nnbridge.converters import ConversionOptions
 from nnbridge.cpu.executor import Executor, Limits
+from nnbridge.cpu.settings import Tier
 from nnbridge.devices.device import Support
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.errors import NnapiError, NnbridgeError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
-from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage import save

@@ -14,11 +14,11 @@ import numpy as np
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Tier
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.errors import BadStateError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
-from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.repeated import MOST_KINDS, RepeatedRuns

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Tier
 from nnbridge.devices import cpu, device
 from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import OutputShape, Result
@@ -28,7 +29,6 @@ from nnbridge.errors import (
     OutputInsufficientSizeError,
 )
 from nnbridge.model import Model
-from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, ResultCode

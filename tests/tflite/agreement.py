@@ -13,18 +13,18 @@ from nnbridge import devices
 from nnbridge.compare import seeded_inputs
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import Mapped
+from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
-from nnbridge_tflite.convert import convert_with_report
 
 Array = npt.NDArray[Any]
 
 
 def converted(path: Path, **options: Any) -> tuple[Model, tuple[Mapped, ...]]:
     """The model, and what became of each operator that is not in a called subgraph."""
-    model, placements = convert_with_report(path, ConversionOptions(**options))
+    model, placements = ModelFile(path, ConversionOptions(**options)).converted
     return model, tuple(p for p in placements if p.subgraph == placements[0].subgraph)
 
 

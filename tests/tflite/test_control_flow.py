@@ -11,12 +11,12 @@ import pytest
 from nnbridge import devices, storage
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, MissedDeadlineTransientError, NnapiError
+from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
 from nnbridge.types import OperationCode
-from nnbridge_tflite.convert import convert_with_report
 from tests.tflite.agreement import Array, converted, differences, litert, run
 from tests.tflite.files import TfliteBuilder
 
@@ -368,7 +368,7 @@ def test_a_cell_in_a_branch_starts_anew_each_time(calls: int, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("operator", "place"), [("ABS", "delegate"), ("ROUND", "host")])
 def test_inspection_reports_the_outcome_of_operators_in_bodies(operator: str, place: str, tmp_path: Path) -> None:
-    _, placements = convert_with_report(_loop(tmp_path, operator), ConversionOptions())
+    _, placements = ModelFile(_loop(tmp_path, operator), ConversionOptions()).converted
     inner = [(p.subgraph, p.operator, p.mapping) for p in placements if p.subgraph]
     assert inner == [(1, "LESS", place), (2, "ADD", place), (2, operator, place), (2, "ADD", place)]
 

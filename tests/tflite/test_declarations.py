@@ -28,7 +28,7 @@ def test_a_declaration_is_complete(declared: TfliteOperator) -> None:
     assert len(set(names)) == len(names)
     assert all(one.name for one in declared.outputs)
     assert all(option.meaning for option in declared.options)
-    computed = declared.lowerings or declared.kernel or declared.kernel16 or declared.handler
+    computed = declared.lowerings or declared.kernel or declared.sixteen_bits or declared.handler
     assert computed or declared.refusal != NO_KERNEL
     assert isinstance(declared.delegate, DelegateRule) or declared.delegate
     assert not [one.name for one in declared.inputs[:-1] if one.repeat], "inputs behind any number of inputs"

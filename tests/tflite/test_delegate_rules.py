@@ -12,7 +12,7 @@ import pytest
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import Mapped
-from nnbridge.loading import load_with_report
+from nnbridge.file import ModelFile
 from nnbridge.types import OperationCode
 from tests.tflite.files import TfliteBuilder
 
@@ -105,7 +105,7 @@ def placed(make: Make, folder: Path, level: int = 8, *, accelerated: bool = Fals
     builder = TfliteBuilder()
     path = builder.write(folder / "m.tflite", *make(builder))
     options = ConversionOptions(level, "delegate", accelerated=accelerated)
-    model, (mapped,) = load_with_report(path, options)
+    model, (mapped,) = ModelFile(path, options).converted
     return mapped, [OperationCode(o.type) for o in model.main.operations] if mapped.mapping == "delegate" else []
 
 

@@ -16,8 +16,9 @@ from nnbridge import load
 from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
+from nnbridge.converters import ConversionOptions
 from nnbridge.converters.edits import Answers
-from nnbridge.loading import edits, inspect
+from nnbridge.file import ModelFile
 from nnbridge_tflite.edits import REWRITES
 from nnbridge_tflite.tables import decoded
 from nnbridge_tflite.write import encode
@@ -148,7 +149,7 @@ def test_a_rewritten_file_has_the_same_bits_in_litert(make: Callable[[], Made], 
     file, inputs, outputs = make()
     file.write(path, inputs, outputs)
     before, model = reference("litert", path), load(path)
-    exact = [edit for edit in edits(path) if edit.answers is Answers.SAME]
+    exact = [edit for edit in ModelFile(path).edits if edit.answers is Answers.SAME]
     assert exact
     for edit in exact:
         target.write_bytes(edit.content())
@@ -163,7 +164,7 @@ def test_every_rewrite_has_a_file_here(tmp_path: Path) -> None:
     texts = set()
     for number, make in enumerate(FILES):
         file, inputs, outputs = make()
-        found = edits(file.write(tmp_path / f"{number}.tflite", inputs, outputs))
+        found = ModelFile(file.write(tmp_path / f"{number}.tflite", inputs, outputs)).edits
         texts |= {edit.text for edit in found if edit.answers is Answers.SAME}
     assert texts == {rewrite.text for rewrite in REWRITES}
 
@@ -219,13 +220,13 @@ def test_the_document_lists_every_rewrite() -> None:
 
 def test_labels_behind_the_tables_stay(tmp_path: Path) -> None:
     path, target = real_model("mobilenet_v2_1.0_224_quant"), tmp_path / "after.tflite"
-    target.write_bytes(next(iter(edits(path))).content())
-    assert inspect(target).metadata == inspect(path).metadata
-    assert "labels" in inspect(target).metadata
+    target.write_bytes(next(iter(ModelFile(path).edits)).content())
+    assert ModelFile(target, ConversionOptions()).inspection.metadata == ModelFile(path, ConversionOptions()).inspection.metadata
+    assert "labels" in ModelFile(target, ConversionOptions()).inspection.metadata
 
 
 def test_what_is_computed_of_constants_alone_stays_in_its_dimensions() -> None:
     # Weights in float16: between RESHAPEs the delegate would see no constant, and leave the convolution to the host.
-    found = [edit.text for edit in edits(MODELS / "digits_float16.tflite") if edit.operator == "DEQUANTIZE"]
+    found = [edit.text for edit in ModelFile(MODELS / "digits_float16.tflite").edits if edit.operator == "DEQUANTIZE"]
     assert found
     assert not [text for text in found if "four dimensions" in text]

@@ -14,8 +14,8 @@ from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import Reason
 from nnbridge.extensions import HostTensor
-from nnbridge.loading import load
-from nnbridge_tflite.declaration import REGISTRY
+from nnbridge.file import load
+from nnbridge_tflite.declaration import REGISTRY, Operands
 from nnbridge_tflite.host.ordered import EXP, dots, total
 from tests.differential import Fork
 from tests.tflite import differential
@@ -23,7 +23,9 @@ from tests.tflite.drawing import F, values
 from tests.tflite.files import TfliteBuilder
 
 LEFT = {0: Reason("a device that accepts it", "none")}
-IN_ORDER = sorted(name for name in differential.DRAWS if (declared := REGISTRY.get(name)) is not None and declared.floats)
+IN_ORDER = sorted(
+    name for name in differential.DRAWS if (declared := REGISTRY.get(name)) is not None and Operands.FLOATS in declared.kernels
+)
 CASES = 8
 
 
@@ -65,8 +67,7 @@ def test_infinite_weights_are_multiplied_all_the_same(tmp_path: Path) -> None:
 def _held(name: str, shapes: Sequence[tuple[int, ...]], options: dict[str, int]) -> tuple[list[float], int]:
     """What a kernel computes of ones, and the most bytes that it held meanwhile."""
     tensors = [HostTensor(np.ones(shape, np.float32), shape, np.dtype(np.float32)) for shape in shapes]
-    kernel = REGISTRY[name].floats
-    assert kernel is not None
+    kernel = REGISTRY[name].kernels[Operands.FLOATS]
     tracemalloc.start()
     try:
         found = kernel(tensors, [], {"padding": 0, **options})[0]
@@ -104,8 +105,7 @@ def test_a_spread_window_holds_no_more_than_the_output() -> None:
     data, weights = (
         HostTensor(np.ones(dims, np.float32), dims, np.dtype(np.float32)) for dims in ((1, 2, 2, 2, 1), (3, 3, 3, 1, 1))
     )
-    kernel = REGISTRY["CONV_3D_TRANSPOSE"].floats
-    assert kernel is not None
+    kernel = REGISTRY["CONV_3D_TRANSPOSE"].kernels[Operands.FLOATS]
     assert kernel([shape, weights, data], [], {"padding": 0, **FAR})[0].reshape(-1).tolist() == [1] * 8
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.loading import inspect
+from nnbridge.file import ModelFile
 from nnbridge_tflite.read.metadata import FIELDS as METADATA
 from nnbridge_tflite.read.metadata import NAME
 from nnbridge_tflite.read.schema import Field, fields
@@ -225,7 +225,7 @@ def test_what_metadata_shares_is_not_copied_for_each(tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(made.content(inputs, outputs, metadata=[entry], buffers=held))
     with pytest.raises(ConversionError, match="at most 100000 values, found more"):
-        inspect(path)
+        _ = ModelFile(path, ConversionOptions()).inspection
 
 
 def test_dimensions_of_a_large_16_bit_convolution_are_those_of_its_run(tmp_path: Path) -> None:

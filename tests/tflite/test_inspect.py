@@ -14,7 +14,7 @@ from nnbridge.compare.litert import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import TensorMetadata
 from nnbridge.errors import ConversionError
-from nnbridge.loading import inspect, interface, load
+from nnbridge.file import ModelFile, load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.host import HOST
@@ -30,7 +30,7 @@ from tests.tflite.shared import real_model
 
 
 def test_the_interface_the_operators_and_the_weights() -> None:
-    found = inspect(MODELS / "digits_int8.tflite")
+    found = ModelFile(MODELS / "digits_int8.tflite", ConversionOptions()).inspection
     assert [(t.type, t.shape) for t in found.inputs] == [("INT8", (1, 8, 8, 1))]
     assert found.operators["CONV_2D"] == 3
     assert found.quantised_tensors > 0
@@ -38,7 +38,7 @@ def test_the_interface_the_operators_and_the_weights() -> None:
 
 
 def test_what_maps_is_reported_for_each_mapping_with_the_reasons_of_what_does_not() -> None:
-    found = inspect(real_model("yamnet_wavin_quantized_mel_relu6"))
+    found = ModelFile(real_model("yamnet_wavin_quantized_mel_relu6"), ConversionOptions()).inspection
     left = {name: [m.operator for m in mapped if m.mapping == "host"] for name, mapped in found.mappings.items()}
     assert "RFFT2D" in left["delegate"]
     assert "RFFT2D" in left["wide"]
@@ -50,7 +50,7 @@ def test_a_file_that_cannot_be_converted_is_still_looked_into(tmp_path: Path) ->
     data, out = builder.tensor((1, 2, 2, 1)), builder.tensor((2, 2, 2, 1))
     inputs = [builder.constant([2, 2, 2, 1], "int32"), builder.constant(np.ones((1, 1, 1, 1)), "float32"), data]
     builder.operator("TRANSPOSE_CONV", inputs, [out], {"stride_h": 1, "stride_w": 1}, 1)
-    found = inspect(builder.write(tmp_path / "m.tflite", [data], [out]))
+    found = ModelFile(builder.write(tmp_path / "m.tflite", [data], [out]), ConversionOptions()).inspection
     assert found.operators == {"TRANSPOSE_CONV": 1}
     assert "expected an output shape with the input's batch, 1" in found.notes[1]
     assert "not converted under the wide mapping" in found.notes[1]
@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_converted_is_still_looked_into(tmp_path: Path) ->
 
 def test_an_onnx_file() -> None:
     pytest.importorskip("onnx")
-    found = inspect(MODELS / "digits_float32.onnx")
+    found = ModelFile(MODELS / "digits_float32.onnx", ConversionOptions()).inspection
     assert (found.format, found.inputs[0].type) == ("onnx", "FLOAT")
     assert set(found.mappings) == {"provider", "wide"}
 
@@ -75,11 +75,11 @@ def test_each_signature_runs_by_its_own_names(key: str) -> None:
 
 def test_without_a_signature_the_choice_is_reported_and_all_of_them_are_inspected(caplog: pytest.LogCaptureFixture) -> None:
     path = real_model("two_signature_keys")
-    assert [len(mapped) for mapped in inspect(path).mappings.values()] == [6, 6]
+    assert [len(mapped) for mapped in ModelFile(path, ConversionOptions()).inspection.mappings.values()] == [6, 6]
     assert caplog.text == ""
     assert len(load(path).main.operations) == 3
     assert "the signatures model_one, model_two differ; without --signature, its main graph is converted" in caplog.text
-    assert [len(m) for m in inspect(path, ConversionOptions(signature="model_two")).mappings.values()] == [3, 3]
+    assert [len(m) for m in ModelFile(path, ConversionOptions(signature="model_two")).inspection.mappings.values()] == [3, 3]
 
 
 def test_an_unknown_signature_is_refused_with_those_that_there_are() -> None:
@@ -139,7 +139,7 @@ def labelled(folder: Path) -> Path:
 
 
 def test_metadata_reports_normalisation_and_labels(tmp_path: Path) -> None:
-    found = inspect(labelled(tmp_path)).metadata
+    found = ModelFile(labelled(tmp_path), ConversionOptions()).inspection.metadata
     (subgraph,) = found["subgraph_metadata"]
     assert found["name"] == "digits"
     assert subgraph["input_tensor_metadata"][0]["process_units"] == [{"options": {"mean": [127.5], "std": [128.0]}}]
@@ -147,7 +147,7 @@ def test_metadata_reports_normalisation_and_labels(tmp_path: Path) -> None:
 
 
 def test_an_interface_has_normalisation_rate_and_labels_of_each_tensor(tmp_path: Path) -> None:
-    found = interface(labelled(tmp_path))
+    found = ModelFile(labelled(tmp_path)).interface
     assert [tensor.metadata for tensor in found.inputs] == [TensorMetadata((127.5,), (128.0,), 16000)]
     assert [tensor.metadata for tensor in found.outputs] == [TensorMetadata(labels=("zero", "one"))]
 
@@ -183,7 +183,7 @@ def test_an_archive_of_labels_that_cannot_be_read_is_refused_with_its_place(
     content[at : at + len(value)] = value
     path.write_bytes(content)
     with pytest.raises(ConversionError, match=message):
-        inspect(path)
+        _ = ModelFile(path, ConversionOptions()).inspection
 
 
 def test_damaged_metadata_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -217,5 +217,5 @@ def test_a_signature_may_name_a_tensor_inside_its_graph(tmp_path: Path) -> None:
     outputs = [{"name": "inner", "tensor_index": inner}]
     signature = {"inputs": [{"name": "x", "tensor_index": x}], "outputs": outputs, "signature_key": "s", "subgraph_index": 0}
     path = builder.write(tmp_path / "m.tflite", [x], [y], signature_defs=[signature])
-    [found] = inspect(path).signatures
+    [found] = ModelFile(path, ConversionOptions()).inspection.signatures
     assert [(output.name, output.shape) for output in found.outputs] == [("inner", (2,))]

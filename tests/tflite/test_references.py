@@ -12,7 +12,7 @@ from nnbridge.compare import compare, seeded_samples, sign_flipped, stored_sampl
 from nnbridge.compare.litert import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import InputError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model, Operand
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import OperandCode

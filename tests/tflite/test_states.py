@@ -13,7 +13,7 @@ from nnbridge.compare import compare, seeded_inputs, seeded_samples
 from nnbridge.compare.litert import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model, State
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

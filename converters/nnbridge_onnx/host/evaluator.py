@@ -18,6 +18,7 @@ import numpy as np
 from nnbridge.errors import OpFailedError, Reason
 from nnbridge.extensions import (
     OPTIONS_TYPE,
+    Dims,
     ExtensionOperandType,
     HostExtension,
     HostOperation,
@@ -29,7 +30,6 @@ from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.host.messages import codec, decode, encode
-from nnbridge_onnx.host.work import work
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, attribute_values, dtype_of
 
 Options: TypeAlias = Mapping[str, Any]
@@ -266,13 +266,20 @@ def _result(result: Any, number: int, label: str) -> Array:
     return array.reshape(1) if array.ndim == 0 else array
 
 
+def _work(options: Mapping[str, Any]) -> Callable[[Dims, Dims], int] | None:
+    """What counts the multiply-adds of the operator that options name; None for one that has none."""
+    name, domain = options.get("op"), options.get("domain")
+    definition = REGISTRY.get(f"{domain}.{name}" if domain else str(name))
+    return None if definition is None or definition.work is None else definition.work.of([one.name for one in definition.inputs])
+
+
 def host_extension() -> HostExtension:
     """The extension with all declared operators."""
     types = [ExtensionOperandType(n, True, size, name, dtype, codec(n)) for n, (name, size, dtype) in ELEMENT_TYPES.items()]
     types += [ExtensionOperandType(UNSUPPORTED, True, 1, "UNSUPPORTED", None), OPTIONS_TYPE]
     operations = {
-        definition.number: HostOperation(definition.name, prepare=prepare, work=work)
+        definition.number: HostOperation(definition.name, prepare=prepare, work=_work)
         for definition in REGISTRY
         if definition.number
     }
-    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", prepare=prepare, work=work), **operations})
+    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", prepare=prepare, work=_work), **operations})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nnbridge.operations import work
 from nnbridge_onnx.declaration import CONTRIB, QuantisedIo, operator
 from nnbridge_onnx.operators.convolution import QLINEAR_CONV
 from nnbridge_onnx.operators.pooling import POOL_CONDITIONS
@@ -264,16 +265,20 @@ _contrib(
 _contrib(
     "QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B? -> y",
     "ONNX's QLinearConv, maybe with channels last.", _convolution, quantised_io=QLINEAR_CONV.quantised_io,
-    provider=QLINEAR_CONV.provider,
+    provider=QLINEAR_CONV.provider, work=QLINEAR_CONV.work,
 )  # fmt: skip
-_contrib("QGemm", "A a_scale a_zero_point B b_scale b_zero_point C? y_scale? y_zero_point? -> Y", "Gemm of 8-bit values.", _gemm)
+_contrib(
+    "QGemm", "A a_scale a_zero_point B b_scale b_zero_point C? y_scale? y_zero_point? -> Y", "Gemm of 8-bit values.", _gemm,
+    work=work.STACKED_PRODUCTS,
+)  # fmt: skip
 _contrib(
     "MatMulIntegerToFloat", "A B a_scale b_scale a_zero_point? b_zero_point? bias? -> Y", "Product of 8-bit matrices as floats.",
-    _integer_to_float,
+    _integer_to_float, work=work.PRODUCTS,
 )  # fmt: skip
 _contrib(
-    "DynamicQuantizeMatMul", "A B b_scale b_zero_point? bias? -> Y", "Product of a matrix that is quantised first.", _dynamic
-)
+    "DynamicQuantizeMatMul", "A B b_scale b_zero_point? bias? -> Y", "Product of a matrix that is quantised first.", _dynamic,
+    work=work.PRODUCTS,
+)  # fmt: skip
 _contrib(
     "QuantizeLinear", "x y_scale y_zero_point? -> y", "ONNX's QuantizeLinear.", _same,
     quantised_io=QUANTIZE.quantised_io, provider=QUANTIZE.provider,
@@ -286,9 +291,9 @@ _contrib("Gelu", "X -> Y", "Gelu by the error function.", _gelu)
 _contrib("BiasGelu", "A B -> C", "Gelu of a sum.", _gelu)
 _contrib("FastGelu", "X bias? -> Y", "Gelu by tanh, of a sum maybe.", _fast_gelu)
 _contrib("QuickGelu", "X -> Y", "x * sigmoid(alpha * x).", _quick_gelu)
-_contrib("FusedConv", "X W B? Z? -> Y", "Conv, a sum and an activation.", _fused_convolution)
-_contrib("FusedGemm", "A B C? -> Y", "Gemm and an activation.", _fused_gemm)
-_contrib("FusedMatMul", "A B -> Y", "Scaled product of matrices.", _fused_product)
+_contrib("FusedConv", "X W B? Z? -> Y", "Conv, a sum and an activation.", _fused_convolution, work=work.CONVOLUTION)
+_contrib("FusedGemm", "A B C? -> Y", "Gemm and an activation.", _fused_gemm, work=work.STACKED_PRODUCTS)
+_contrib("FusedMatMul", "A B -> Y", "Scaled product of matrices.", _fused_product, work=work.STACKED_PRODUCTS)
 _contrib(
     "SkipLayerNormalization", "input skip gamma beta? bias? -> output mean? inv_std_var? input_skip_bias_sum?",
     "LayerNormalization of a sum.", _skip_normalisation,

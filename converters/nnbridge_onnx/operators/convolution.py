@@ -13,6 +13,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
 from nnbridge.errors import Why
 from nnbridge.model import Array
+from nnbridge.operations import work
 from nnbridge_onnx.declaration import WINDOW, Product, Quantised, QuantisedIo, attribute, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
@@ -69,10 +70,12 @@ PROVIDER = Provider(
 CONV = operator(
     "Conv", 37, "X W B? -> Y", "Convolution of lines, planes or volumes; weights are [out, in / group, ...].",
     options=(GROUP, *WINDOW), provider=PROVIDER, quantised=Quantised(3, activation=True), fuses_activation=True,
+    work=work.CONVOLUTION,
     product=Product(1, lambda node, w: w.shape[0], lambda node, w, factor: w * factor.reshape(-1, *[1] * (w.ndim - 1))),
 )  # fmt: skip
 QLINEAR_CONV = operator(
     "QLinearConv", 124, "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B? -> y", "Conv of 8-bit values.",
+    work=work.convolution(3),
     options=(GROUP, *WINDOW), quantised_io=QuantisedIo(((0, 1, 2), (3, 4, 5), (8,)), (6, 7), computes="Conv"),
     provider=Provider(2, None, PROVIDER.conditions),
 )  # fmt: skip
@@ -183,6 +186,7 @@ CONV_TRANSPOSE = operator(
         Option("output_shape", None, "size of the result, which decides the paddings"),
     ),
     fuses_activation=True, product=Product(1, lambda node, w: w.shape[1] * _groups(node), _scale_transposed),
+    work=work.transposed_convolution(first=1, last=None),
 )  # fmt: skip
 
 
@@ -253,7 +257,7 @@ def _transposed_pads(to: Lowerer, image: Plane, kernel: Sequence[int], strides: 
 
 CONV_INTEGER = operator(
     "ConvInteger", 38, "x w x_zero_point? w_zero_point? -> y", "Conv of bytes that counts from zero points.",
-    options=(GROUP, *WINDOW),
+    options=(GROUP, *WINDOW), work=work.CONVOLUTION,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
 from nnbridge.errors import Why
 from nnbridge.model import Array
+from nnbridge.operations import work
 from nnbridge_onnx.declaration import MULTIPLIED, Product, Quantised, QuantisedIo, attribute, operator
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quantised_filter, stored_weights
@@ -66,7 +67,7 @@ GEMM = operator(
         Option("transA", 0, "1 to transpose A"),
         Option("transB", 0, "1 to transpose B"),
     ),
-    quantised=Quantised(3, activation=True),
+    quantised=Quantised(3, activation=True), work=work.STACKED_PRODUCTS,
     product=Product(-1, lambda node, w: w.shape[0 if attribute(node, "transB") else 1], _by_column),
     provider=Provider(
         conditions=(
@@ -88,12 +89,12 @@ GEMM = operator(
 MATMUL = operator(
     "MatMul", 97, "A B -> Y", "Product of matrices, in batches.", folding=MULTIPLIED, fuses_activation=True,
     quantised=Quantised(2), product=Product(-1, lambda node, w: w.shape[1], _by_column),
-    provider=Provider(conditions=_PRODUCT, grouped=True),
+    provider=Provider(conditions=_PRODUCT, grouped=True), work=work.PRODUCTS,
 )  # fmt: skip
 operator(
     "QLinearMatMul", 125, "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point -> y", "MatMul of 8-bit values.",
     quantised_io=QuantisedIo(((0, 1, 2), (3, 4, 5)), (6, 7), computes="MatMul"),
-    provider=Provider(types=None, conditions=_PRODUCT),
+    provider=Provider(types=None, conditions=_PRODUCT), work=work.PRODUCTS,
 )  # fmt: skip
 
 
@@ -224,6 +225,7 @@ MATMUL_INTEGER = operator(
     "A B a_zero_point? b_zero_point? -> Y",
     "MatMul of bytes that counts from zero points.",
     folding=MULTIPLIED,
+    work=work.PRODUCTS,
 )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.operations import work
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.recurrent import DIRECTIONS, prepared_layer, run_layer
@@ -21,14 +23,15 @@ _OPTIONS = (
     Option("layout", 0, "1 for batches before steps"),
 )
 _INPUTS = "X W R B? sequence_lens? initial_h?"
-RNN = operator("RNN", 128, f"{_INPUTS} -> Y? Y_h?", "A layer whose state is its last output.", options=_OPTIONS)
+_WORK = work.MultiplyAdds(work.LAYER.text, lambda i, o, names: math.prod(i[0][:-1]) * (math.prod(i[1]) + math.prod(i[2])))
+RNN = operator("RNN", 128, f"{_INPUTS} -> Y? Y_h?", "A layer whose state is its last output.", options=_OPTIONS, work=_WORK)
 LSTM = operator(
     "LSTM", 86, f"{_INPUTS} initial_c? P? -> Y? Y_h? Y_c?", "A layer with a cell, and gates for what goes in and out.",
-    options=(*_OPTIONS, Option("input_forget", 0, "1 to couple input and forget gate")),
+    options=(*_OPTIONS, Option("input_forget", 0, "1 to couple input and forget gate")), work=_WORK,
 )  # fmt: skip
 GRU = operator(
     "GRU", 61, f"{_INPUTS} -> Y? Y_h?", "A layer with an update and a reset gate.",
-    options=(*_OPTIONS, Option("linear_before_reset", 0, "1 to reset what the state is multiplied to")),
+    options=(*_OPTIONS, Option("linear_before_reset", 0, "1 to reset what the state is multiplied to")), work=_WORK,
 )  # fmt: skip
 
 

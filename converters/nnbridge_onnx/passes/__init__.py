@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,17 +26,6 @@ from nnbridge_onnx.passes.qdq import Group, Quantisation, find_groups, find_quan
 from nnbridge_onnx.read.graph import Graph
 
 FIRST_OPSET = 7
-T = TypeVar("T")
-Context = TypeVar("Context")
-
-
-@dataclass(frozen=True, slots=True)
-class Pass(Generic[T, Context]):
-    """One pass: what it requires of its input, and what it ensures of its result."""
-
-    run: Callable[[T, Context], T]
-    requires: str
-    ensures: str
 
 
 def opset_of(model: Any) -> int | None:
@@ -108,7 +97,7 @@ def _set_shapes(model: Any, file: FileContext) -> Any:
         for dimension, size in zip(inputs[name].shape.dim, dims, strict=True):
             if dimension.HasField("dim_value") and dimension.dim_value > 0 and dimension.dim_value != size:
                 rule = f"{name} with {dimension.dim_value} where the file fixes it"
-                raise ConversionError(Reason(rule, str(list(dims)), file.source, "--shape"))
+                raise ConversionError(Reason(rule, str(list(dims)), file.source, "shape"))
             dimension.dim_value = size
     if file.options.shapes:
         # What was inferred for other dimensions may no longer hold.
@@ -119,12 +108,12 @@ def _set_shapes(model: Any, file: FileContext) -> Any:
     return model
 
 
-FILE_PASSES: tuple[Pass[Any, FileContext], ...] = (
-    Pass(_renew, "a model that the onnx package's checker accepts", f"an opset of {FIRST_OPSET} at least"),
-    Pass(_expand, f"an opset of {FIRST_OPSET} at least", "no operator of com.microsoft that can be written out"),
-    Pass(_inline_functions, "functions of the model's own", "no call of one of them"),
-    Pass(_float64, "all nodes in the graph or in subgraphs", "float64 values as the user chose: left, narrowed or refused"),
-    Pass(_set_shapes, "inputs by their names in the file", "the dimensions that the user asked for"),
+FILE_PASSES: tuple[Callable[[Any, FileContext], Any], ...] = (
+    _renew,
+    _expand,  # into operators of an opset that lowerings know
+    _inline_functions,
+    _float64,  # once all nodes are in the graph or in subgraphs
+    _set_shapes,
 )
 
 
@@ -192,11 +181,11 @@ def _partition(facts: Facts, options: ConversionOptions) -> Facts:
     return replace(facts, refused=refusals(seen, facts.folded, options.feature_level, nchw=nchw))
 
 
-GRAPH_PASSES: tuple[Pass[Facts, ConversionOptions], ...] = (
-    Pass(_check_names, "shapes as far as they can be inferred", "every value is written once, before it is read"),
-    Pass(_find_live, "run order", "the nodes that an output depends on"),
-    Pass(_fold, "live nodes", "results of nodes with known inputs as constants"),
-    Pass(_quantisation, "scales and zero points as constants", "parameters of 8-bit values"),
-    Pass(_groups, "parameters of 8-bit values", "nodes between DequantizeLinear and QuantizeLinear"),
-    Pass(_partition, "constants of folded nodes", "why the provider leaves nodes to ONNX Runtime"),
+GRAPH_PASSES: tuple[Callable[[Facts, ConversionOptions], Facts], ...] = (
+    _check_names,
+    _find_live,
+    _fold,  # live nodes only
+    _quantisation,  # scales and zero points are constants now
+    _groups,
+    _partition,
 )

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,19 +30,9 @@ from nnbridge_onnx.passes.folding import fold
 from nnbridge_onnx.passes.fusion import ChainFinder
 from nnbridge_onnx.passes.qdq import Group, linear_group
 from nnbridge_onnx.read.graph import FLOAT, FLOAT16, MESSAGES, Graph, Node
-from nnbridge_onnx.read.reader import graph_of, read
+from nnbridge_onnx.read.reader import graph_of
 
 _BUDGET = 1 << 28
-
-
-def convert(path: Path, options: ConversionOptions) -> Model:
-    """Convert a file. ConversionError names the file and what is wrong in it."""
-    return convert_with_report(path, options)[0]
-
-
-def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert a file, and report the outcome of each node."""
-    return convert_graph(read(path, options), options, str(path))
 
 
 def convert_proto(
@@ -62,7 +51,7 @@ def convert_proto(
 def convert_graph(
     graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None
 ) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert a graph that was read, and report the outcome of each node."""
+    """Convert a graph that was read, and report the outcome of each node. ConversionError names the file and what is wrong."""
     try:
         return Conversion(facts_of(graph, options), options, caller).run()
     except (NnapiError, ConversionError, Unmappable) as error:
@@ -73,8 +62,8 @@ def facts_of(graph: Graph, options: ConversionOptions) -> Facts:
     """What the passes find out about a graph."""
     TYPES.register(HOST)
     facts = Facts(graph)
-    for step in GRAPH_PASSES:
-        facts = step.run(facts, options)
+    for run in GRAPH_PASSES:
+        facts = run(facts, options)
     return facts
 
 

@@ -18,7 +18,7 @@ _TYPED = ("to", "dtype", "output_dtype", "stash_type", "softmax_precision")
 def apply_float64(onnx: Any, model: Any, choice: str, source: str) -> None:
     """Do what was chosen. ConversionError where float64 is refused, or does not fit into float32."""
     if choice not in CHOICES:
-        raise ConversionError(Reason(", ".join(CHOICES), choice, source, "--float64"))
+        raise ConversionError(Reason(", ".join(CHOICES), choice, source, "float64"))
     if choice == "refuse":
         found = next(_names(onnx, model.graph, 0), None)
         if found is not None:

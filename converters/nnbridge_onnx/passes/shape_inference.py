@@ -6,6 +6,7 @@ Inference is the ``onnx`` package's. Weights have no part in it: it sees their t
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +23,11 @@ from nnbridge_onnx.passes.inference_view import MAX_PROPAGATED, WRITTEN, correct
 from nnbridge_onnx.passes.inline import inline
 from nnbridge_onnx.read.graph import INT32, INT64, Fold, Graph
 
+_log = logging.getLogger(__name__)
+
 ROUNDS = 8
 SMALL = 4096
 """Constants of more elements are weights, which decide no shapes."""
-MAX_FOLLOWED = 1 << 20
-"""How many elements inference follows in all, at some 100 bytes each."""
 MAX_RANK = 64
 
 
@@ -90,6 +91,8 @@ class _Inference:
         self.described = onnx.GraphProto()
         """The weights as inference sees them."""
         _describe_weights(onnx, self.described, weights.values())
+        self.follows = True
+        """Whether computed numbers are followed where they decide dimensions."""
         self._meanwhile: Callable[[], None] | None = meanwhile
 
     def run(self, model: Any, *, follow: bool = False) -> Any:
@@ -277,90 +280,22 @@ def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: 
 
 
 def _inferred(inference: _Inference, seen: Any, body: _Body) -> Any:
-    """The graph as inference describes it, with the numbers that it follows where they decide dimensions and are few.
-
-    It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
-    """
-    onnx, infer = inference.onnx, inference.run
-    if not (_computes_shapes(body, set()) and _propagates(body, {})):
-        return infer(seen)
-    if not _may_lengthen(onnx, body) and _followed(body, {}) <= MAX_FOLLOWED:
-        return infer(seen, follow=True)
-    plain = inferred = infer(seen)
-    cut: list[int] | None = None
-    for _ in range(ROUNDS):
-        found = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
-        counts = {name: _count(value) for name, value in found.items()}
-        if _has_long_vectors(inferred, nested=any(step.bodies for step in body.steps)) or _followed(body, counts) > MAX_FOLLOWED:
-            return plain
-        # What computed numbers make long is known before it is followed: its readers join when it is known, or open for good.
-        before, cut = cut, _open_readers(body, found)
-        part = onnx.ModelProto()
-        part.CopyFrom(seen)
-        for i in [] if cut == before else reversed(cut):
-            del part.graph.node[i]
-        inferred = infer(part, follow=True)
-        if not cut or cut == before:
-            return inferred
-    return plain
-
-
-_FOLLOWING = {"Add", "Sub", "Mul", "Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"}
-"""Operators whose inputs' and outputs' elements inference follows."""
-
-
-def _open_readers(body: _Body, found: Mapping[str, Any]) -> list[int]:
-    """Nodes that may follow the elements of a vector whose length computed numbers decide and is not known."""
-    decided = _decided_by_values(body.steps, found, {tensor.name for tensor in body.proto.initializer})
-    for step in body.steps:
-        if step.type in _FOLLOWING or step.type in ("Shape", "Size"):
-            decided.difference_update(step.outputs)
-    vectors = {name for name in decided if name not in found or len(_dims(found[name])) < 2}
-    return [
-        i for i, step in enumerate(body.steps) if step.bodies or (step.type in _FOLLOWING and not vectors.isdisjoint(step.inputs))
-    ]
-
-
-def _dims(value: Any) -> Any:
-    return value.type.tensor_type.shape.dim
+    """The graph as inference describes it, with the numbers that it follows where they decide dimensions."""
+    follows = inference.follows and _computes_shapes(body, set()) and (native.BOUNDED or _propagates(body, {}))
+    if not follows:
+        return inference.run(seen)
+    try:
+        return inference.run(seen, follow=True)
+    except native.CrashError as error:  # They take more memory or time than they may: some 100 bytes for each element.
+        _log.info("shape inference does not follow computed numbers: %s", error)
+        inference.follows = False
+        return inference.run(seen)
 
 
 def _bound(step: _Step, sizes: Mapping[str, int]) -> int:
     """At most how many elements a node's results have, by those of its inputs."""
     ranks = [sizes.get(name, MAX_RANK) for name in step.inputs] or [MAX_RANK]
     return sum(ranks) if step.type == "Concat" else max(ranks)
-
-
-def _followed(body: _Body, counts: Mapping[str, tuple[int | None, bool]]) -> int:
-    """At most how many elements inference follows in all; ``counts`` has what is known of values (:func:`_count`)."""
-    sizes = {tensor.name: math.prod(tensor.dims) for tensor in body.proto.initializer}
-    sizes.update((value.name, _elements(value.type)) for value in body.proto.input if len(_dims(value)) == 1)
-    total = 0
-    for step in body.steps:
-        follows = step.type in _FOLLOWING
-        for inner in step.bodies:
-            total += _followed(inner, counts)
-        for name in step.outputs:
-            size, by_inputs = counts.get(name, _UNKNOWN)
-            if size is None or (by_inputs and follows):
-                size = _bound(step, sizes)
-            sizes[name] = size
-            if follows:
-                total += size
-    return total
-
-
-_UNKNOWN: tuple[int | None, bool] = (None, False)
-
-
-def _count(value: Any) -> tuple[int | None, bool]:
-    """How many elements of a described value are followed, and whether as many as of its node's inputs where that is followed;
-    None if the inputs alone tell."""
-    sizes = sizes_of(value)
-    if sizes is None:
-        return _UNKNOWN
-    # No vector: its elements are known by those of the inputs, if they are integers.
-    return (math.prod(sizes), False) if len(sizes) < 2 else (0, value.type.tensor_type.elem_type in (INT32, INT64))
 
 
 def _computes_shapes(body: _Body, constants: set[str]) -> bool:
@@ -377,61 +312,8 @@ def _computes_shapes(body: _Body, constants: set[str]) -> bool:
     return False
 
 
-def _may_lengthen(onnx: Any, body: _Body) -> bool:
-    """True if values of a graph may be long vectors: its dimensions or numbers are large, or nodes make one axis of several."""
-    graph, steps = body.proto, body.steps
-    values = (*graph.input, *graph.value_info, *graph.output)
-    dims = [d.dim_value for value in values for d in value.type.tensor_type.shape.dim]
-    small = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in (INT64, INT32)}
-    numbers = [n for tensor in small.values() for n in onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()]
-    if any(MAX_PROPAGATED < n < 2**31 - 1 for n in (*dims, *numbers)):
-        return True
-    if any(not value.type.HasField("tensor_type") for value in graph.input):
-        return True
-    joined = {step.outputs[0] for step in steps if step.type == "Concat" and len(step.inputs) > 1}
-    several = joined | {name for name, tensor in small.items() if math.prod(tensor.dims) > 1}
-    shapes = {step.outputs[0] for step in steps if step.type == "Shape"}
-    merges = any(step.type in ("Reshape", "Flatten") for step in steps)
-    return any(
-        step.type in _LENGTHENING
-        or step.domain not in ("", "ai.onnx")
-        or (merges and step.type.startswith(_REDUCING) and step.inputs[0] not in shapes)
-        or (step.type in _SHAPED and several.isdisjoint(step.inputs[_SHAPED[step.type] :][:1]))
-        or (step.type in _SIZED and small.keys().isdisjoint(step.inputs[_SIZED[step.type] :][:1]))
-        or any(_may_lengthen(onnx, inner) for inner in step.bodies)
-        or any(max(a.ints, default=0) > MAX_PROPAGATED for a in node.attribute if not a.HasField("g"))
-        for node, step in zip(graph.node, steps, strict=True)
-    )
-
-
-_SHAPED = {"Reshape": 1, "Expand": 1, "CenterCropPad": 1, "ConstantOfShape": 0}
-"""Operators whose output has as many dimensions as this input has elements."""
-_SIZED = {"Pad": 1, "OneHot": 1, "HannWindow": 0, "HammingWindow": 0, "BlackmanWindow": 0}
-"""Operators whose output has axes of the numbers of this input, or is longer by them."""
-_LENGTHENING = ("Tile", "Resize", "Upsample", "Loop", "Scan", "RandomNormal", "RandomUniform")
-"""Operators whose outputs may have longer axes than their inputs."""
-_REDUCING = ("Squeeze", "Gather", "Reduce", "Arg", "Einsum", "MatMul")
-"""Operators, by the beginning of their names, whose outputs may have fewer axes than their inputs."""
-
-
-def _has_long_vectors(graph: Any, *, nested: bool) -> bool:
-    """True if a value of a graph or, if it has such, of its bodies is a vector of many elements, or a sequence of such."""
-    if any(_elements(value.type) > MAX_PROPAGATED for value in (*graph.input, *graph.value_info, *graph.output)):
-        return True
-    return nested and any(_has_long_vectors(a.g, nested=True) for node in graph.node for a in node.attribute if a.HasField("g"))
-
-
-def _elements(type: Any) -> int:
-    """The elements of a vector, of those of a sequence, or of one that is optional; 0 of anything else."""
-    kind = type.WhichOneof("value")
-    if kind in ("sequence_type", "optional_type"):
-        return _elements(getattr(type, kind).elem_type)
-    dims = type.tensor_type.shape.dim
-    return int(dims[0].dim_value) if len(dims) == 1 else 0
-
-
 def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> bool:
-    """False if inference would follow values that inputs, Concats or a body's Ranges make too large; it has no limit itself.
+    """False if inference would follow values that inputs, Concats or a body's Ranges make too large.
 
     ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
     """

@@ -86,8 +86,8 @@ def _parsed(onnx: Any, path: Path) -> Any:
 def _graph(onnx: Any, model: Any, file: FileContext, folder: Path | None, weights: Mapping[str, Array]) -> Graph:
     """A checked model as data. ``folder`` is where external data lies."""
     with _refusing(onnx, file.source):
-        for step in FILE_PASSES:
-            model = step.run(model, file)
+        for run in FILE_PASSES:
+            model = run(model, file)
         constants = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= _OVERRIDABLE_IR else set()
         overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
         reader = _Reader(onnx, file.source, folder, weights)

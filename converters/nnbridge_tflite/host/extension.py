@@ -6,7 +6,6 @@ from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtensio
 from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY
 from nnbridge_tflite.host.codes import EXTENSION
 from nnbridge_tflite.host.running import preparation
-from nnbridge_tflite.host.work import work_of
 from nnbridge_tflite.read.graph import ELEMENT_TYPES
 from nnbridge_tflite.read.schema import builtin_names
 
@@ -17,7 +16,7 @@ def _operation(code: int, name: str) -> HostOperation:
         return HostOperation(name, reason=NO_KERNEL)
     prepare = preparation(declared, code)
     refused = "" if prepare is not None or declared.control else declared.refusal
-    count = work_of(declared)
+    count = None if declared.work is None else declared.work.of([one.name for one in declared.inputs])
     return HostOperation(name, None, refused, declared.control, prepare, None if count is None else lambda options: count)
 
 

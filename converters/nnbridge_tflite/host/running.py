@@ -20,7 +20,7 @@ import numpy as np
 from nnbridge.converters.assembly import Assembly, live_steps
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import ConversionError, NnapiError
-from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostPrepare, HostTensor, ModelKernel, PreparedHostKernel
+from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostKernel, HostPrepare, HostTensor, ModelKernel, PreparedHostKernel
 from nnbridge.model import Array, Model
 from nnbridge.operations import definition
 from nnbridge.operations.arithmetic import by_table
@@ -28,7 +28,7 @@ from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.operations.kernels import Function
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, split_extension_code
-from nnbridge_tflite.declaration import REGISTRY, TfliteOperator, definition_of
+from nnbridge_tflite.declaration import REGISTRY, Operands, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
 from nnbridge_tflite.host.hybrid import is_hybrid
 from nnbridge_tflite.host.numbers import Options, Tensors, joined, quantised
@@ -112,7 +112,7 @@ def element_type(value: Value) -> np.dtype[Any]:
 
 def computable(declared: TfliteOperator) -> bool:
     """True if the host can compute an operator."""
-    return bool(declared.kernel or declared.kernel16 or declared.lowerings) or declared.name == CUSTOM
+    return bool(declared.kernel or declared.sixteen_bits or declared.lowerings) or declared.name == CUSTOM
 
 
 def preparation(declared: TfliteOperator, code: int) -> HostPrepare | None:
@@ -199,32 +199,31 @@ def _shaped(result: Array, dims: tuple[int, ...]) -> Array:
 
 
 def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Way]:
-    """How an operator is computed, in the order tried.
-
-    The lowering comes first for 8-bit integers, a kernel of TFLite's integer arithmetic before both.
-    """
-    ways: list[Way] = []
-    kernel = declared.kernel
-    if kernel is not None:
-        ways.append(lambda tensors: kernel(tensors, outputs, options))
+    """How an operator is computed on these operands, in the order tried."""
+    lowering: Way | None = None
     if declared.lowerings:
         lowering = _lowering(declared.name, code, *_joined(declared, inputs, outputs), options)
-        integers = any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
-        ways.insert(0 if integers else len(ways), lowering)
-    wide = declared.kernel16
-    if wide is not None:
-        exact = declared.integer or (declared.rounds_once and CHANNELS in options)
-        if not ways or (exact and quantised(inputs[0])) or is_sixteen((*inputs[:3], *outputs)):
-            ways.insert(0, lambda tensors: wide(tensors, outputs, options))
-        elif quantised(inputs[0]):  # Ranks that NNAPI has not.
-            ways.append(lambda tensors: wide(tensors, outputs, options))
-    floats = declared.floats
-    if floats is not None and outputs[0].dtype == np.float32:
-        ways.insert(0, lambda tensors: floats(tensors, outputs, options))
-    hybrid = declared.hybrid
-    if hybrid is not None and is_hybrid(inputs):
-        ways.insert(0, lambda tensors: hybrid(tensors, outputs, options))
-    return ways
+    kernels = {operands: partial(_computed, kernel, outputs, options) for operands, kernel in declared.kernels.items()}
+    plain = None if declared.kernel is None else partial(_computed, declared.kernel, outputs, options)
+    sixteen = kernels.get(Operands.INTEGERS) or kernels.get(Operands.SIXTEEN_BITS)
+    integers, wide = any(map(quantised, inputs[:1])), is_sixteen((*inputs[:3], *outputs))
+    ordered = [
+        (kernels.get(Operands.HYBRID), is_hybrid(inputs)),
+        (kernels.get(Operands.FLOATS), any(out.dtype == np.float32 for out in outputs[:1])),
+        (kernels.get(Operands.INTEGERS), integers),
+        (kernels.get(Operands.CHANNELS), integers and CHANNELS in options),
+        (sixteen, wide),
+        # NNAPI's kernels compute 8-bit integers as TFLite does.
+        (lowering, any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))),
+        (plain, True),
+        (lowering, True),
+        (sixteen, integers or not (plain or lowering)),
+    ]
+    return list(dict.fromkeys(way for way, fits in ordered if way is not None and fits))
+
+
+def _computed(kernel: HostKernel, outputs: Tensors, options: Options, tensors: Tensors) -> Sequence[Array]:
+    return kernel(tensors, outputs, options)
 
 
 def _joined(declared: TfliteOperator, inputs: Tensors, outputs: Tensors) -> tuple[Tensors, Tensors]:

@@ -84,6 +84,7 @@ MUL = binary(
     "a · b",
     np.multiply,
     options=(FUSED,),
+    known_when_prepared=True,
     delegate=DelegateRule(version=3, types=NUMBERS, conditions=(*_CONDITIONS, version_at_most(2, lambda node: node.accelerated))),
 )
 DIV = binary(

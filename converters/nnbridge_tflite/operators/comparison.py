@@ -58,6 +58,7 @@ WHERE = TfliteOperator(
     "The indices of elements that are not zero.",
     inputs("condition"),
     data_dependent=True,
+    dynamic_unless=(0,),
     kernel=lambda inputs, outputs, options: [np.argwhere(data_of(inputs[0])).astype(np.int64)],
 )
 

@@ -72,6 +72,7 @@ CONCATENATION = TfliteOperator(
     inputs("parts*"),
     options=(AXIS, FUSED),
     folding=_MOVES,
+    known_when_prepared=True,
     delegate=DelegateRule(version=2, types=("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4)),
     kernel=lambda inputs, outputs, options: [np.concatenate([_as_in(t, outputs[0]) for t in inputs], options["axis"])],
 )

@@ -39,6 +39,7 @@ IF = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     control="if",
+    bodies=("then_subgraph_index", "else_subgraph_index"),
 )
 WHILE = TfliteOperator(
     "WHILE",
@@ -52,9 +53,17 @@ WHILE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     control="while",
+    bodies=("body_subgraph_index",),
 )
 STABLEHLO_WHILE = TfliteOperator(
-    "STABLEHLO_WHILE", WHILE.summary, WHILE.inputs, WHILE.outputs, WHILE.options, delegate=NO_SUBGRAPHS, control="while"
+    "STABLEHLO_WHILE",
+    WHILE.summary,
+    WHILE.inputs,
+    WHILE.outputs,
+    WHILE.options,
+    delegate=NO_SUBGRAPHS,
+    control="while",
+    bodies=WHILE.bodies,
 )
 CALL = TfliteOperator(
     "CALL",
@@ -79,6 +88,7 @@ STABLEHLO_COMPOSITE = TfliteOperator(
     ),
     delegate=NO_SUBGRAPHS,
     effects=True,
+    bodies=("decomposition_subgraph_index",),
 )
 CALL_ONCE = TfliteOperator(
     "CALL_ONCE",

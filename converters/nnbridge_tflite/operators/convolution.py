@@ -12,6 +12,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
+from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm
 from nnbridge.operations.shapes import Window
 from nnbridge.types import FLOATS, OperandCode, OperationCode, PaddingCode
@@ -85,6 +86,7 @@ CONV_2D = TfliteOperator(
         ),
     ),
     check=_check,
+    work=work.CONVOLUTION,
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
     "DEPTHWISE_CONV_2D",
@@ -96,6 +98,7 @@ DEPTHWISE_CONV_2D = TfliteOperator(
     ),
     delegate=DelegateRule(version=3, conditions=(*OLD_PRODUCTS, _DILATIONS_FROM_LEVEL_3)),
     check=_check,
+    work=work.DEPTHWISE,
 )
 TRANSPOSE_CONV = TfliteOperator(
     "TRANSPOSE_CONV",
@@ -105,6 +108,8 @@ TRANSPOSE_CONV = TfliteOperator(
     delegate=DelegateRule(version=4, level=3, conditions=(constant(0, "output shape"), constant(1, "filter"))),
     check=_check_transposed,
     shaped_by=0,
+    work=work.transposed_convolution(2),
+    dynamic_unless_stored=True,
 )
 _DEPTH = (
     Option("stride_d", 1, "planes", at_least=1),
@@ -115,6 +120,7 @@ CONV_3D = TfliteOperator(
     "[batch, depth, height, width, channels] by a filter [depth, height, width, channels, units].",
     inputs("input", "filter", "bias?"),
     options=(*CONV_2D.options[:-1], *_DEPTH),
+    work=work.MultiplyAdds(work.CONVOLUTION.text, lambda i, o, names: math.prod(o[0]) * math.prod(i[1][:4])),
 )
 CONV_3D_TRANSPOSE = TfliteOperator(
     "CONV_3D_TRANSPOSE",
@@ -122,6 +128,7 @@ CONV_3D_TRANSPOSE = TfliteOperator(
     TRANSPOSE_CONV.inputs,
     options=CONV_3D.options,
     shaped_by=0,
+    work=work.transposed_convolution(2, last=4),
 )
 
 PADDINGS = (PaddingCode.SAME, PaddingCode.VALID)

@@ -24,12 +24,14 @@ NON_MAX_SUPPRESSION_V4 = TfliteOperator(
     "Indexes of the boxes that stay, padded with zeros, and how many there are.",
     inputs("boxes", "scores", "max_output_size", "iou_threshold", "score_threshold"),
     outputs("indices", "count"),
+    dynamic_unless=(2,),
 )
 NON_MAX_SUPPRESSION_V5 = TfliteOperator(
     "NON_MAX_SUPPRESSION_V5",
     "NON_MAX_SUPPRESSION_V4 that lowers the scores of overlapping boxes, and returns the scores.",
     (*NON_MAX_SUPPRESSION_V4.inputs, *inputs("soft_nms_sigma")),
     outputs("indices", "scores", "count"),
+    dynamic_unless=(2,),
 )
 
 

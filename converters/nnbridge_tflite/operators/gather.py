@@ -12,7 +12,7 @@ from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.errors import Why
 from nnbridge.operations.lookup import numbers_of_bits, projected_bits
 from nnbridge.types import FLOATS, QUANT8, OperationCode
-from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
+from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, INT32, Lowerer, Value
 from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, Node, first_type, type_in
@@ -33,6 +33,7 @@ GATHER = TfliteOperator(
         Option("batch_dims", 0, "leading dimensions in common"),
     ),
     folding=_PICKS,
+    known_when_prepared=True,
     delegate=DelegateRule(version=2, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"),)),
     needs_ranks=True,
 )
@@ -66,6 +67,7 @@ EMBEDDING_LOOKUP_SPARSE = TfliteOperator(
     "Weighted rows of a table, added up by bucket: the leading indexes of a sparse tensor's entries.",
     inputs("ids", "indices", "shape", "weights", "table"),
     options=(Option("combiner", 0, "0 sum, 1 mean, 2 sum divided by the root of the sum of squared weights"),),
+    dynamic_unless=NEVER_KNOWN,
 )
 HASHTABLE_LOOKUP = TfliteOperator(
     "HASHTABLE_LOOKUP",

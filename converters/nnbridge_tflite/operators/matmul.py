@@ -10,6 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
+from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
@@ -46,7 +47,7 @@ FULLY_CONNECTED = TfliteOperator(
         ),
     ),
     check=lambda node: node.require_weights(0, 1, 2),
-    rounds_once=True,
+    work=work.FULLY_CONNECTED,
 )
 
 
@@ -80,6 +81,7 @@ BATCH_MATMUL = TfliteOperator(
             Condition("stacks of one size", _same_stacks, lambda node: node.input(1), kind=Why.OPERAND_SIZE),
         ),
     ),
+    work=work.STACKED_PRODUCTS,
 )
 RFFT2D = TfliteOperator(
     "RFFT2D",
@@ -139,6 +141,7 @@ def _narrowed(sums: Array, multiplier: Array, shift: Array) -> Array:
 
 
 @FULLY_CONNECTED.kernel_16_bit
+@FULLY_CONNECTED.channels_kernel
 def fully_connected_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """A product with a matrix of weights; sums of 8-bit data wrap in 32 bits, as in LiteRT's optimised kernel."""
     weights = centred(inputs[1])

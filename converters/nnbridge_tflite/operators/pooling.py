@@ -103,6 +103,8 @@ DILATE = TfliteOperator(
     "DILATE",
     "Elements moved apart, a value in between.",
     inputs("input", "dilations", "padding_value"),
+    dynamic_unless=(1,),
+    dynamic_unless_stored=True,
     kernel=lambda inputs, outputs, options: [dilated(data_of(inputs[0]), integers(inputs[1]), first(inputs[2]))],
 )
 REDUCE_WINDOW = TfliteOperator(

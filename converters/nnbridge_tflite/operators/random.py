@@ -29,6 +29,7 @@ MULTINOMIAL = TfliteOperator(
     "For each row of logits so many classes, each as likely as its logit states.",
     inputs("logits", "count!"),
     options=_SEEDS,
+    dynamic_unless=(0, 1),
 )
 STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     "STABLEHLO_RNG_BIT_GENERATOR",

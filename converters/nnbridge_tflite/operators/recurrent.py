@@ -14,6 +14,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
+from nnbridge.operations import work
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_svdf import IntegerSvdf
 from nnbridge.types import FLOATS, OperandCode, OperationCode
@@ -101,6 +102,7 @@ LSTM = TfliteOperator(
         ),
     ),
     least_inputs=5,
+    work=work.CELL,
 )
 UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
@@ -115,6 +117,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     ),
     delegate=DelegateRule(version=2, level=3, conditions=(NO_HYBRID,)),
     least_inputs=20,
+    work=work.LAYER,
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -130,6 +133,7 @@ BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     options=(ACTIVATION, *_CLIPS, _MERGE, replace(_TIME_MAJOR, default=True), _ASYMMETRIC),
     delegate=DelegateRule(version=1, level=3, conditions=(NO_HYBRID,)),
     least_inputs=48,
+    work=work.TWO_LAYERS,
 )
 _RNN = inputs("input", "weights", "recurrent_weights", "bias", "state")
 RNN = TfliteOperator(
@@ -138,6 +142,7 @@ RNN = TfliteOperator(
     _RNN,
     options=(ACTIVATION, _ASYMMETRIC),
     delegate=DelegateRule(version=1, conditions=(type_in(1, "FLOAT32"),)),
+    work=work.CELL,
 )
 UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_RNN",
@@ -145,6 +150,7 @@ UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     _RNN,
     options=(_TIME_MAJOR, ACTIVATION, _ASYMMETRIC),
     delegate=DelegateRule(version=1, level=3, conditions=(NO_HYBRID,)),
+    work=work.LAYER,
 )
 BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -159,6 +165,7 @@ BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     outputs("output", "backward_output?"),
     options=(_TIME_MAJOR, ACTIVATION, _MERGE, _ASYMMETRIC),
     least_inputs=12,
+    work=work.TWO_LAYERS,
 )
 
 
@@ -176,6 +183,7 @@ SVDF = TfliteOperator(
     options=(Option("rank", 0, "vectors of each unit"), ACTIVATION, _ASYMMETRIC),
     delegate=DelegateRule(version=1, level=2, conditions=(type_in(1, "FLOAT32"),)),
     check=_check_svdf,
+    work=work.SVDF,
 )
 
 

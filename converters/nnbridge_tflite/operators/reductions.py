@@ -70,6 +70,7 @@ REDUCE_PROD = _reduction(
     OperationCode.REDUCE_PROD,
     DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,)),
 )
+REDUCE_PROD.known_when_prepared = True
 REDUCE_MAX = _reduction("REDUCE_MAX", "Maxima.", np.max, OperationCode.REDUCE_MAX, _EXTREME)
 REDUCE_MIN = _reduction("REDUCE_MIN", "Minima.", np.min, OperationCode.REDUCE_MIN, _EXTREME)
 REDUCE_ALL = _reduction("REDUCE_ALL", "Whether all are true.", np.all, OperationCode.REDUCE_ALL)
@@ -95,13 +96,17 @@ CUMSUM = TfliteOperator(
     folding=Folding(),
 )
 SEGMENT_SUM = TfliteOperator(
-    "SEGMENT_SUM", "Sums of the slices with one segment number.", inputs("data", "segment_ids"), data_dependent=True
+    "SEGMENT_SUM",
+    "Sums of the slices with one segment number.",
+    inputs("data", "segment_ids"),
+    data_dependent=True,
+    dynamic_unless=(0, 1),
 )
 
 
 def _segments(name: str, summary: str, function: Any, empty: Callable[[np.dtype[Any]], Any]) -> TfliteOperator:
     """``function`` gathers a segment's slices; an empty segment is ``empty`` of the element type."""
-    declared = TfliteOperator(name, summary, inputs("data", "segment_ids", "count"))
+    declared = TfliteOperator(name, summary, inputs("data", "segment_ids", "count"), dynamic_unless=(1, 2))
 
     @declared.host_kernel
     def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:

@@ -35,6 +35,7 @@ RESHAPE = TfliteOperator(
     inputs("input", "shape?!"),
     options=(Option("new_shape", (), "the dimensions, in old files without a second input"),),
     folding=_MOVES,
+    known_when_prepared=True,
     delegate=DelegateRule(
         version=1,
         types=NUMBERS,
@@ -90,6 +91,7 @@ TILE = TfliteOperator(
     "Repeated along each axis.",
     inputs("input", "multiples!"),
     folding=Folding(lambda data, multiples: data.size * elements_of_shape(multiples), moves_only=True),
+    known_when_prepared=True,
     delegate=DelegateRule(version=1, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TILE, to.input(0), to.vector(to.integers(1))))],
 )
@@ -100,7 +102,14 @@ BROADCAST_TO = TfliteOperator(
     folding=Folding(lambda data, shape: elements_of_shape(shape), moves_only=True),
     kernel=lambda inputs, outputs, options: [np.broadcast_to(data_of(inputs[0]), bounded(integers(inputs[1])))],
 )
-BROADCAST_ARGS = TfliteOperator("BROADCAST_ARGS", "The shape that two shapes broadcast to.", inputs("a!", "b!"), folding=_MOVES)
+BROADCAST_ARGS = TfliteOperator(
+    "BROADCAST_ARGS",
+    "The shape that two shapes broadcast to.",
+    inputs("a!", "b!"),
+    folding=_MOVES,
+    dynamic_unless=(),
+    known_when_prepared=True,
+)
 _SHAPE_TYPE = Option("out_type", 0, "the output's TensorType; the tensor itself states it")
 SHAPE = TfliteOperator(
     "SHAPE",
@@ -138,6 +147,8 @@ RANGE = TfliteOperator(
     inputs("start", "limit", "delta"),
     folding=Folding(lambda start, limit, delta: min(abs((limit - start) / (delta or 1)).max(initial=0.0), 2.0**40)),
     data_dependent=True,
+    dynamic_unless=(0, 1, 2),
+    known_when_prepared=True,
 )
 REVERSE_V2 = TfliteOperator(
     "REVERSE_V2",

@@ -11,10 +11,25 @@ from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.folding import Folding
 from nnbridge.errors import Reason
 from nnbridge.types import OperationCode
-from nnbridge_tflite.declaration import TfliteOperator, inputs
+from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import NUMBERS, DelegateRule, type_in
+
+
+def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
+    """SLICE takes its output's dimensions if the file states them all; else those of its input have to be stated."""
+    data, out = tensors[operator.inputs[0]], tensors[operator.outputs[0]]
+    if out.shape and -1 not in out.signature:
+        return ()
+    return NEVER_KNOWN if -1 in data.signature else (1, 2)
+
+
+def _strided(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
+    """With ends that count from the begins, STRIDED_SLICE needs the strides alone."""
+    return (3,) if operator.options.get("offset") else (1, 2, 3)
+
 
 SLICE = TfliteOperator(
     "SLICE",
@@ -22,6 +37,7 @@ SLICE = TfliteOperator(
     inputs("input", "begin!", "size!"),
     folding=Folding(moves_only=True),
     delegate=DelegateRule(version=2, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"), type_in(2, "INT32"))),
+    dynamic_unless=_block,
 )
 STRIDED_SLICE = TfliteOperator(
     "STRIDED_SLICE",
@@ -37,6 +53,8 @@ STRIDED_SLICE = TfliteOperator(
     ),
     folding=Folding(moves_only=True),
     delegate=DelegateRule(version=2, level=2),
+    dynamic_unless=_strided,
+    known_when_prepared=True,
     needs_ranks=True,
 )
 DYNAMIC_UPDATE_SLICE = TfliteOperator(

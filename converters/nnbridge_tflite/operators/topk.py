@@ -9,9 +9,10 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.errors import Why
 from nnbridge.types import FLOATS, OperationCode
-from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
+from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import NUMBERS, NUMBERS_HALF, Condition, DelegateRule, constant, first_type, type_in
 
 _EXTREME = DelegateRule(
@@ -41,12 +42,20 @@ ARG_MAX = TfliteOperator(
 ARG_MIN = TfliteOperator(
     "ARG_MIN", "The index of the smallest number along an axis.", inputs("input", "axis!"), options=_TYPE, delegate=_EXTREME
 )
+
+
+def _top(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
+    """TOPK_V2 needs k, and an input of which the file leaves no dimension open."""
+    return NEVER_KNOWN if -1 in tensors[operator.inputs[0]].signature else (1,)
+
+
 TOPK_V2 = TfliteOperator(
     "TOPK_V2",
     "The largest numbers of the last dimension and their indexes; of equal ones the first.",
     inputs("input", "k!"),
     outputs("values", "indices"),
     delegate=DelegateRule(version=2, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"), constant(1, "k"))),
+    dynamic_unless=_top,
     as_stored=True,
 )
 UNIQUE = TfliteOperator(
@@ -55,6 +64,7 @@ UNIQUE = TfliteOperator(
     outputs=outputs("values", "indices"),
     options=(Option("idx_out_type", 2, "the indexes' TensorType; the tensor itself states it"),),
     data_dependent=True,
+    dynamic_unless=NEVER_KNOWN,
 )
 BUCKETIZE = TfliteOperator(
     "BUCKETIZE", "Which of the intervals between boundaries each number lies in.", options=(Option("boundaries", (), "in order"),)

@@ -10,14 +10,20 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason, Why
-from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
+from nnbridge_tflite.declaration import NEVER_KNOWN, NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key
-from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.read.graph import Operator, Tensor
 
 _UNASSIGNED = "a variable that was assigned before it is read"
 _NUMBERS = "a table of numbers; nnbridge's host holds no strings"
+
+
+def _read(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
+    """READ_VARIABLE leaves the dimensions to the run where the file states none, as of a scalar."""
+    return () if tensors[operator.outputs[0]].shape else NEVER_KNOWN
+
 
 VAR_HANDLE = TfliteOperator(
     "VAR_HANDLE",
@@ -27,10 +33,16 @@ VAR_HANDLE = TfliteOperator(
     options=(Option("container", "", "of the variable"), Option("shared_name", "", "of the variable")),
     delegate=NO_SUBGRAPHS,
     effects=True,
+    dynamic_unless=(),
     refusal=_UNASSIGNED,
 )
 READ_VARIABLE = TfliteOperator(
-    "READ_VARIABLE", "A variable's present value.", inputs("handle"), delegate=NO_SUBGRAPHS, refusal=_UNASSIGNED
+    "READ_VARIABLE",
+    "A variable's present value.",
+    inputs("handle"),
+    delegate=NO_SUBGRAPHS,
+    dynamic_unless=_read,
+    refusal=_UNASSIGNED,
 )
 ASSIGN_VARIABLE = TfliteOperator(
     "ASSIGN_VARIABLE", "A variable's value from now on.", inputs("handle", "value"), (), delegate=NO_SUBGRAPHS, effects=True

@@ -51,6 +51,8 @@ class Context:
     """Operators of called subgraphs, by subgraph and index."""
     initialised: set[int] = field(default_factory=set)
     """Subgraphs that CALL_ONCE has run."""
+    refused: Reason | None = None
+    """Why TFLite refuses the delegate for every graph of the file, if it does."""
     relaxed: bool = False
     """True if a compiled partition may be computed in float16."""
 
@@ -221,7 +223,9 @@ class Conversion:
         """Why no lowering is tried, whatever there is."""
         if self.context.file.graph.is_compiled:
             return Reason("an operator of a compiled partition", operator.name, operator.label)
-        if sixteen and declared is not None and declared.kernel16 is not None:
+        if self.context.refused is not None:
+            return replace(self.context.refused, operation=operator.label)
+        if sixteen and declared is not None and declared.sixteen_bits is not None:
             return Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
         left = self.context.options.left or {}
         return left.get(operator.index) if not self._calls.subgraphs else None

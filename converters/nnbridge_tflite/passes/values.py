@@ -101,7 +101,7 @@ class TensorValues:
         return real.reshape(tensor.shape)
 
     def _without_data(self, tensor: Tensor) -> Array | None:
-        """A tensor of no elements is constant without a buffer."""
+        """A tensor of no elements is constant without a buffer, whatever TFLite takes it for."""
         return np.zeros(tensor.shape, tensor.type.dtype) if tensor.elements == 0 and tensor.shape else None
 
     def known(self, index: int) -> Array | None:

@@ -16,7 +16,6 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table
 from nnbridge_tflite.read.graph import (
-    DISPATCH,
     ELEMENT_TYPES,
     Blocks,
     ElementType,
@@ -60,7 +59,7 @@ def read(path: Path, *, as_litert: bool = True) -> TfliteFile:
 
     Without ``as_litert``, an axis of quantisation that LiteRT refuses is accepted: TFLite Micro and its compilers do.
     """
-    return read_pool(path, _mapped(path), as_litert=as_litert)
+    return read_pool(path, mapped(path), as_litert=as_litert)
 
 
 def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
@@ -76,21 +75,14 @@ def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
     return TfliteFile(path, pool, graph)
 
 
-def is_compiled(path: Path) -> bool:
-    """True for a file of which LiteRT's compiler compiled a part; False for what is no TFLite file."""
-    try:
-        pool = _mapped(path)
-        return _contains(pool, DISPATCH.encode()) and read_pool(path, pool).graph.is_compiled
-    except ConversionError:
-        return False
-
-
-def _contains(pool: Pool, text: bytes) -> bool:
+def contains(pool: Pool, text: bytes) -> bool:
+    """True if a mapped file has these bytes somewhere."""
     owner = pool.owner
     return isinstance(owner, mmap.mmap) and owner.find(text) >= 0
 
 
-def _mapped(path: Path) -> Pool:
+def mapped(path: Path) -> Pool:
+    """A file's bytes. ConversionError for what cannot be read."""
     try:
         with path.open("rb") as file:
             return Pool.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -143,7 +135,7 @@ class _Reading:
     def _buffer(self, index: int, table: Table) -> Span:
         """A buffer's place: inside the flatbuffer, or behind it in large files."""
         span: Span | None = table["data"]
-        if span is not None and span.length > 0:
+        if span is not None:
             return span
         # Offsets 0 and 1 are the schema's ways of saying that there is nothing behind the flatbuffer.
         offset, size = table["offset"], table["size"]
@@ -200,7 +192,8 @@ class _Reading:
             element,
             shape,
             _dims(table["shape_signature"], place, -1),
-            span if span.length else None,
+            # A list without elements is a constant without elements, as LiteRT has it; no list is no constant.
+            span if span.length or (span.offset and 0 in shape) else None,
             _quantisation(table["quantization"], shape, place, self._as_litert),
             table["is_variable"],
             table["sparsity"],

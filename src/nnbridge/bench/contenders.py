@@ -11,11 +11,10 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
-from nnbridge.converters import converter_for
+from nnbridge.converters import opened
 from nnbridge.cpu import compiled
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.extensions import operand_dtype
-from nnbridge.loading import is_saved
 from nnbridge.model import Model, input_name
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -81,7 +80,7 @@ def bound(model: Model, inputs: Mapping[str, Array], kernels: str, threads: int)
 
 
 def _peers(path: Path) -> dict[str, Callable[[Path, Mapping[str, Array], str, int], Run]]:
-    form = "" if is_saved(path) else converter_for(path).name
+    form = opened(path).name
     if form == "tflite":
         return dict.fromkeys(LITERT, _litert)
     return {ONNXRUNTIME: _onnxruntime} if form == "onnx" else {}

@@ -36,9 +36,9 @@ def answered(side: str, path: Path) -> dict[str, Any]:
         collect_rarely()  # as the command line does
     import nnbridge.bench.contenders as sides
     from nnbridge.compare.samples import seeded_inputs
-    from nnbridge.converters import ConversionOptions, converter_for
+    from nnbridge.converters import ConversionOptions, opened
     from nnbridge.errors import ConversionError
-    from nnbridge.loading import load
+    from nnbridge.file import load
 
     if side == "nnbridge":
         import numpy.random  # noqa: F401 - inputs are drawn by it
@@ -51,7 +51,7 @@ def answered(side: str, path: Path) -> dict[str, Any]:
             import nnbridge.cpu.compiled.bindings  # noqa: F401
         # An importer imports all that it needs before it refuses a file.
         with suppress(ConversionError):
-            converter_for(path).convert(Path(os.devnull), ConversionOptions())
+            type(opened(path))(Path(os.devnull)).convert(ConversionOptions())
     elif side == sides.ONNXRUNTIME:
         import onnxruntime  # noqa: F401
     else:
@@ -102,5 +102,10 @@ def _peer(side: str, path: Path) -> Any:
     return interpreter.invoke
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the first answer."""
     print(json.dumps(answered(sys.argv[1], Path(sys.argv[2]))))
+
+
+if __name__ == "__main__":
+    main()

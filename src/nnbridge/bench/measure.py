@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from nnbridge.bench.profiling import OperationTime
 from nnbridge.compare.arrays import Array
 from nnbridge.cpu import compiled
 from nnbridge.model import Model
+from nnbridge.trust import environment, python_command
 
 FIRST_ANSWER_TIMEOUT = 120.0
 """Seconds for a fresh process."""
@@ -129,13 +129,11 @@ def first_answers(path: Path) -> dict[str, dict[str, float | None]]:
 
 
 def _first_answer(side: str, path: Path, settings: Mapping[str, str]) -> dict[str, Any] | None:
-    # Modules are found where this process found them.
-    environment = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     start = time.perf_counter()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "nnbridge.bench.first", side, str(path)],
-            env=environment,
+            python_command("nnbridge.bench.first", side, str(path)),
+            env=environment(settings),
             capture_output=True,
             text=True,
             check=True,

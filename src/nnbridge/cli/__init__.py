@@ -8,9 +8,9 @@ in shells.
 from __future__ import annotations
 
 import io
-import os
 import sys
-from contextlib import suppress
+
+from nnbridge.trust import clean_path
 
 _INTERRUPTED = 128 + 2
 """The exit status that shells have for SIGINT; :mod:`nnbridge.cli.output`, which has it too, may not be imported yet."""
@@ -18,9 +18,7 @@ _INTERRUPTED = 128 + 2
 
 def main() -> None:
     """Entry point of the console script; a command that fails prints one message and no traceback."""
-    # ``--device my_module:MyDriver`` is found in the current folder as well, behind everything that is installed.
-    with suppress(OSError):  # A folder that was removed meanwhile has none.
-        sys.path.append(os.getcwd())
+    clean_path()
     try:
         from nnbridge.platforms import collect_rarely
 

@@ -2,6 +2,9 @@
 
 Keys are the long options of commands. Those of the table itself hold for every command that has the option, those of a table
 with a command's name for that command alone. What is typed wins.
+
+A file that is found, and not named by ``--config``, counts only if no one else can have written it, and never decides what is
+run, imported, written or connected to: it may have come with what somebody else made (docs/security.md).
 """
 
 from __future__ import annotations
@@ -14,13 +17,18 @@ from typing import Any
 
 import click
 
+from nnbridge.cli.options import Written
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.toml import content_of, table_of
+from nnbridge.trust import foreign_file
 
 NONE = "none"
 """In place of a file's name: no defaults."""
 _OWN, _SHARED = "nnbridge.toml", "pyproject.toml"
 _WHAT = "a TOML file of defaults"
+_NAMED_ONLY = frozenset(("predicate", "scheduler", "cache_dir", "store", "path", "flags"))
+_DEVICES = frozenset(("devices", "device", "against"))
+"""Parameters that have to be named whatever their value, and those that have to for some devices."""
 _NOT_DEFAULTS = ("--help", "--version", "--config")
 _FILE = re.compile(r"([^,#]+\.(?:toml|npz))(#[^,]*)?")
 _ONE_OF = (("--android", "--feature-level"), ("--reference", "--against"), ("--layers", "--envelope"))
@@ -35,7 +43,9 @@ class Defaults:
     table: Mapping[str, Any]
     """As click's ``default_map`` has them: command → parameter → value."""
     refused: Mapping[str, Mapping[str, Reason]]
-    """Command → option that it shares with others → why it does not take the common value."""
+    """Command → option → why it does not take a value: a common one that it does not know, one that has to be named."""
+    named: bool
+    """True if ``--config`` names the file."""
 
     def behind(self, command: str, typed: Sequence[str]) -> dict[str, Any]:
         """What is left for a command whose other arguments are typed; InputError for common values that it does not take."""
@@ -51,22 +61,25 @@ class Defaults:
         return found
 
 
-def read_defaults(config: str | None, root: click.Group) -> Defaults | None:
-    """The defaults of a file, of the nearest one without a name; None where there is none. InputError names every mistake."""
+def read_defaults(config: str | None, root: click.Group, passed_over: list[str] | None = None) -> Defaults | None:
+    """The defaults of a file, of the nearest one without a name; None where there is none. InputError names every mistake.
+
+    ``passed_over`` gets a line for each file that is not this user's.
+    """
     if config == NONE:
         return None
     if config is not None:
         path = Path(config)
         found: tuple[Path, dict[str, Any]] | None = path, _table(path, content_of(path, _WHAT))
     else:
-        found = _nearest(_here())
+        found = _nearest(_here(), [] if passed_over is None else passed_over)
     if found is None:
         return None
-    reader = _Reader(*found)
+    reader = _Reader(*found, config is not None)
     table = reader.commands(root, found[1], {}, "")
     if reader.mistakes:
         raise InputError("\n".join(map(str, dict.fromkeys(reader.mistakes))))
-    return Defaults(found[0], table, reader.refused)
+    return Defaults(found[0], table, reader.refused, config is not None)
 
 
 def _here() -> Path:
@@ -77,11 +90,15 @@ def _here() -> Path:
         return Path("/")
 
 
-def _nearest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+def _nearest(folder: Path, passed_over: list[str]) -> tuple[Path, dict[str, Any]] | None:
     for place in (folder, *folder.parents):
         for name in (_OWN, _SHARED):
             path = place / name
             if not path.is_file():
+                continue
+            fault = foreign_file(path)
+            if fault:
+                passed_over.append(f"defaults of {path} are not used: {fault}")
                 continue
             content = content_of(path, _WHAT)
             if name == _OWN or b"nnbridge" in content:
@@ -105,8 +122,9 @@ def _table(path: Path, content: bytes) -> dict[str, Any]:
 class _Reader:
     """One file being read; mistakes are collected."""
 
-    def __init__(self, path: Path, table: dict[str, Any]) -> None:
+    def __init__(self, path: Path, table: dict[str, Any], named: bool) -> None:
         self._path = path
+        self._named = named
         self._head = "tool.nnbridge" if path.name == _SHARED else ""
         self.mistakes: list[Reason] = []
         self.refused: dict[str, dict[str, Reason]] = {}
@@ -134,7 +152,12 @@ class _Reader:
                 if key in known:
                     option = known[key]
                     made = self._value(command, option, value, self._where(source, key))
-                    if not isinstance(made, Reason):
+                    forbidden = None if self._named or isinstance(made, Reason) else _forbidden(option, made)
+                    if forbidden is not None:
+                        rule = f"{forbidden}, or a file that --config names"
+                        reason = Reason(rule, _shown(value), operand=self._where(source, key))
+                        self.refused.setdefault(name.partition(".")[0], {})[option.opts[0]] = reason
+                    elif not isinstance(made, Reason):
                         found[option.name or key] = made
                     elif source:
                         self.mistakes.append(made)
@@ -183,6 +206,24 @@ class _Reader:
     def _found(self, name: str) -> str:
         path = self._path.parent / name.strip()
         return str(path) if path.is_file() else name
+
+
+def _forbidden(option: click.Option, value: Any) -> str | None:
+    """The rule that a value breaks which has to be named: typed, or in a file that is."""
+    texts = [str(item) for item in (value if isinstance(value, list) else [value])]
+    if option.name in _NAMED_ONLY or isinstance(option.type, Written) or "-o" in option.opts:
+        return f"{option.opts[0]} typed, as it runs, writes or connects"
+    if any("://" in text for text in texts):
+        return f"{option.opts[0]} typed, as it connects"
+    if option.name in _DEVICES and any(_runs_code(part) for text in texts for part in re.split(r"[,+]", text)):
+        return f"{option.opts[0]} typed, as it imports, starts or connects to what is no installed device and no profile"
+    return None
+
+
+def _runs_code(device: str) -> bool:
+    from nnbridge.devices import runs_code
+
+    return runs_code(device.strip())
 
 
 def _options(command: click.Command) -> Iterator[tuple[str, click.Option]]:

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import environment, parse_seeds, refuse_options, tolerances_of
-from nnbridge.cli.options import PREPARATION, bound_to, kernel_option, named_devices, option, with_options
-from nnbridge.cli.output import Command, drivers_apart
-from nnbridge.cli.sampling import samples_of
+from nnbridge.cli.options import PREPARATION, file_of, kernel_option, option, target_of, with_options
+from nnbridge.cli.output import Command, drivers_apart, working
 from nnbridge.errors import InputError, Reason
-from nnbridge.report import PREFERENCES
+from nnbridge.target import PREFERENCES, Fallback
 
 if TYPE_CHECKING:
     from nnbridge.compare import Reference, Sample
     from nnbridge.devices.device import Device
     from nnbridge.inputs import Preparation
-    from nnbridge.model import Model
+    from nnbridge.plan import Planned
     from nnbridge.reduction import Search
 
 _APART = ("process:", "socket:")
@@ -52,39 +51,29 @@ def search_options(command: Command) -> Command:
 
 @contextmanager
 def search_of(
-    path: Path,
-    kinds: tuple[str, ...] | None,
-    reference: str,
-    *,
-    devices: Sequence[str],
-    same_process: bool,
-    timeout: float,
-    slower_by: float,
-    preference: str,
-    atol: float | None,
-    rtol: float | None,
-    quant_steps: int,
-    **options: Any,
-) -> Iterator[tuple[Search, int | None]]:
-    """What to look for on which devices, and the devices' limit on partitions; calls to drivers have the time-out meanwhile."""
+    path: Path, kinds: tuple[str, ...] | None, reference: str, options: Mapping[str, Any], fallback: Fallback | None = None
+) -> Iterator[tuple[Search, Planned]]:
+    """The devices and the symptom to search for, and the plan of the whole file; calls to drivers have the time-out."""
     from nnbridge.devices.remote.session import TIMEOUT_VARIABLE
+    from nnbridge.plan import draft
     from nnbridge.reduction import Search
 
-    names = [name.strip() for group in devices for name in group.split(",")]
-    drivers, limit = bound_to(path, named_devices([name if same_process else apart(name) for name in names]), options)
-    with environment(TIMEOUT_VARIABLE, str(timeout)):
-        tolerances = tolerances_of(atol, rtol, quant_steps)
-        known = {} if kinds is None else {"kinds": kinds}
+    names = [name.strip() for group in options["devices"] for name in group.split(",")]
+    listed = [name if options["same_process"] else apart(name) for name in names]
+    target = target_of({**options, "devices": listed}).with_(fallback=fallback)
+    with environment(TIMEOUT_VARIABLE, str(options["timeout"])):
+        with working(f"Reading {path.name}"):
+            planned = draft(file_of(path, options), target)
         with drivers_apart():
             search = Search(
-                tuple(drivers),
-                **known,
-                tolerances=tolerances,
-                slower_by=slower_by,
-                preference=PREFERENCES[preference],
+                planned.drivers,
+                **({} if kinds is None else {"kinds": kinds}),
+                tolerances=tolerances_of(options["atol"], options["rtol"], options["quant_steps"]),
+                slower_by=options["slower_by"],
+                preference=PREFERENCES[options["preference"]],
                 reference=reference,
             )
-            yield search, limit
+            yield search, planned
 
 
 def apart(name: str) -> str:
@@ -99,21 +88,21 @@ def apart(name: str) -> str:
 
 
 def searched_samples(
-    model: Model,
-    path: Path,
+    planned: Planned,
     runtime: Reference | Path | None,
     inputs: tuple[str, ...],
     labels: Path | None,
     how: Preparation,
     seeds: str,
-    options: Mapping[str, Any],
 ) -> Sequence[Sample]:
     """The samples of ``--input`` or ``--seeds`` with a reference's outputs; a reference that is a file has its own inputs."""
+    from nnbridge.sampling import samples_of
+
     if not inputs:
         refuse_options("--labels", *PREPARATION, why="no --input has a file")
         if isinstance(runtime, Path):
             refuse_options("--seeds", why="--reference FILE.npz has its own samples")
-    return list(samples_of(model, path, runtime, inputs, labels, how, options, parse_seeds(seeds)).draw())
+    return list(samples_of(planned, runtime, inputs, labels, how, parse_seeds(seeds)).draw())
 
 
 def required_devices(drivers: Sequence[Device]) -> None:

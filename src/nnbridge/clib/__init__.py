@@ -7,6 +7,7 @@ import os
 from functools import cache
 from pathlib import Path
 
+from nnbridge import trust
 from nnbridge.clib import header
 from nnbridge.clib.signatures import SIGNATURES
 from nnbridge.embedding import EmbeddedLibrary
@@ -62,7 +63,7 @@ def environment(folder: Path) -> dict[str, str]:
     """What a client's process needs: where the library is, and the variables that nnbridge reads with their values now."""
     if not (folder / LIBRARY).is_file():
         raise InputError(Reason(f"a folder with {LIBRARY} (nnbridge ndk build)", "none", operand=str(folder)))
-    path = os.environ.get("LD_LIBRARY_PATH", "")
+    path = trust.environment().get("LD_LIBRARY_PATH", "")
     found = {"LD_LIBRARY_PATH": f"{folder.resolve()}{os.pathsep + path if path else ''}"}
     found.update({name: os.environ[name] for name in VARIABLES if name in os.environ})
     return found

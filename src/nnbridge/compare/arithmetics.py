@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import cache
 
 from nnbridge.compare.arrays import Array
+from nnbridge.cpu.settings import Tier
 from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.profiles import ProfileDevice, ProfileRule
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
-from nnbridge.operations.kernels import Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

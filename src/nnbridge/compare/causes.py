@@ -27,13 +27,13 @@ from nnbridge.compare.litert_arithmetic import (
 )
 from nnbridge.compare.samples import sign_flipped
 from nnbridge.compare.ties import ORDERED, first_of_equals
+from nnbridge.cpu.settings import Tier
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.devices.requantise import in_float
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
 from nnbridge.operations.arithmetic import saturate
-from nnbridge.operations.kernels import Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

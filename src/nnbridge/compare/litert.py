@@ -43,7 +43,7 @@ class LiteRT:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
-            raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="--reference")) from error
+            raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="reference")) from error
         resolver = {
             "reference": OpResolverType.BUILTIN_REF,
             "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
@@ -78,7 +78,7 @@ class LiteRT:
         try:
             return self._outputs(inputs)
         except (ValueError, RuntimeError, TypeError, KeyError) as error:
-            raise InputError(Reason("inputs that LiteRT runs", first_line(error), operand="--reference litert")) from error
+            raise InputError(Reason("inputs that LiteRT runs", first_line(error), operand="reference litert")) from error
 
     def _outputs(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
         if self._runner is not None:

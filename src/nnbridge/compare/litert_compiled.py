@@ -15,7 +15,7 @@ import numpy as np
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.errors import InputError, Reason
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 
@@ -72,7 +72,7 @@ class CompiledLiteRT(LiteRT):
             self._compiled.run_by_index(0, read, written)
             return [b.read(a.size, a.dtype.type).reshape(a.shape) for b, a in zip(written, empty, strict=True)]
         except (RuntimeError, ValueError) as error:
-            raise InputError(Reason("inputs that LiteRT runs", str(error), operand="--reference litert")) from error
+            raise InputError(Reason("inputs that LiteRT runs", str(error), operand="reference litert")) from error
 
     def _zeros(self, inputs: Sequence[Array]) -> list[Array]:
         """Zeros for the outputs: of the dimensions that nnbridge computes, some of which only a run knows."""

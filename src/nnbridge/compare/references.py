@@ -11,10 +11,9 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import LiteRT, NamedTensors
-from nnbridge.converters import converter_for
+from nnbridge.converters import opened
 from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.extensions import TYPES, Codec, numpy_type
-from nnbridge.loading import is_saved
 from nnbridge.onnx_session import open_session, serialised
 
 
@@ -29,11 +28,11 @@ class OnnxRuntime:
     def __init__(self, path: Path, signature: str = "", *, as_written: bool = False, preserve: bool = False) -> None:
         """``preserve``: retain every tensor for :meth:`tensors`, which implies ``as_written``: fused operators have fewer."""
         if signature:
-            raise InputError(Reason("no signature: ONNX files have none", signature, operand="--signature"))
+            raise InputError(Reason("no signature: ONNX files have none", signature, operand="signature"))
         try:
             import onnxruntime
         except ImportError as error:
-            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="--reference")) from error
+            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="reference")) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4  # what fails is raised as well
@@ -60,7 +59,7 @@ class OnnxRuntime:
         except Exception as error:
             # ONNX Runtime's errors have no common class of their own.
             raise InputError(
-                Reason("inputs that ONNX Runtime runs", first_line(error), operand="--reference onnxruntime")
+                Reason("inputs that ONNX Runtime runs", first_line(error), operand="reference onnxruntime")
             ) from error
 
         if self._nodes:
@@ -141,12 +140,6 @@ def _as_held(declared: str, value: Any) -> Array:
     return codec.pack([np.asarray(one) for one in (value if isinstance(value, list) else [] if value is None else [value])])
 
 
-def is_compiled(path: Path) -> bool:
-    """True for a file of which a vendor's compiler has compiled parts."""
-    asked = converter_for(path).compiled
-    return asked is not None and asked(path)
-
-
 FORMATS = {"litert": "tflite", "onnxruntime": "onnx"}
 """Name on the command line → the converter of the files that the reference reads."""
 REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
@@ -156,17 +149,18 @@ REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
 def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False) -> LiteRT | OnnxRuntime:
     """A reference runtime by name for a model file, and maybe one signature of it; ``preserve`` retains every tensor."""
     if name not in REFERENCES:
-        raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="--reference"))
-    form = "saved" if is_saved(path) else converter_for(path).name
+        raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="reference"))
+    file = opened(path)
+    form = file.name
     if form != FORMATS[name]:
         known = [reference for reference, read in FORMATS.items() if read == form]
         rule = f"{', '.join([*known, 'FILE.npz'])} for {path}, a {form} model"
-        raise InputError(Reason(rule, name, operand="--reference"))
+        raise InputError(Reason(rule, name, operand="reference"))
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
         raise InputError(Reason(f"a path in UTF-8, which {name} can open", str(path), operand="MODEL")) from error
-    if name == "litert" and is_compiled(path):
+    if name == "litert" and file.is_compiled:
         from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
 
         return CompiledLiteRT(path)

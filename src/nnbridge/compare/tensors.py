@@ -15,12 +15,12 @@ from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.compare.observation import Observation, Position, observed_run
 from nnbridge.compare.references import OnnxRuntime
 from nnbridge.compare.samples import in_model, named_inputs
+from nnbridge.cpu.settings import Tier
 from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, Operation
-from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.states import States
 from nnbridge.types import OperandCode, OperationCode

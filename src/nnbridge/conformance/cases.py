@@ -77,14 +77,14 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     known_suites = sorted({file.parent.name for file in found})
     unknown = next((suite for suite in suites if suite not in known_suites), None)
     if unknown is not None:
-        raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", unknown, operand="--suite"))
+        raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", unknown, operand="suite"))
     inside = [file for file in found if not suites or file.parent.name in suites]
     known_specs = sorted({_spec_name(file) for file in inside})
     for spec in specs:
         if spec not in known_specs:
             near = ", ".join(get_close_matches(spec, known_specs)) or f"{known_specs[0]} to {known_specs[-1]}"
             rule = f"a spec of {', '.join(suites) or folder} ({len(known_specs)}, such as {near})"
-            raise InputError(Reason(rule, spec, operand="--spec"))
+            raise InputError(Reason(rule, spec, operand="spec"))
     return [file for file in inside if not specs or _spec_name(file) in specs]
 
 

@@ -6,8 +6,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import NnapiError, Reason
 from nnbridge.model import Model, Operation
+from nnbridge.processes import computed
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.placement import Answer, place
@@ -50,16 +49,15 @@ def run_all(
     """Run every case of some spec files; ``progress`` is called with the number of files that were completed since."""
     outcome = SuiteOutcome()
     jobs = jobs or os.cpu_count() or 1
-    with ExitStack() as stack:
-        mapped: Callable[..., Iterator[SuiteOutcome]] = map
-        if jobs > 1 and len(files) > 1:
-            mapped = stack.enter_context(ProcessPoolExecutor(jobs)).map
-            # The largest files first, so that no worker is left alone with one at the end.
-            files = sorted(files, key=lambda f: -f.stat().st_size)
-        for part in mapped(partial(run_file, setting=setting), files):
-            outcome.results += part.results
-            if progress:
-                progress(1)
+    parts: Iterator[SuiteOutcome] = map(partial(run_file, setting=setting), files)
+    if jobs > 1 and len(files) > 1:
+        # The largest files first, so that no worker is left alone with one at the end.
+        largest = sorted(files, key=lambda f: -f.stat().st_size)
+        parts = computed(f"{__name__}:outcomes", [(path, setting) for path in largest], jobs)
+    for part in parts:
+        outcome.results += part.results
+        if progress:
+            progress(1)
     outcome.results.sort(key=lambda r: (r.suite, r.spec))
     return outcome
 
@@ -68,6 +66,11 @@ def run_file(path: Path, setting: Setting) -> SuiteOutcome:
     """Run the cases of one spec file."""
     variant: Variant = VARIANTS[setting.variant] if setting.variant else lambda case: case
     return SuiteOutcome([run_case(case, setting) for case in map(variant, read_cases(path)) if case is not None])
+
+
+def outcomes(request: tuple[Path, Setting]) -> Iterator[SuiteOutcome]:
+    """:func:`run_file` as a process calls it."""
+    yield run_file(*request)
 
 
 def run_case(case: Case, setting: Setting) -> CaseResult:

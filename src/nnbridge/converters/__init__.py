@@ -1,23 +1,23 @@
-"""What a converter is, and how nnbridge finds the one for a file.
+"""The importer of a format, and the search for the one that reads a file.
 
-A converter turns a model file into a :class:`~nnbridge.model.Model`. It is published under the entry point group
+An importer turns a model file into a :class:`~nnbridge.model.Model`. It is published under the entry point group
 ``nnbridge.converters``; a third party's is found the same way as nnbridge's own.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, ClassVar
 
-from nnbridge import storage
 from nnbridge.converters.delegation import InMemory
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.hosted import SourceParts
-from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.converters.recorded import Route
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
@@ -30,6 +30,7 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL
 CONVERTERS_GROUP = "nnbridge.converters"
 HEAD = 64
 """How many bytes of a file show its format."""
+_SAVED = "nnbridge.converters.saved:SavedModelFile"
 PHONE = "phone"
 """The mapping that Android itself would make of a file of its format."""
 
@@ -63,111 +64,161 @@ class ConversionOptions:
     them float32, ``refuse`` refuses the file."""
     accelerated: bool = False
     """The delegate compiles for devices without NNAPI's CPU, whose limits then do not count."""
+    allow_dynamic_dimensions: bool = False
+    """The delegate is applied to graphs with tensors whose dimensions only a run knows; without it, TFLite refuses the delegate
+    for such graphs, and NNAPI gets nothing of them."""
     left: Mapping[int, Reason] | None = None
     """Operators of the converted graph that stay with the file's own runtime (the host), by index: why devices do not get them.
     None where NNAPI's CPU computes what devices refuse."""
 
 
-@dataclass(frozen=True)
-class Converter:
-    """A reader of one file format."""
+class Importer(ABC):
+    """A model file opened by the reader of its format. A subclass is published under :data:`CONVERTERS_GROUP`.
 
-    name: str
-    suffixes: tuple[str, ...]
-    """Lower-case file name endings, with the dot."""
-    magic: tuple[tuple[int, bytes], ...]
-    """``(offset, bytes)`` pairs, any of which marks the format; empty where the format has none."""
-    convert: Callable[[Path, ConversionOptions], Model]
-    inspect: Callable[[Path, ConversionOptions], Inspection] | None = None
-    """Look into a file without running it; without one, the converted model is looked into."""
-    explain: Callable[[Path, ConversionOptions], tuple[Model, tuple[Mapped, ...]]] | None = None
-    """Convert, and report the outcome of each operator; without one, outcomes are not reported."""
-    interface: Callable[[Path, ConversionOptions], SignatureInfo] | None = None
-    """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
-    graphs: Callable[[Path, ConversionOptions], Sequence[FileGraph]] | None = None
-    """The graphs of a file as they stand there; without one, those of the converted model are shown."""
-    edits: Callable[[Path], Iterable[Edit]] | None = None
-    """Every rewrite that applies to a file or an operator of it; None for formats that are not written."""
-    adjustable: Callable[[Path, int, int], Adjustable | None] | None = None
-    """``adjustable(path, subgraph, index)``: what can be changed of an operator; None of it if nothing can."""
-    part: Callable[[Path, Mapping[str, tuple[int, ...]], Collection[str]], bytes] | None = None
-    """``part(path, inputs, outputs)``: the bytes of a file with the operators that compute tensors from others, by names;
-    inputs with their dimensions where they are known, else ``()``."""
-    hosted: Callable[[Path, ConversionOptions], SourceParts] | None = None
-    """Parts of a file for the operators of the host extension; without one, no inference runtime computes them."""
-    mappings: tuple[str, ...] = ("wide",)
-    """The mappings that it knows, the phone's first."""
-    in_memory: InMemory | None = None
-    """Read the graph that an interpreter runs; without one, there is no delegate for the format."""
-    runtime_graph: RuntimeReader | None = None
-    """Read the graph that an inference runtime hands over; without one, there is no provider for the format."""
-    compiled: Callable[[Path], bool] | None = None
-    """True for a file of which a vendor's compiler has compiled parts: no delegate or provider of the phone takes part."""
-    neuron: Callable[[], Route] | None = None
-    """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
-    options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
-    """The fields of :class:`ConversionOptions` that mean something to it."""
-    operators: Callable[[Path, ConversionOptions], SourceGraph] | None = None
-    """The file's own operators, for devices that evaluate these."""
-    declared: Callable[[], tuple[SourceDeclaration, ...]] | None = None
-    """The format's operators with the names of their inputs and options, for profiles of such devices."""
-
-    def recognises(self, head: bytes) -> bool:
-        """True if the file's first bytes carry the format's mark."""
-        return any(head[offset : offset + len(mark)] == mark for offset, mark in self.magic)
-
-
-def check_options(options: ConversionOptions, path: Path, converter: Converter | None) -> None:
-    """OptionError for a mapping that the converter does not know, and for options that would do nothing with its files.
-
-    Without a converter, the file is a saved model, with which no option does anything.
+    Only :meth:`convert` must be there; what else a format may offer is answered with "nothing". An instance reads its file as far
+    as it is asked about, and what it retains is read once.
     """
-    name, known = ("a saved model", ()) if converter is None else (f"{converter.name} files", converter.options)
-    standard = ConversionOptions()
-    for option in fields(options):
-        value = getattr(options, option.name)
-        if option.name not in known and value != getattr(standard, option.name) and value != PHONE:
-            typed = "--" + option.name.replace("_", "-").removesuffix("s")
-            raise OptionError(Reason(f"no {typed}, which does nothing with {name}", str(value), str(path)))
-    if converter is not None and options.mapping not in (PHONE, *converter.mappings):
-        rule = f"a mapping of {name} ({', '.join(converter.mappings)})"
-        raise OptionError(Reason(rule, options.mapping, str(path), "--mapping"))
 
+    name: ClassVar[str]
+    """The format's name, as messages have it."""
+    suffixes: ClassVar[tuple[str, ...]]
+    """Lower-case file name endings, with the dot."""
+    magic: ClassVar[tuple[tuple[int, bytes], ...]] = ()
+    """``(offset, bytes)`` pairs, any of which marks the format; empty where the format has none."""
+    mappings: ClassVar[tuple[str, ...]] = ("wide",)
+    """The mappings that it knows, the phone's first."""
+    options: ClassVar[tuple[str, ...]] = ("feature_level", "mapping")
+    """The fields of :class:`ConversionOptions` that mean something to it."""
+    in_memory: ClassVar[InMemory | None] = None
+    """Reads the graph that an interpreter runs; without one, there is no delegate for the format."""
+    runtime_graph: ClassVar[RuntimeReader | None] = None
+    """Reads the graph that an inference runtime hands over; without one, there is no provider for the format."""
+    neuron: ClassVar[Callable[[], Route] | None] = None
+    """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
 
-def resolved(options: ConversionOptions, converter: Converter | None, path: Path) -> ConversionOptions:
-    """The options with the mapping's own name in place of ``phone``; a saved model is what its conversion made it."""
-    if options.mapping != PHONE:
-        return options
-    fixed = converter is None or (converter.compiled is not None and converter.compiled(path))
-    return replace(options, mapping=ConversionOptions().mapping if converter is None or fixed else converter.mappings[0])
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        """True if the file's first bytes have the format's mark."""
+        return any(head[offset : offset + len(mark)] == mark for offset, mark in cls.magic)
+
+    @classmethod
+    def declared(cls) -> tuple[SourceDeclaration, ...]:
+        """The format's operators with the names of their inputs and options, for profiles of devices that look at these."""
+        return ()
+
+    @abstractmethod
+    def convert(self, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+        """The NNAPI model, and the outcome of each operator of the file where the importer reports it, else ``()``."""
+
+    def inspect(self, options: ConversionOptions) -> Inspection:
+        """What is in the file; without a method of the format's own, what is in its NNAPI model."""
+        return inspect_model(self.convert(options)[0], self.path)
+
+    def interface(self, options: ConversionOptions) -> SignatureInfo:
+        """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
+        return SignatureInfo("", (), ())
+
+    def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
+        """The file's own graphs; none where only the NNAPI model has some."""
+        return ()
+
+    def edits(self) -> Iterable[Edit]:
+        """Every rewrite that applies to the file or an operator of it."""
+        return ()
+
+    def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
+        """The parameters of an operator that can be changed; None if nothing can."""
+        return None
+
+    def part(self, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
+        """The bytes of a file with the operators that compute tensors from others, by names.
+
+        ``inputs`` with their dimensions where they are known, else ``()``. ConversionError for formats that are not written.
+        """
+        raise ConversionError(Reason("a file whose format nnbridge writes parts of", self.path.suffix or "none", str(self.path)))
+
+    def hosted(self, options: ConversionOptions) -> SourceParts | None:
+        """Parts of the file for the operators of the host extension; None where no inference runtime computes them."""
+        return None
+
+    @property
+    def is_compiled(self) -> bool:
+        """True for a file of which a vendor's compiler compiled parts: no delegate or provider of the phone takes part."""
+        return False
+
+    def operators(self, options: ConversionOptions) -> SourceGraph:
+        """The file's own operators, for devices that look at these; ConversionError for formats that no device looks at."""
+        raise ConversionError(Reason("a TFLite file, whose operators the device looks at", f"a {self.name} file", str(self.path)))
+
+    def resolved(self, options: ConversionOptions) -> ConversionOptions:
+        """The options with the mapping's own name in place of ``phone``.
+
+        OptionError for a mapping that the importer does not know, and for options that would do nothing with the file.
+        """
+        standard = ConversionOptions()
+        for option in fields(options):
+            value = getattr(options, option.name)
+            if option.name not in self.options and value != getattr(standard, option.name) and value != PHONE:
+                raise OptionError(
+                    Reason(f"no such option, which does nothing with {self.name} files", str(value), str(self.path), option.name)
+                )
+        if options.mapping not in (PHONE, *self.mappings):
+            rule = f"a mapping of {self.name} files ({', '.join(self.mappings)})"
+            raise OptionError(Reason(rule, options.mapping, str(self.path), "mapping"))
+        if options.mapping != PHONE:
+            return options
+        return replace(options, mapping=standard.mapping if self.is_compiled else self.mappings[0])
 
 
 @cache
-def converters() -> tuple[Converter, ...]:
-    """Every installed converter, by name."""
-    return tuple(sorted(installed(CONVERTERS_GROUP), key=lambda c: c.name))
+def converters() -> tuple[type[Importer], ...]:
+    """Every installed importer, by name; that of saved models comes with nnbridge."""
+    return tuple(sorted((*installed(CONVERTERS_GROUP), resolve_name(_SAVED)), key=lambda importer: importer.name))
 
 
-def converter_for(path: Path, head: bytes = b"") -> Converter:
-    """The converter for a file: by its first bytes, else by its suffix; refused where the two disagree.
+_NO_MODELS = {
+    b"version https://git-lfs": "a Git LFS pointer (`git lfs pull` fetches the file that it stands for)",
+    b"<!doctype html": "an HTML page, such as a download's error or preview page",
+    b"<html": "an HTML page, such as a download's error or preview page",
+}
+"""First bytes of files that are often taken for models, in lower case → what such files are."""
 
-    ``head``: its first bytes, :data:`HEAD` of them, for callers that have read them.
+
+def opened(path: str | Path) -> Importer:
+    """A model file, opened by the importer that its first bytes name, else its suffix; refused where the two disagree.
+
+    ConversionError for what is no file, and for files that cannot be models of any format.
     """
-    try:
-        if not head:
-            with path.open("rb") as file:
-                head = file.read(HEAD)
-    except OSError as error:
-        raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
+    path = Path(path)
+    head = _head_of_model(path)
     suffix = path.suffix.lower()
-    by_suffix = next((c for c in converters() if suffix in c.suffixes), None)
-    by_content = next((c for c in converters() if c.recognises(head)), None)
+    by_suffix = next((importer for importer in converters() if suffix in importer.suffixes), None)
+    by_content = next((importer for importer in converters() if importer.recognises(head)), None)
     if by_content is not None and by_suffix is not None and by_content is not by_suffix:
         raise ConversionError(
             Reason(f"a {by_suffix.name} file, as its name says", f"a {by_content.name} file", operand=str(path))
         )
     chosen = by_content or by_suffix
     if chosen is None:
-        known = ", ".join([*(suffix for c in converters() for suffix in c.suffixes), storage.SUFFIX])
+        known = ", ".join(suffix for importer in converters() for suffix in importer.suffixes)
         raise ConversionError(Reason(f"a model file ({known})", f"a file that begins with {head[:8]!r}", operand=str(path)))
-    return chosen
+    return chosen(path)
+
+
+def _head_of_model(path: Path) -> bytes:
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "a device or pipe" if path.exists() else "no such file"
+        raise ConversionError(Reason("a model file", found, str(path)))
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError as error:
+        raise ConversionError(Reason("a readable model file", error.strerror or str(error), str(path))) from error
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    found = next((what for mark, what in _NO_MODELS.items() if start.startswith(mark)), "" if head else "an empty file")
+    if found:
+        raise ConversionError(Reason("a model file", found, str(path)))
+    return head

@@ -33,6 +33,7 @@ import numpy as np
 
 from nnbridge.converters.folding import Folding
 from nnbridge.errors import Reason
+from nnbridge.operations.work import MultiplyAdds
 
 Lower: TypeAlias = "Callable[[Any], None]"
 """Drafts NNAPI operations for one operator; raises ``Unmappable`` where NNAPI cannot express it."""
@@ -117,6 +118,8 @@ class OperatorDef:
     """In the order in which they are tried."""
     kernel: Callable[..., Any] | None = None
     """Its host kernel."""
+    work: MultiplyAdds | None = None
+    """What counts its multiply-adds; None for an operator that has none."""
 
     def lowering(self, *, wide: bool = False) -> Callable[[AnyLower], AnyLower]:
         """Decorator: one more lowering, tried after the ones before it."""

@@ -48,7 +48,7 @@ HALVES_RULE = "devices that accept all that the delegate maps, as it requires fo
 
 
 @dataclass(frozen=True)
-class Target:
+class DelegateTarget:
     """What a delegate compiles for."""
 
     feature_level: int
@@ -66,14 +66,20 @@ class Delegation(Protocol):
     def codes(self, subgraph: int) -> tuple[int, ...]:
         """The builtin codes of a subgraph's operators."""
 
-    def outcomes(self, subgraph: int, dims: Dims, target: Target) -> tuple[Mapped, ...]:
+    def outcomes(self, subgraph: int, dims: Dims, target: DelegateTarget) -> tuple[Mapped, ...]:
         """The outcome of each operator; what the importer refuses is left to the interpreter."""
 
     def declared(self, subgraph: int, dims: Dims) -> Dims:
         """Dimensions with 0 for those that the file leaves open, so that one model serves inputs that are resized."""
 
     def part(
-        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, target: Target
+        self,
+        subgraph: int,
+        nodes: Sequence[int],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        dims: Dims,
+        target: DelegateTarget,
     ) -> Part:
         """A model of some operators; ConversionError if they are none that NNAPI gets."""
 

@@ -13,6 +13,9 @@ from nnbridge.extensions import TYPES, readable_operation
 from nnbridge.model import Model, input_name, output_name
 from nnbridge.types import Lifetime, OperationCode
 
+ON_NNAPI = ("delegate", "provider", "wide")
+"""Mappings of operators that are handed to NNAPI."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorMetadata:

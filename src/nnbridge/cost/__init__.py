@@ -1,13 +1,11 @@
 """What a plan costs: multiply-adds, parameters and bytes of each operation, step and border, from declared dimensions alone."""
 
-from nnbridge.cost.formulas import FORMULAS, Formula, multiply_adds
+from nnbridge.cost.formulas import multiply_adds
 from nnbridge.cost.memory import bytes_alive, run_order
 from nnbridge.cost.plan import Border, OperationCost, PlanCost, StepCost, cost_of, driver_multiply_adds, tensor_bytes
 
 __all__ = [
-    "FORMULAS",
     "Border",
-    "Formula",
     "OperationCost",
     "PlanCost",
     "StepCost",

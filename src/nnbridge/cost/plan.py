@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nnbridge.cost.formulas import has_formula, multiply_adds
+from nnbridge.cost.formulas import has_multiply_adds, multiply_adds
 from nnbridge.cpu.arena import Lease, plan_arena
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph, known
@@ -144,7 +144,7 @@ def _parameters(main: Subgraph, operations: Sequence[Operation]) -> tuple[int, i
         i
         for operation in operations
         for i in operation.inputs
-        if main.operands[i].type != OperandCode.TENSOR_INT32 or has_formula(operation)
+        if main.operands[i].type != OperandCode.TENSOR_INT32 or has_multiply_adds(operation)
     )
     tensors = [main.operands[i] for i in read if main.operands[i].is_tensor and main.operands[i].is_constant]
     return sum(math.prod(t.dims) for t in tensors), sum(tensor_bytes(t) or 0 for t in tensors)

@@ -34,12 +34,12 @@ from nnbridge.cpu.operands import (
     resolved_call,
     store_results,
 )
-from nnbridge.cpu.settings import current
+from nnbridge.cpu.settings import Tier, current
 from nnbridge.cpu.steps import PreparedRun, Run, Step, ignoring, nothing
 from nnbridge.model import INFERRED, Array, Model, Operation, Subgraph
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import evaluate, make_call, prepare, run_kernel
-from nnbridge.operations.kernels import KERNELS, InPlace, Tier
+from nnbridge.operations.kernels import InPlace
 from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
 from nnbridge.records import seldom_collected
 
@@ -204,10 +204,8 @@ class _Program:
         from nnbridge.cpu.compiled.planning import plan  # llvmlite is imported when it is used
         from nnbridge.cpu.compiled.program import Candidate
 
-        # An operation for which a kernel of its own is registered is computed by that.
-        calls = {k: call for k, call in self._calls.items() if Tier.COMPILED not in KERNELS[call.definition.code]}
         found = plan(
-            [Candidate(k, o.inputs, o.outputs, calls.get(k)) for k, o in enumerate(subgraph.operations)],
+            [Candidate(k, o.inputs, o.outputs, self._calls.get(k)) for k, o in enumerate(subgraph.operations)],
             [i for o in subgraph.operations for i in o.outputs] if observed else subgraph.outputs,
         )
 
@@ -416,7 +414,7 @@ class _Program:
 
     def _static_step(self, position: int, operation: Operation, call: Call) -> Step:
         outputs, inputs, store = operation.outputs, operation.inputs, self._executor.store
-        found = prepare(call, self._executor.kernels)
+        found = prepare(call)
         if found is None:
             run_time = [
                 (k, i) for k, (i, arg) in enumerate(zip(inputs, call.args, strict=True)) if arg.present and not arg.constant
@@ -472,7 +470,7 @@ class _Program:
                 arg if arg.constant or dims is None else arg.with_value(None, dims) for arg, dims in zip(args, key, strict=True)
             ]
             call = resolved_call(subgraph, operation, shaped)
-            found = None if call is None else prepare(call, executor.kernels)
+            found = None if call is None else prepare(call)
             if len(known) >= _BOUND_PROGRAMS:
                 known.clear()
             if call is None or found is None:

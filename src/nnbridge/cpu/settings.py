@@ -7,6 +7,7 @@ compilations use, so that drivers that compute with the executor follow them), e
 
 from __future__ import annotations
 
+import enum
 import functools
 import logging
 import os
@@ -18,7 +19,6 @@ from typing import Any
 
 from nnbridge.cpu import compiled
 from nnbridge.errors import InputError, Reason
-from nnbridge.operations.kernels import Tier
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +26,15 @@ ENVIRONMENT = "NNBRIDGE_KERNELS"
 CHOICES = ("auto", "reference", "compiled")
 """``auto`` and ``compiled`` are compiled kernels where they can be had; the reference kernels compute the rest."""
 MOST_THREADS = 256
+
+
+class Tier(enum.IntEnum):
+    """What implements kernels; the highest tier that has one for an operation computes it."""
+
+    REFERENCE = 0
+    """NumPy. Always there, and what every other tier must equal: bit for bit in integers."""
+    COMPILED = 1
+    """Machine code."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import Dims, Part, Target, whole_or_nothing
+from nnbridge.converters.delegation import DelegateTarget, Dims, Part, whole_or_nothing
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
@@ -20,8 +20,8 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.ndk.core import traced
 from nnbridge.ndk.device_functions import devices_of_process
+from nnbridge.plan_data import plan_as_dict
 from nnbridge.report.json_data import json_text
-from nnbridge.report.plan import plan_as_dict
 from nnbridge.runtime.compilation import supported_operations
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
@@ -76,10 +76,10 @@ class Delegate:
         return cls(options, log, (), listed, bool(drivers))
 
     @property
-    def decisive(self) -> Target:
+    def decisive(self) -> DelegateTarget:
         """What decides about nodes: the lowest feature level of the target devices, and whether there are such."""
         levels = [int(device.level) for device in self.target if device.kind == "device"]
-        return Target(min([*levels, int(RUNTIME_FEATURE_LEVEL)]), bool(levels))
+        return DelegateTarget(min([*levels, int(RUNTIME_FEATURE_LEVEL)]), bool(levels))
 
     def prepare(self, context: Context, replace_nodes: Callable[[Sequence[int]], int]) -> int:
         """Hand nodes of a graph to NNAPI; TFLite's status. NnapiError where NNAPI fails."""

@@ -7,12 +7,13 @@ A third party's device is published under the entry point group ``nnbridge.devic
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from copy import copy
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nnbridge.devices.caching import CachingDevice
@@ -22,8 +23,10 @@ from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
+from nnbridge.entry_points import entry_points
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
+from nnbridge.trust import import_named
 
 if TYPE_CHECKING:
     from nnbridge.devices.profile_file import shipped
@@ -49,9 +52,9 @@ def __getattr__(name: str) -> Any:
 def drivers() -> tuple[Device, ...]:
     """Every driver, in discovery order: AOSP's samples, then installed ones. The CPU and the host are apart."""
     found: list[Device] = list(SAMPLE_DRIVERS)
-    for point in entry_points(group=DEVICES_GROUP):
+    for point in entry_points(DEVICES_GROUP):
         try:
-            found.append(_load(point.value))
+            found.append(_load(point.value, import_module))
         except NnbridgeError as error:
             # As on Android: a driver that cannot be loaded is logged and not listed; the others are.
             LOG.warning("not listed: %s", error)
@@ -91,7 +94,7 @@ def device(name: str) -> Device:
         return _at_level(device(base), int(level))
     found = next((d for d in all_devices() if d.name == name), None)
     if found is not None and found.kind == "host":
-        raise InputError(Reason("a driver or the CPU; the host is added by itself", name, operand="--device"))
+        raise InputError(Reason("a driver or the CPU; the host is added by itself", name, operand="device"))
     if found is not None:
         return found
     from nnbridge.devices.profile_file import SUFFIX, shipped_device
@@ -107,7 +110,27 @@ def device(name: str) -> Device:
         return at_source
     if ":" in name:
         return _load(name)
-    raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="--device"))
+    raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="device"))
+
+
+def name_of(found: Device) -> str:
+    """The name by which another process opens the same device. InputError for an object that no name opens."""
+    try:
+        if type(device(found.name)) is type(found):
+            return found.name
+    except InputError:
+        pass
+    raise InputError(
+        Reason("a device that a name opens, to be passed to other processes", f"the object {found.name!r}", operand="device")
+    )
+
+
+def runs_code(name: str) -> bool:
+    """True for names by which :func:`device` imports a module, starts a process or connects to one."""
+    from nnbridge.devices.profile_file import SUFFIX
+
+    name = name.removeprefix(_CACHING)
+    return name.startswith((*_REMOTE, _CACHING)) or (":" in name and SUFFIX not in name)
 
 
 def known_names() -> list[str]:
@@ -129,7 +152,7 @@ def _near(name: str) -> str:
 def _at_level(found: Device, level: int) -> Device:
     if found.kind != "device" or not 1 <= level <= found.feature_level:
         rule = f"a driver's name and a feature level of 1 to {found.feature_level}"
-        raise InputError(Reason(rule, f"{found.name}@{level}", operand="--device"))
+        raise InputError(Reason(rule, f"{found.name}@{level}", operand="device"))
     lowered = copy(found)
     # Devices may be frozen; the copy is not in use yet.
     object.__setattr__(lowered, "feature_level", level)
@@ -145,7 +168,7 @@ def _from_file(name: str) -> Device:
     chosen = [device for device in found if requested in ("", device.name)]
     if len(chosen) != 1:
         names = ", ".join(device.name for device in found)
-        raise InputError(Reason(f"one device of the file ({path}#NAME, of {names})", requested or "none", operand="--device"))
+        raise InputError(Reason(f"one device of the file ({path}#NAME, of {names})", requested or "none", operand="device"))
     return chosen[0]
 
 
@@ -155,21 +178,21 @@ def _remote(name: str) -> Device:
 
     kind, _, rest = name.partition(":")
     if kind == "process" and rest.startswith(_REMOTE):
-        raise InputError(Reason("a device of this process behind process:", rest, operand="--device"))
+        raise InputError(Reason("a device of this process behind process:", rest, operand="device"))
     return _registered(RemoteDevice.process(rest) if kind == "process" else RemoteDevice.at(rest))
 
 
-def _load(name: str) -> Device:
+def _load(name: str, find: Callable[[str], ModuleType] = import_named) -> Device:
     module, _, attribute = name.partition(":")
     try:
-        made = getattr(import_module(module), attribute)
+        made = getattr(find(module), attribute)
         loaded = made if isinstance(made, Device) else made()
     except NnbridgeError:
         raise
     except Exception as error:
-        raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="--device")) from error
+        raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="device")) from error
     if not isinstance(loaded, Device):
-        raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="--device"))
+        raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="device"))
     return _registered(loaded)
 
 

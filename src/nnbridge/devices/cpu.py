@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nnbridge.cpu.control_flow import Limits
 from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Tier
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -31,7 +32,6 @@ from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, Operation, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
-from nnbridge.operations.kernels import Tier
 from nnbridge.types import (
     DEFAULT_LOOP_TIMEOUT_NS,
     TYPE_FACTS,

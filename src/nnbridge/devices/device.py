@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -260,6 +260,13 @@ class Device(ABC):
     """``device`` for drivers, ``cpu`` for NNAPI's own CPU, ``host`` for what NNAPI cannot express."""
     late: bool = False
     """Operations that only later steps of this device read run there: a host that fuses them with what reads them."""
+    before_nnapi: ClassVar[bool] = False
+    """True for a device that looks at a file's operators and was not asked about one yet: it takes nothing of an NNAPI model."""
+    is_profile: ClassVar[bool] = False
+    """True for a device that a profile describes: one chip's, or one driver's."""
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}>"
 
     @property
     @abstractmethod

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from nnbridge.cpu.executor import Executor
-from nnbridge.cpu.settings import Settings, current
+from nnbridge.cpu.settings import Settings, Tier, current
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -46,7 +46,6 @@ from nnbridge.model import Array, Model, Operand, Operation, Source, Subgraph, k
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
-from nnbridge.operations.kernels import Tier
 from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
 
 HOST_NAME = "host"

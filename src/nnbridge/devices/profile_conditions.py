@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from nnbridge.devices.operation_facts import operand_vocabulary, reserved, type_
 from nnbridge.devices.rules import RuleCondition, RuleErrors, Vocabulary, condition, contradictions
 from nnbridge.devices.rules.conditions import checked
 from nnbridge.devices.rules.facts import LIST, OPERAND
-from nnbridge.devices.rules.syntax import KEYWORDS, Attribute, ComparisonChain, Listing, Name
+from nnbridge.devices.rules.syntax import Attribute, ComparisonChain, Listing, Name
 from nnbridge.errors import near
 from nnbridge.types import OperandCode
 
@@ -95,7 +96,7 @@ class ConditionReader:
         """What the device defines, each name once and none that the language has: DEFINED's tables, in this order."""
         hardware, sets, terms, conditions = tables
         for name in (*hardware, *sets, *terms, *conditions):
-            if not _NAME.fullmatch(name) or name in KEYWORDS or reserved(name):
+            if not _NAME.fullmatch(name) or keyword.iskeyword(name) or reserved(name):
                 self._note(name, "a name that the language does not have", name, quoted=False)
             elif sum(name in table for table in tables) > 1:
                 self._note(name, "one meaning of a name", "several", quoted=False)

@@ -51,7 +51,7 @@ open, ``unstated`` the maps and weights without quantisation parameters, ``scale
 @cache
 def declarations(format: str) -> Mapping[str, SourceDeclaration]:
     """The operators of a format, by name."""
-    found = next((c for c in installed("nnbridge.converters") if c.name == format and c.declared is not None), None)
+    found = next((c for c in installed("nnbridge.converters") if c.name == format), None)
     return {} if found is None else {each.name: each for each in found.declared()}
 
 

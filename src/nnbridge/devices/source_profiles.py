@@ -6,9 +6,11 @@ operation as the importer mapped it, with the arithmetic that is known of it; ev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
+from typing import ClassVar
 
 from nnbridge.devices.cpu import check_deadline
 from nnbridge.devices.device import (
@@ -60,7 +62,7 @@ class Claim:
         return self.reason is None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SourceProfile(Device):
     """A device that a profile at the level of a file format describes, before it has seen a file."""
 
@@ -83,6 +85,8 @@ class SourceProfile(Device):
     """How it computes: a name of :data:`~nnbridge.operations.numerics.NUMERICS`."""
     numerics_source: str = ""
     """Where that is stated; empty: nothing is public, and the CPU's arithmetic stands in."""
+    before_nnapi: ClassVar[bool] = True
+    is_profile: ClassVar[bool] = True
 
     @property
     def format(self) -> str:
@@ -159,11 +163,18 @@ def _first_run(claims: Sequence[Claim]) -> list[Claim]:
 class BoundDevice(Device):
     """A device with its answers for one file. It computes with its profile's arithmetic.
 
-    ``left``: operators that it accepts and that are left to the CPU all the same, for speed or memory.
+    ``left``: operators that it accepts and that are left to the CPU all the same, with the reason: for speed, for memory, or
+    since they are beyond the limit on partitions.
     """
 
+    is_profile: ClassVar[bool] = True
+
     def __init__(
-        self, profile: SourceProfile, graph: SourceGraph, claims: tuple[Claim, ...], left: frozenset[int] = frozenset()
+        self,
+        profile: SourceProfile,
+        graph: SourceGraph,
+        claims: tuple[Claim, ...],
+        left: Mapping[int, Reason] = MappingProxyType({}),
     ) -> None:
         self.profile, self.graph, self.claims, self.left = profile, graph, claims, left
         self.name, self.version, self.type = profile.name, profile.version, profile.type
@@ -173,10 +184,9 @@ class BoundDevice(Device):
         """The profile's."""
         return self.profile.capabilities
 
-    def with_only(self, operators: Collection[int]) -> BoundDevice:
-        """The device that leaves all other operators to the CPU."""
-        accepted = {claim.operator.index for claim in self.claims if claim.accepted}
-        return BoundDevice(self.profile, self.graph, self.claims, frozenset(accepted - set(operators)))
+    def without(self, left: Mapping[int, Reason]) -> BoundDevice:
+        """The device that leaves these operators to the CPU, beside those that it left before."""
+        return BoundDevice(self.profile, self.graph, self.claims, {**self.left, **left})
 
     def supported_extensions(self) -> Sequence[Extension]:
         """The host extensions: what NNAPI cannot express of a claimed operator."""
@@ -184,10 +194,7 @@ class BoundDevice(Device):
 
     def answer(self, index: int) -> Reason | None:
         """Why an operator of the file is left to the CPU; None if the device runs it."""
-        claim = self.claims[index]
-        if claim.reason is None and index in self.left:
-            return Reason("an operator that is worth delegating", "left to the CPU by --optimise", claim.operator.label)
-        return claim.reason
+        return self.claims[index].reason or self.left.get(index)
 
     def supported_operations(self, model: Model) -> Sequence[Support]:
         """By the operator that each operation came from."""

@@ -7,17 +7,16 @@ would have it, and nnbridge's own host for what the runtime does not run.
 
 from __future__ import annotations
 
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from nnbridge.errors import ConversionError, InputError, OptionError, Reason
 
 if TYPE_CHECKING:
-    from nnbridge.converters import ConversionOptions, Converter
     from nnbridge.devices.device import Device
     from nnbridge.devices.host import HostDevice
     from nnbridge.engines.host import EngineHost
+    from nnbridge.file import ModelFile
 
 OWN = "nnbridge"
 """The name of nnbridge's own host."""
@@ -40,58 +39,42 @@ _COMPILED = "litert"
 """The host of files that a vendor's compiler has compiled: LiteRT's CompiledModel."""
 
 
-def host_for(name: str, path: str | Path, options: ConversionOptions | None = None) -> tuple[Device, ...]:
+def host_for(name: str, file: ModelFile) -> tuple[Device, ...]:
     """A host by name for the operators of a file, as devices of a compilation; none for nnbridge's own by its name.
 
-    ``options``: those of the conversion. OptionError for a runtime that does not read the file, InputError for one that is not
-    installed; ``auto`` raises neither, its :meth:`~nnbridge.devices.host.HostDevice.computing` has the reason.
+    OptionError for a runtime that does not read the file, InputError for one that is not installed; ``auto`` raises neither, its
+    :meth:`~nnbridge.devices.host.HostDevice.computing` has the reason.
     """
     if name == OWN:
         return ()
-    path = Path(path)
     if name == AUTO:
         from nnbridge.engines.automatic import AutomaticHost
 
-        return (AutomaticHost(lambda: _phones(path, options)),)
-    converter, asked = _resolved(path, options)
-    if converter is None or converter.hosted is None or _ENGINES.get(name, ("",))[0] != converter.name:
-        found = "saved models" if converter is None else f"{converter.name} files"
-        known = [AUTO, OWN, *(host for host, of in _ENGINES.items() if converter is not None and of[0] == converter.name)]
-        raise OptionError(Reason(f"a host of {found} ({', '.join(known)})", name, str(path), "--host"))
-    return (_engine_host(name, path, asked, strict=True),)
+        return (AutomaticHost(lambda: _phones(file)),)
+    if _ENGINES.get(name, ("",))[0] != file.format:
+        known = [AUTO, OWN, *(host for host, of in _ENGINES.items() if of[0] == file.format)]
+        raise OptionError(Reason(f"a host of {file.format} files ({', '.join(known)})", name, str(file.path), "host"))
+    return (_engine_host(name, file, strict=True),)
 
 
-def _resolved(path: Path, options: ConversionOptions | None) -> tuple[Converter | None, ConversionOptions]:
-    """The converter of a file, None for a saved model, and the options with the mapping's own name."""
-    from nnbridge.converters import ConversionOptions, converter_for, resolved
-    from nnbridge.loading import is_saved
-
-    converter = None if is_saved(path) else converter_for(path)
-    return converter, resolved(options or ConversionOptions(), converter, path)
-
-
-def _phones(path: Path, options: ConversionOptions | None) -> HostDevice:
+def _phones(file: ModelFile) -> HostDevice:
     """The runtime that a phone has beside NNAPI, else nnbridge's own host and why."""
     from nnbridge.devices.host import HostDevice
 
-    converter, asked = _resolved(path, options)
-    if converter is None:
-        return HostDevice(Reason("a file of TFLite or ONNX Runtime", "a saved model", str(path)))
-    name = _PHONES.get(asked.mapping, "") if converter.hosted is not None else ""
-    if not name and converter.compiled is not None and converter.compiled(path):
-        name = _COMPILED
+    name = _COMPILED if file.importer.is_compiled else _PHONES.get(file.mapping, "")
     if not name:
-        return HostDevice(Reason("the mapping of a phone's delegate or provider", asked.mapping, operand="--mapping"))
+        return HostDevice(Reason("the mapping of a phone's delegate or provider", file.mapping, operand="mapping"))
     try:
-        return _engine_host(name, path, asked, strict=False)
+        return _engine_host(name, file, strict=False)
     except (ConversionError, InputError) as error:
         return HostDevice(error.reason)
 
 
-def _engine_host(name: str, path: Path, options: ConversionOptions, *, strict: bool) -> EngineHost:
-    from nnbridge.converters import converter_for
+def _engine_host(name: str, file: ModelFile, *, strict: bool) -> EngineHost:
     from nnbridge.engines.host import EngineHost
 
-    converter, (_, engine, kernels) = converter_for(path), _ENGINES[name]
-    assert converter.hosted is not None
-    return EngineHost(resolve_name(engine)(path, kernels), converter.hosted(path, options), name, strict=strict)
+    _, engine, kernels = _ENGINES[name]
+    parts = file.hosted
+    if parts is None:
+        raise ConversionError(Reason("a format of which runtimes compute parts", file.format, str(file.path), "host"))
+    return EngineHost(resolve_name(engine)(file.path, kernels), parts, name, strict=strict)

@@ -36,7 +36,7 @@ class LiteRTEngine:
         try:
             from ai_edge_litert import __version__, interpreter
         except ImportError as error:
-            raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="--host")) from error
+            raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="host")) from error
         self.version = f"LiteRT {__version__}"
         self._module: Any = interpreter
         self._path, self._kernels = path, kernels

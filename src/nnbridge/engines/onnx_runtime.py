@@ -28,7 +28,7 @@ class OnnxRuntimeEngine:
         try:
             import onnxruntime
         except ImportError as error:
-            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="--host")) from error
+            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="host")) from error
         self.version = f"ONNX Runtime {onnxruntime.__version__}"
         self._module: Any = onnxruntime
         self._path = path

@@ -82,7 +82,7 @@ def cpus() -> dict[str, Cost]:
 def cpu_named(name: str) -> Cost:
     """A CPU's cost model; InputError for others."""
     if name not in cpus():
-        raise InputError(Reason(f"a CPU whose rates are known ({', '.join(cpus())})", name, operand="--cpu"))
+        raise InputError(Reason(f"a CPU whose rates are known ({', '.join(cpus())})", name, operand="cpu"))
     return cpus()[name]
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+from argparse import SUPPRESS, ArgumentError, ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
-from nnbridge.cli.options import compiled, conversion_of, device_options, model_options
+from nnbridge.api import plan
 from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import InputError, Reason
-from nnbridge.loading import graphs
 from nnbridge.report.outcomes import OperatorOutcome, outcomes_of
 from nnbridge.report.overlay import colours
 
@@ -60,24 +58,50 @@ def tint(colour: str) -> str:
     return "#" + "".join(f"{255 - (255 - part) * 35 // 100:02x}" for part in parts)
 
 
-@click.command()
-@device_options
-@model_options
-def _planning(**options: Any) -> dict[str, Any]:
-    """Only parses."""
-    return options
+def _typed(text: str) -> dict[str, Any]:
+    """Keyword arguments of :func:`nnbridge.api.plan` from options as they are typed; InputError for what is no option."""
+    parser = ArgumentParser(prog=OPTIONS, add_help=False, exit_on_error=False, argument_default=SUPPRESS)
+    parser.add_argument("--device", action="append")
+    parser.add_argument("--shape", action="append", type=_shape)
+    for name in (
+        "android",
+        "fallback",
+        "preference",
+        "partitioning",
+        "host",
+        "mapping",
+        "layout",
+        "signature",
+        "float64",
+        "kernels",
+    ):
+        parser.add_argument(f"--{name}")
+    for name in ("feature-level", "max-partitions", "threads"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--cache-dir", type=Path)
+    parser.add_argument("--allow-dynamic-dimensions", action="store_true")
+    try:
+        found, others = parser.parse_known_args(shlex.split(text))
+    except (ArgumentError, ValueError) as error:
+        raise InputError(Reason("options of nnbridge plan", str(error), operand=OPTIONS)) from error
+    if others:
+        raise InputError(Reason("options of nnbridge plan", f"No such option: {others[0]}", operand=OPTIONS))
+    words = vars(found)
+    if "shape" in words:
+        words["shapes"] = dict(words.pop("shape"))
+    return words
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, dims = text.rpartition("=")
+    return name, tuple(int(d) for d in dims.split(","))
 
 
 def planned_graphs(path: Path, text: str | None = None) -> list[Graph]:
     """The graphs of a file under the options of :data:`OPTIONS`, or of a text like it; InputError for what is no option."""
-    typed = os.environ.get(OPTIONS, "") if text is None else text
-    try:
-        options: dict[str, Any] = _planning.main(shlex.split(typed), prog_name=OPTIONS, standalone_mode=False)
-    except (click.ClickException, ValueError) as error:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        raise InputError(Reason("options of nnbridge plan", message, operand=OPTIONS)) from error
-    compilation, mapped = compiled(path, **options)
-    found, own = graphs(path, conversion_of(options))
+    words = os.environ.get(OPTIONS, "") if text is None else text
+    planned = plan(path, **_typed(words))
+    compilation, mapped, found, own = planned.compilation, planned.mapped, planned.file.graphs, planned.file.has_graphs
     outcomes = outcomes_of(compilation, mapped, found, own=own)
     devices = [device.name for device in compilation.plan.devices if device.kind == "device"]
     names = {
@@ -85,12 +109,12 @@ def planned_graphs(path: Path, text: str | None = None) -> list[Graph]:
         for number, s in enumerate(compilation.plan.steps)
     }
     colour = colours(devices)
-    planned = [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in found]
+    shown = [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in found]
     if own and len(found) == 1:  # bodies that the file has within its operators are shown as NNAPI's
         inner = graphs_of_model(compilation.model)[1:]
         outcomes = outcomes_of(compilation, mapped, inner, own=False)
-        planned += [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in inner]
-    return planned
+        shown += [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in inner]
+    return shown
 
 
 def _nodes(graph: FileGraph, outcomes: Mapping[Any, OperatorOutcome], groups: Mapping[int, str], colour: Any) -> Iterator[Node]:

@@ -51,7 +51,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write the five files. InputError for a model that no phone can build, and before a file of another origin is replaced."""
     _require_ndk(model)
     if not re.fullmatch(r"[\w .+-]+", path.name):
-        raise InputError(Reason("a name of letters, digits, spaces and _ . + -", path.name, operand="--output"))
+        raise InputError(Reason("a name of letters, digits, spaces and _ . + -", path.name, operand="output"))
     name = _identifier(path.name.split(".")[0])
     suffix = path.suffix
     header, weights = path.with_suffix(".h"), path.with_suffix(".bin")

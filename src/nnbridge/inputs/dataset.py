@@ -74,7 +74,7 @@ class Dataset:
 
         def add(name: str, file: str, found: Sequence[_Entry]) -> None:
             if name in files:
-                raise InputError(Reason("each input once", f"{files[name]} and {file}", operand=f"--input {name}"))
+                raise InputError(Reason("each input once", f"{files[name]} and {file}", operand=f"input {name}"))
             files[name], entries[name] = file, found
 
         for text in texts:
@@ -100,7 +100,7 @@ class Dataset:
         lengths = {name: len(found) for name, found in entries.items() if len(found) > 1}
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{count} for {name}" for name, count in lengths.items())
-            raise InputError(Reason("as many files for every input, or one", counts, operand="--input"))
+            raise InputError(Reason("as many files for every input, or one", counts, operand="input"))
         return cls(tuple(operands), entries, others)
 
     def __len__(self) -> int:
@@ -146,11 +146,11 @@ def _split(model: Model, text: str) -> tuple[str | None, str]:
     if name is not None:
         return name, text[len(name) + 1 :]
     if not text or not named_inputs(model):
-        raise InputError(Reason(f"FILE or NAME=FILE; {_known(model)}", repr(text), operand="--input"))
+        raise InputError(Reason(f"FILE or NAME=FILE; {_known(model)}", repr(text), operand="input"))
     typed, separator, _ = text.partition("=")
     if not separator or Path(text).exists():
         return None, text
-    raise InputError(Reason(f'no input named "{typed}"{near(typed, named_inputs(model))}; {_known(model)}', operand="--input"))
+    raise InputError(Reason(f'no input named "{typed}"{near(typed, named_inputs(model))}; {_known(model)}', operand="input"))
 
 
 def _files(path: Path, target: InputTarget) -> list[tuple[str, str, Path]]:
@@ -210,7 +210,7 @@ def _archive(model: Model, path: Path) -> dict[str, list[_Entry]]:
     if not entries and codec_of(operands[first]) is not None:
         return {first: [_Entry(path.name, "", partial(prepare, InputTarget(first, operands[first]), path))]}
     if not entries:
-        raise InputError(Reason(f"an array named after an input; {_known(model)}", "none", "--input", str(path)))
+        raise InputError(Reason(f"an array named after an input; {_known(model)}", "none", "input", str(path)))
     return entries
 
 
@@ -226,11 +226,11 @@ def read_labels(path: Path) -> tuple[str, ...]:
         lines = content.decode("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or str(error)
-        raise InputError(Reason("a text file with a label in each line", found, "--labels", str(path))) from error
+        raise InputError(Reason("a text file with a label in each line", found, "labels", str(path))) from error
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
-        raise InputError(Reason("a text file with a label in each line", "an empty file", "--labels", str(path)))
+        raise InputError(Reason("a text file with a label in each line", "an empty file", "labels", str(path)))
     return tuple(line.strip() for line in lines)
 
 

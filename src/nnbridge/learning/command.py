@@ -26,7 +26,7 @@ def learn_from(paths: Sequence[Path], models: Path | None, output: Path, device:
     known = names or [name for name, _ in tables]
     if (device and device not in known) or not known:
         raise InputError(
-            Reason(f"a device of the logs ({', '.join(known) or 'there is none'})", device or "none", operand="--device")
+            Reason(f"a device of the logs ({', '.join(known) or 'there is none'})", device or "none", operand="device")
         )
     chosen = [device] if device else known
     source = f"learned from {', '.join(path.name for path in paths)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from nnbridge.devices.profile_conditions import short_name
 from nnbridge.devices.rules import Fact, Subject
 from nnbridge.devices.rules.compiling import compiled, plain
 from nnbridge.devices.rules.facts import ANY, OPERAND, OPERANDS
-from nnbridge.devices.rules.syntax import KEYWORDS, parse
+from nnbridge.devices.rules.syntax import parse
 from nnbridge.types import OperandCode
 
 NUMBER, NOMINAL, TRUTH = "number", "nominal", "truth"
@@ -53,7 +54,7 @@ def features(key: str, subjects: Sequence[Subject]) -> list[Feature]:
     single: dict[str, Fact] = {}
     several: list[str] = []
     for name, kind in _names(key):
-        if name.startswith(("every_", "first_")) or name in KEYWORDS:
+        if name.startswith(("every_", "first_")) or keyword.iskeyword(name):
             continue
         facts = [fact for subject in subjects if isinstance(fact := subject.get(name), Fact)]
         if kind == OPERAND and facts:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
+from nnbridge.file import ModelFile, load
 from nnbridge.learning.logs import CPU, Delegated, Log, Logged
 from nnbridge.learning.observations import AnsweredOperation, of_model
-from nnbridge.loading import load, source_graph
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
 from nnbridge.types import is_extension
@@ -54,7 +54,7 @@ class KnownFile:
     def graph(self) -> SourceGraph | None:
         """The file's own operators."""
         try:
-            return source_graph(self.path) if self.path.suffix == ".tflite" else None
+            return ModelFile(self.path).source_graph if self.path.suffix == ".tflite" else None
         except NnbridgeError:
             return None
 

@@ -13,7 +13,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import __version__
-from nnbridge import devices as device_list
 from nnbridge.compare.comparison import compare
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Sample, seeded_inputs, seeded_samples
@@ -25,15 +24,17 @@ from nnbridge.errors import NnbridgeError
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
+from nnbridge.file import ModelFile
 from nnbridge.foreign import MAX_TEXT, MAX_WHOLE, Shape, checked, shape_of
-from nnbridge.loading import bound_to, load_with_report, mapping_of
-from nnbridge.report import PLACES
+from nnbridge.plan import Planned, plan
+from nnbridge.plan_data import PLACES
 from nnbridge.report.outcomes import reasons_off
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
 from nnbridge.runtime.plan import Plan
 from nnbridge.storage.atomic import file_checksum
+from nnbridge.target import PREFERENCES, Target
+from nnbridge.types import PreferenceCode
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
@@ -185,39 +186,35 @@ def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | str:
 
 
 class _Opened:
-    """A model at a feature level, with the reference's answers once they are needed."""
+    """A model file at a feature level, with the reference's outputs once they are needed."""
 
     def __init__(self, task: Task) -> None:
-        options = self.options = ConversionOptions(task.level, task.settings.mapping)
-        self.path, self.settings = Path(task.path), task.settings
-        self.mapping = mapping_of(self.path, options)
-        self.model, mapped = load_with_report(self.path, options)
-        self.outcomes = {found.key: found for found in mapped}
+        self.settings = task.settings
+        self.file = ModelFile(task.path, ConversionOptions(task.level, task.settings.mapping))
+        self.file.importer.resolved(self.file.asked)
 
     @cached_property
     def reference(self) -> str:
         """The reference's name."""
         name = self.settings.reference
-        return {".tflite": "litert", ".onnx": "onnxruntime"}.get(self.path.suffix.lower(), "") if name == "auto" else name
+        return {"tflite": "litert", "onnx": "onnxruntime"}.get(self.file.format, "") if name == "auto" else name
 
     @cached_property
     def samples(self) -> list[Sample]:
         """Inputs with the reference's outputs."""
-        return list(seeded_samples(self.model, reference_runtime(self.reference, self.path), self.settings.seeds))
+        return list(seeded_samples(self.file.model, reference_runtime(self.reference, self.file.path), self.settings.seeds))
 
 
 def _cell(task: Task, opened: _Opened) -> Cell:
-    chosen: list[Device] = [device_list.device(name) for name in task.device.split(_AND)]
-    chosen, limit = bound_to(opened.path, chosen, opened.options)
-    compilation = Compilation.create(opened.model, chosen)
-    compilation.set_preference(task.settings.preference)
-    compilation.set_max_partitions(limit if limit is not None else TFLITE_DEFAULT if opened.mapping == "delegate" else 0)
-    compilation.finish()
-    counted = {**_placement(compilation.plan, opened), **_work(compilation.plan)}
+    level, preference = task.level, PreferenceCode(task.settings.preference)
+    word = next(name for name, code in PREFERENCES.items() if code == preference)
+    planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word))
+    compilation = planned.compilation
+    counted = {**_placement(planned), **_work(compilation.plan)}
     compared = _comparison(compilation, opened) if opened.reference else {}
     time_ms = _time(compilation) if task.settings.timed else None
-    found = {**counted, **compared, "time_ms": time_ms, "estimated_ms": _estimate(chosen)}
-    return Cell(task.name, task.device, task.level, opened.mapping, **found)
+    found = {**counted, **compared, "time_ms": time_ms, "estimated_ms": _estimate(planned.drivers)}
+    return Cell(task.name, task.device, task.level, planned.mapping, **found)
 
 
 def _estimate(devices: Sequence[Device]) -> float | None:
@@ -230,7 +227,8 @@ def _estimate(devices: Sequence[Device]) -> float | None:
     return estimate(device.graph, accepted, device.name, device.profile.cost, ESTIMATE_CPU).us / 1e3
 
 
-def _placement(plan: Plan, opened: _Opened) -> dict[str, Any]:
+def _placement(planned: Planned) -> dict[str, Any]:
+    plan, outcomes = planned.compilation.plan, {found.key: found for found in planned.mapped}
     placed: list[tuple[str, str]] = []
     refused: list[tuple[int, str, str, str]] = []
     counts = dict.fromkeys(("device", "cpu", "host"), 0)
@@ -241,7 +239,7 @@ def _placement(plan: Plan, opened: _Opened) -> dict[str, Any]:
         place = plan.device_of(placement.operation, source).kind
         counts[place if place in counts else "cpu"] += 1
         if place != "device":
-            stated = reasons_off(plan, placement, source, opened.outcomes, opened.mapping)
+            stated = reasons_off(plan, placement, source, outcomes, planned.mapping)
             why = "; ".join(map(_sentence, stated)) or PLACES[place]
             refused.append((len(placed), kind, operation.name, why))
         placed.append((kind, operation.name))

@@ -81,7 +81,7 @@ def changes(old: Sequence[Cell], new: Sequence[Cell]) -> list[CellChange]:
     pairs = [(before[key], cell) for cell in new if (key := (cell.model, cell.device, cell.level)) in before]
     if not pairs:
         rule = "two runs with a model, device and level in common (FILE@DEVICE names the device of each)"
-        raise InputError(Reason(rule, f"{', '.join(devices[0])} and {', '.join(devices[1])}", operand="--diff"))
+        raise InputError(Reason(rule, f"{', '.join(devices[0])} and {', '.join(devices[1])}", operand="diff"))
     found = [CellChange(new.model, new.level, old, new, _moves(old, new)) for old, new in pairs]
     return [change for change in found if change.moves or change.lines]
 

@@ -9,10 +9,11 @@ from glob import glob
 from pathlib import Path
 
 from nnbridge import devices as device_list
+from nnbridge.caches import folder_fault
 from nnbridge.converters import converters
 from nnbridge.errors import InputError, Reason
-from nnbridge.storage import SUFFIX
 from nnbridge.storage.atomic import atomic_write
+from nnbridge.trust import foreign_file
 
 _PATTERN = frozenset("*?[")
 
@@ -33,7 +34,7 @@ def find_models(texts: Sequence[str], cache: Path) -> dict[str, Path]:
 
 
 def _suffixes() -> tuple[str, ...]:
-    return (*(suffix for converter in converters() for suffix in converter.suffixes), SUFFIX)
+    return tuple(suffix for importer in converters() for suffix in importer.suffixes)
 
 
 def _local(text: str) -> list[Path]:
@@ -60,16 +61,27 @@ def _remote(address: str, cache: Path) -> list[Path]:
                 continue
             mark = hashlib.sha256(f"{address}\0{file}\0{system.checksum(file)}".encode()).hexdigest()[:16]
             target = cache / mark / Path(file).name
-            if not target.is_file():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(target) as out:
+            _create_own(cache, target.parent)
+            if not target.is_file() or foreign_file(target):
+                with atomic_write(target, follow_links=False) as out:
                     out.write(system.cat_file(file))
             found.append(target)
+    except InputError:
+        raise
     except Exception as error:  # Each file system has its own.
         raise InputError(
             Reason("an address that fsspec can read", f"{type(error).__name__}: {error}", operand=address)
         ) from error
     return found
+
+
+def _create_own(*folders: Path) -> None:
+    """Create folders of copies. InputError for one in which others decide what is there."""
+    for folder in folders:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fault = folder_fault(folder)
+        if fault:
+            raise InputError(Reason("a folder of copies to which this user alone writes", fault, operand=str(folder)))
 
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:
@@ -108,5 +120,5 @@ def _matching(text: str, known: Sequence[str]) -> list[str]:
         return [text]
     names = [name for name in known if fnmatchcase(name, text)]
     if not names:
-        raise InputError(Reason("a pattern that names devices of `nnbridge devices --profiles`", text, operand="--devices"))
+        raise InputError(Reason("a pattern that names devices of `nnbridge devices --profiles`", text, operand="devices"))
     return names

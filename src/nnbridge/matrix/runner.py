@@ -44,12 +44,12 @@ def _on_dask(groups: Sequence[Sequence[Task]], address: str) -> Iterator[tuple[T
     try:
         from distributed import Client, as_completed
     except ImportError as error:
-        raise InputError(Reason("Dask (pip install 'nnbridge[dask]')", str(error), operand="--scheduler")) from error
+        raise InputError(Reason("Dask (pip install 'nnbridge[dask]')", str(error), operand="scheduler")) from error
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError) as error:
         raise InputError(
-            Reason("the address of a Dask scheduler that answers", f"{address}: {error}", operand="--scheduler")
+            Reason("the address of a Dask scheduler that answers", f"{address}: {error}", operand="scheduler")
         ) from error
     with client:
         futures = {client.submit(_group, list(group), pure=False): group for group in groups}

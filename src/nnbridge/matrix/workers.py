@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
-from typing import Any
 
-from nnbridge.matrix.cells import Cell, Task, compute_all, failed
+from nnbridge.matrix.cells import Cell, Task, failed
+from nnbridge.processes import Worker
 
 _LOOK_EVERY = 0.5
 """Seconds between looks at time-outs."""
@@ -20,25 +17,22 @@ _START = 120.0
 """Seconds that a process may take to start, in which its cell's time does not count."""
 
 
-@dataclass
-class _Worker:
-    process: BaseProcess
-    connection: Any
-    """A Connection; on Windows a class of its own."""
-    group: deque[Task] = field(default_factory=deque)
-    """What is still to come of its model, the cell in work first."""
-    since: float = 0.0
+class _Worker(Worker):
+    def __init__(self) -> None:
+        super().__init__("nnbridge.matrix.cells:compute_all")
+        self.group: deque[Task] = deque()
+        """What is still to come of its model, the cell in work first."""
+        self.since = 0.0
 
 
 def compute(groups: Sequence[Sequence[Task]], jobs: int, timeout: float) -> Iterator[tuple[Task, Cell]]:
     """Cells as they are done, of ``jobs`` processes; a cell fails that takes longer than ``timeout`` seconds."""
-    context = multiprocessing.get_context("spawn")
     waiting = deque(deque(group) for group in sorted(groups, key=len, reverse=True) if group)
     workers: list[_Worker] = []
     try:
         while waiting or workers:
             while waiting and len(workers) < jobs:
-                workers.append(_started(context))
+                workers.append(_Worker())
                 _assign(workers[-1], waiting.popleft())
             ready = wait([worker.connection for worker in workers], _LOOK_EVERY)
             for worker in list(workers):
@@ -64,20 +58,12 @@ def compute(groups: Sequence[Sequence[Task]], jobs: int, timeout: float) -> Iter
                 if waiting and not worker.connection.closed:
                     _assign(worker, waiting.popleft())
                 else:
-                    _stop(worker)
+                    worker.stop()
                     workers.remove(worker)
     finally:
         for worker in workers:
             worker.process.kill()
-            _stop(worker)
-
-
-def _started(context: multiprocessing.context.SpawnContext) -> _Worker:
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    theirs.close()
-    return _Worker(process, ours)
+            worker.stop()
 
 
 def _assign(worker: _Worker, group: deque[Task]) -> None:
@@ -90,9 +76,9 @@ def _received(worker: _Worker) -> Cell | None:
     try:
         cell: Cell | None = worker.connection.recv()
     except (EOFError, OSError):
-        worker.process.join()
+        ended = worker.process.wait()
         worker.connection.close()
-        return failed(worker.group[0], _end_of(worker.process.exitcode or 0))
+        return failed(worker.group[0], _end_of(ended))
     return cell
 
 
@@ -103,24 +89,3 @@ def _end_of(code: int) -> str:
         return f"the process was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"the process was ended by signal {-code}"
-
-
-def _stop(worker: _Worker) -> None:
-    worker.connection.close()
-    worker.process.join(1)
-    if worker.process.is_alive():
-        worker.process.kill()
-        worker.process.join()
-
-
-def _serve(connection: Any) -> None:
-    """In a process of its own: groups come in, their cells go out one by one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides what an interruption ends.
-    connection.send(None)
-    while True:
-        try:
-            group = connection.recv()
-        except (EOFError, OSError):
-            return
-        for cell in compute_all(group):
-            connection.send(cell)

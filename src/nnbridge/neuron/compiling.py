@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnbridge import devices as device_list
+from nnbridge import trust
 from nnbridge.errors import InputError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
 from nnbridge.neuron import adapter
@@ -63,13 +64,13 @@ def compile_file(
     InputError if LiteRT or a C compiler is missing, and with the program's words where it fails.
     """
     if soc.lower() not in SOCS:
-        raise InputError(Reason(f"one of {', '.join(SOCS)}", soc, operand="--soc"))
+        raise InputError(Reason(f"one of {', '.join(SOCS)}", soc, operand="soc"))
     for name in devices:
         device_list.device(name)
     passed = route().passed(model)
     litert = litert_folder()
     if target.resolve() == model.resolve():
-        raise InputError(Reason("another file than the model", str(target), operand="--output"))
+        raise InputError(Reason("another file than the model", str(target), operand="output"))
     library = adapter().cached()
     with tempfile.TemporaryDirectory() as work:
         out, report = Path(work, "out.tflite"), Path(work, "report")
@@ -129,6 +130,6 @@ def litert_folder() -> Path:
 
 def _environment(library: Path, litert: Path, known: Mapping[str, str]) -> dict[str, str]:
     """The program's environment: nnbridge's library first, then LiteRT's."""
-    found = {key: value for key, value in os.environ.items() if key not in (_HARMFUL, CPU_ONLY_VARIABLE)}
-    paths = [str(library.parent), str(litert), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    found = {key: value for key, value in trust.environment().items() if key not in (_HARMFUL, CPU_ONLY_VARIABLE)}
+    paths = [str(library.parent), str(litert), *filter(None, [found.get("LD_LIBRARY_PATH")])]
     return {**found, **known, "LD_LIBRARY_PATH": os.pathsep.join(paths)}

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import OpFailedError, Reason, Why
 from nnbridge.model import Array, ChannelQuant, Operand
+from nnbridge.operations.declaration import OperationDef, Signature
 from nnbridge.records import quick
 from nnbridge.types import TYPE_FACTS, is_extension, type_name
-
-if TYPE_CHECKING:
-    from nnbridge.operations.declaration import OperationDef, Signature
 
 
 class NeedsValue(Exception):

@@ -13,6 +13,7 @@ import numpy as np
 
 from nnbridge.errors import Reason
 from nnbridge.model import Array
+from nnbridge.operations import work
 from nnbridge.operations.arithmetic import (
     is_quant8,
     product_scale,
@@ -146,6 +147,7 @@ def _conv_shape(call: Call) -> tuple[int, ...]:
     OperationCode.CONV_2D,
     since=1,
     summary="2-D convolution with bias and fused activation.",
+    work=work.CONVOLUTION,
     types=_TYPES,
     signatures=_forms(False),
     outputs=[Output("output", "T", "[batch, out_h, out_w, depth_out]")],
@@ -175,6 +177,7 @@ def _depthwise_shape(call: Call) -> tuple[int, ...]:
     OperationCode.DEPTHWISE_CONV_2D,
     since=1,
     summary="2-D convolution of each input channel with its own filters.",
+    work=work.DEPTHWISE,
     types=_TYPES,
     signatures=_forms(True, *scalars(multiplier="depth multiplier: depth_out / depth_in")),
     outputs=[Output("output", "T", "[batch, out_h, out_w, depth_out]")],
@@ -254,6 +257,7 @@ _LATER_TYPES = [types(max(3, t.level), **t.types) for t in _TYPES]
     OperationCode.GROUPED_CONV_2D,
     since=3,
     summary="2-D convolution in which each group of output channels sees its own group of input channels.",
+    work=work.CONVOLUTION,
     types=_LATER_TYPES,
     signatures=padded_forms(_GROUPED_TENSORS, (*scalars(groups="number of groups"), *ACTIVATION, _FLAG), {0: 3}),
     outputs=[Output("output", "T", "[batch, out_h, out_w, depth_out]")],
@@ -341,6 +345,7 @@ def _transpose_forms() -> list[Signature]:
     OperationCode.TRANSPOSE_CONV_2D,
     since=3,
     summary="Transposed 2-D convolution.",
+    work=work.transposed_convolution(),
     types=_LATER_TYPES,
     signatures=_transpose_forms(),
     outputs=[Output("output", "T", "[batch, out_h, out_w, depth_out]")],

@@ -15,7 +15,7 @@ A family module declares an operation by decorating its reference kernel::
     def floor(call: Call) -> Function:
         return np.floor
 
-:mod:`nnbridge.operations.kernels` explains ``prepared`` and kernels of other tiers. Everything else reads the declaration:
+:mod:`nnbridge.operations.kernels` explains ``prepared``. Everything else reads the declaration:
 validation, ``getSupportedOperations`` filters, shape inference, the executor, the documentation tables and the list of what a
 converter may emit. A module of this package is found by itself; a new operation needs its code in :mod:`nnbridge.types`, a
 declaration like this one, and a test.
@@ -26,11 +26,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from nnbridge.errors import Reason
-from nnbridge.operations.call import Call
-from nnbridge.operations.kernels import KERNELS, Kernel, Tier, kernel
+from nnbridge.operations.work import MultiplyAdds
 from nnbridge.types import OperandCode, OperationCode
 
 TypeRef: TypeAlias = "OperandCode | str"
@@ -42,9 +41,11 @@ Shapes: TypeAlias = "tuple[int, ...] | list[tuple[int, ...]]"
 DATA_DEPENDENT = -1
 """In the result of a shape rule: this dimension is known only after the kernel has run."""
 
-ShapeRule: TypeAlias = "Callable[[Call], Shapes]"
-LevelRule: TypeAlias = "Callable[[Call], tuple[int, str] | None]"
-BuildCheck: TypeAlias = "Callable[[Call], Reason | None]"
+ShapeRule: TypeAlias = "Callable[..., Shapes]"
+"""Of a call (:mod:`nnbridge.operations.call`, which is about a declaration), as the rules below."""
+LevelRule: TypeAlias = "Callable[..., tuple[int, str] | None]"
+BuildCheck: TypeAlias = "Callable[..., Reason | None]"
+AnyKernel = TypeVar("AnyKernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,16 +235,21 @@ class OperationDef:
     half: str = "widen"
     """TENSOR_FLOAT16: ``widen`` computes in float32 and rounds once, ``native`` passes float16 to the kernel."""
     control_flow: bool = False
+    work: MultiplyAdds | None = None
+    """What counts its multiply-adds; None for an operation that has none."""
+    kernel: Any = field(init=False)
+    """The reference kernel (:data:`nnbridge.operations.kernels.Kernel`): what the declaration decorates."""
 
     def __post_init__(self, inputs: Sequence[Input] | None, counts: Mapping[int, int] | None) -> None:
         if inputs is not None:
             object.__setattr__(self, "signatures", (signature(inputs, counts or {len(inputs): self.since}),))
         assert self.signatures, f"{self.code.name}: inputs or signatures"
 
-    def __call__(self, reference: Kernel) -> Kernel:
+    def __call__(self, reference: AnyKernel) -> AnyKernel:
         assert self.code not in REGISTRY, f"{self.code.name} is declared twice"
         REGISTRY[self.code] = self
-        return kernel(self.code, Tier.REFERENCE)(reference)
+        object.__setattr__(self, "kernel", reference)
+        return reference
 
     @property
     def name(self) -> str:
@@ -264,11 +270,6 @@ class OperationDef:
         """The value of each input that has one where a form leaves it out."""
         declared = [i for signature in reversed(self.signatures) for i in reversed(signature.inputs)]
         return {i.name: i.default for i in declared if i.default is not None}
-
-    @property
-    def kernel(self) -> Kernel:
-        """The reference kernel."""
-        return KERNELS[self.code][Tier.REFERENCE]
 
     @property
     def accepts_omitted(self) -> bool:

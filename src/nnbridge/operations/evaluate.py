@@ -17,7 +17,7 @@ from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import DATA_DEPENDENT, OperationDef
-from nnbridge.operations.kernels import Compute, InPlace, Prepared, Tier, select
+from nnbridge.operations.kernels import Compute, InPlace, Kernel, Prepared
 from nnbridge.operations.matching import Match, match
 from nnbridge.types import OperandCode
 
@@ -94,11 +94,10 @@ def run_kernel(call: Call) -> list[Array]:
     if all(0 in out.dims for out in call.outs) and call.outs:
         return [np.zeros(out.dims, out.dtype) for out in call.outs]
     inner = widened(to_nhwc(call))
-    kernel = call.definition.kernel
+    kernel: Kernel = call.definition.kernel
     try:
         if isinstance(kernel, Prepared):
             second = kernel.first_part(inner)
-            assert second is not None, f"{call.definition.name}: a reference kernel computes every call"
             compute = second.allocating(_buffers(inner)) if isinstance(second, InPlace) else second
             answer = compute(*(inner.args[i].data for i in kernel.positions(inner)))
         else:
@@ -109,16 +108,19 @@ def run_kernel(call: Call) -> list[Array]:
     return _finished(call, answer, _nchw_outputs(call))
 
 
-def prepare(call: Call, highest: Tier) -> tuple[list[int], Callable[..., Sequence[Array]] | InPlace] | None:
-    """The second part of the call's kernel of the highest tier up to this one, and the positions of its data among the arguments.
+def prepare(call: Call) -> tuple[list[int], Callable[..., Sequence[Array]] | InPlace] | None:
+    """The second part of the call's kernel, and the positions of its data among the arguments.
 
     None if there is none: values decide, or the call is refused, which :func:`run_kernel` reports. The outputs must be resolved.
     """
     inner = widened(to_nhwc(call))
-    found = select(inner, highest)
-    if found is None:
+    kernel: Kernel = call.definition.kernel
+    if not isinstance(kernel, Prepared) or not kernel.ready(inner):
         return None
-    kernel, second = found
+    try:
+        second = kernel.first_part(inner)
+    except Exception:
+        return None
     positions = kernel.positions(call)
     if inner is call:
         return positions, second if isinstance(second, InPlace) else _checked(call, second)

@@ -1,23 +1,15 @@
-"""Kernels: how one computes, in which tiers an operation has one, and which of them an executor uses.
+"""Kernels: how an operation computes.
 
 A kernel is either a function of the whole :class:`Call` (it looks at values to decide what to compute) or *prepared*: in two
 parts, as a driver has them. The first part, at ``prepareModel``, looks at types, parameters, dimensions and constants; the second
-is a function of the data's arrays alone.
+is a function of the data's arrays only.
 
-Every operation has a kernel of the tier ``REFERENCE``, which its declaration registers. A higher tier adds prepared kernels and
-need not cover everything::
-
-    @kernel(OperationCode.FLOOR, Tier.COMPILED)
-    @prepared("input")
-    def fast_floor(call: Call) -> Function | None:
-        return compiled_floor if call["input"].type == T.TENSOR_FLOAT32 else None
-
-A first part that returns None, or raises, leaves the call to the next lower tier.
+Each operation has one kernel here, in NumPy: the one that its declaration decorates. It defines the operation's results. Compiled
+kernels, which must equal it bit for bit in integers, are bound by :mod:`nnbridge.cpu.compiled.bindings`.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -26,16 +18,6 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge.operations.call import Call
-
-
-class Tier(enum.IntEnum):
-    """How a kernel is implemented; a higher tier is preferred."""
-
-    REFERENCE = 0
-    """NumPy. Always there, and what every other tier must equal: bit for bit in integers."""
-    COMPILED = 1
-    """Machine code."""
-
 
 Function: TypeAlias = Callable[[Array], Array]
 """From one array to another."""
@@ -71,7 +53,7 @@ class InPlace:
 class Prepared:
     """A kernel in two parts. ``data`` names the arguments of the second part, which threads may share."""
 
-    prepare: Callable[[Call], Compute | InPlace | None]
+    prepare: Callable[[Call], Compute | InPlace]
     data: frozenset[str]
 
     def positions(self, call: Call) -> list[int]:
@@ -83,51 +65,16 @@ class Prepared:
         pairs = zip(call.names, call.args, strict=True)
         return all(arg.constant or not arg.present or name in self.data for name, arg in pairs)
 
-    def first_part(self, call: Call) -> Compute | InPlace | None:
+    def first_part(self, call: Call) -> Compute | InPlace:
         """Prepare for a call. The values of its data are hidden, so that what is prepared holds on to none of them."""
         pairs = zip(call.names, call.args, strict=True)
         args = tuple(arg.with_value(None, arg.dims) if name in self.data else arg for name, arg in pairs)
         return self.prepare(replace(call, args=args))
 
 
-def prepared(*data: str) -> Callable[[Callable[[Call], Compute | InPlace | None]], Prepared]:
+def prepared(*data: str) -> Callable[[Callable[[Call], Compute | InPlace]], Prepared]:
     """Declares the first part of a :class:`Prepared` kernel; ``data`` names the inputs that are arguments of the second part."""
     return lambda prepare: Prepared(prepare, frozenset(data))
 
 
 Kernel: TypeAlias = "Prepared | Callable[[Call], Array | Sequence[Array]]"
-
-KERNELS: dict[int, dict[Tier, Kernel]] = {}
-"""Operation code → its kernels by tier."""
-
-
-def kernel(code: int, tier: Tier) -> Callable[[Kernel], Kernel]:
-    """Register a kernel of an operation. Above ``REFERENCE`` it must be prepared."""
-
-    def register(function: Kernel) -> Kernel:
-        tiers = KERNELS.setdefault(code, {})
-        assert tier not in tiers, f"operation {code} has two kernels of the tier {tier.name}"
-        assert tier is Tier.REFERENCE or isinstance(function, Prepared), "a whole-call kernel of a higher tier"
-        tiers[tier] = function
-        return function
-
-    return register
-
-
-def select(call: Call, highest: Tier) -> tuple[Prepared, Compute | InPlace] | None:
-    """The prepared kernel of the highest tier, up to this one, that computes a call, and its second part.
-
-    None if there is none: values decide, or the call is refused, which the whole call reports when it runs.
-    """
-    tiers = KERNELS[call.definition.code]
-    for tier in sorted(tiers, reverse=True):
-        found = tiers[tier]
-        if tier > highest or not isinstance(found, Prepared) or not found.ready(call):
-            continue
-        try:
-            second = found.first_part(call)
-        except Exception:
-            continue
-        if second is not None:
-            return found, second
-    return None

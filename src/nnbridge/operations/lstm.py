@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.operations import work
 from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, TypeRef, operation, types
 from nnbridge.operations.kernels import Compute, prepared
@@ -313,6 +314,7 @@ def _lstm_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.LSTM,
     since=1,
     summary="One time step of an LSTM cell.",
+    work=work.CELL,
     types=_TYPES,
     inputs=[tensor("input", "T", 2), *_CELL, *_STATES, *_SCALARS, *layer_norm_inputs("", "T")],
     counts={23: 1, 27: 3},
@@ -359,6 +361,7 @@ def _sequence_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM,
     since=3,
     summary="An LSTM over a sequence.",
+    work=work.LAYER,
     types=_LATER_TYPES,
     inputs=[tensor("input", "T", 3), *_CELL, *_STATES, *_SCALARS, TIME_MAJOR, *layer_norm_inputs("", "T")],
     outputs=[
@@ -416,6 +419,7 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM,
     since=3,
     summary="LSTMs over a sequence, forwards and backwards.",
+    work=work.TWO_LAYERS,
     types=_LATER_TYPES,
     inputs=[
         tensor("input", "T", 3),

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.errors import Reason
 from nnbridge.model import Array
+from nnbridge.operations import work
 from nnbridge.operations.arithmetic import (
     FLOAT_RANGES,
     activation_range,
@@ -65,6 +66,7 @@ def _connected_level(call: Call) -> tuple[int, str] | None:
     OperationCode.FULLY_CONNECTED,
     since=1,
     summary="Rows of weights against the flattened input.",
+    work=work.FULLY_CONNECTED,
     types=[
         types(1, T=T.TENSOR_FLOAT32, B=T.TENSOR_FLOAT32),
         types(3, T=T.TENSOR_FLOAT16, B=T.TENSOR_FLOAT16),
@@ -140,6 +142,7 @@ def _matmul_shape(call: Call) -> tuple[int, ...]:
     OperationCode.BATCH_MATMUL,
     since=6,
     summary="Products of stacked matrices, either transposed on demand.",
+    work=work.STACKED_PRODUCTS,
     types=tensors(FLOAT32=6, FLOAT16=6, INT32=6, QUANT8_ASYMM_SIGNED=6),
     inputs=[
         Input("input1", "T", "[…, m, k], or [..., k, m] with adj_x", rank=up_to(4, low=2, build=True)),

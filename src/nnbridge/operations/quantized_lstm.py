@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, sat16, saturate, srdhm16, wrap32
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.correlation import exact_dtype
@@ -54,6 +55,7 @@ def _16bit_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.QUANTIZED_16BIT_LSTM,
     since=3,
     summary="One time step of an 8-bit LSTM with 16-bit state.",
+    work=work.CELL,
     types=[types(3)],
     inputs=[
         tensor("input", T.TENSOR_QUANT8_ASYMM, 2),
@@ -197,6 +199,7 @@ def _clip(call: Call, name: str, scale: float, bits: int) -> int:
     OperationCode.QUANTIZED_LSTM,
     since=4,
     summary="One time step of an LSTM in integers.",
+    work=work.CELL,
     types=[types(4)],
     inputs=[
         tensor("input", T.TENSOR_QUANT8_ASYMM_SIGNED, 2),

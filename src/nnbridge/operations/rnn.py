@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.operations import work
 from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, tensors
 from nnbridge.operations.kernels import Compute, prepared
@@ -245,6 +246,7 @@ def _rnn_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.RNN,
     since=1,
     summary="One time step of a simple recurrent cell.",
+    work=work.CELL,
     types=_TYPES,
     inputs=[tensor("input", "T", 2), *_cell_inputs("", "hidden_state_in"), _ACTIVATION],
     counts={6: 1},
@@ -279,6 +281,7 @@ def _unidirectional_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN,
     since=3,
     summary="A simple recurrent cell over a sequence.",
+    work=work.LAYER,
     types=_LATER_TYPES,
     inputs=[
         tensor("input", "T", 3),
@@ -324,6 +327,7 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.BIDIRECTIONAL_SEQUENCE_RNN,
     since=3,
     summary="Simple recurrent cells over a sequence, forwards and backwards.",
+    work=work.TWO_LAYERS,
     types=_LATER_TYPES,
     inputs=[
         tensor("input", "T", 3),
@@ -381,6 +385,7 @@ def _svdf_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.SVDF,
     since=1,
     summary="A convolution over time of rank-reduced filters, one time step.",
+    work=work.SVDF,
     types=_TYPES,
     inputs=[
         tensor("input", "T", 2, role="[batch, size]"),

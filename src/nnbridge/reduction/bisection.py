@@ -106,7 +106,7 @@ def bisect(
     if not placements.placed:
         names = ", ".join(driver.name for driver in search.drivers) or "no driver"
         wrong = next((f": {answer.reason.found}" for answer in placements.wrong if answer.reason is not None), "")
-        raise InputError(Reason("operations that the devices get", f"none on {names}{wrong}", model.name, "--device"))
+        raise InputError(Reason("operations that the devices get", f"none on {names}{wrong}", model.name, "device"))
     return _Bisecting(model, search, tuple(samples), placements, max_runs, progress).result()
 
 

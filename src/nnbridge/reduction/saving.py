@@ -18,16 +18,16 @@ from nnbridge.compare.tensors import DeviceReference
 from nnbridge.conformance.cases import read_cases
 from nnbridge.conformance.outcome import FAILED
 from nnbridge.conformance.run import Setting, run_case
-from nnbridge.converters import ConversionOptions
+from nnbridge.converters import ConversionOptions, Importer, opened
 from nnbridge.devices import CPU_NAME, cpu
 from nnbridge.errors import NnbridgeError
 from nnbridge.export.cases import case_data, example
-from nnbridge.loading import load
+from nnbridge.file import load
 from nnbridge.model import Model
 from nnbridge.reduction.parts import Candidate, Whole
 from nnbridge.reduction.reducing import Reduction
 from nnbridge.reduction.search import minimised
-from nnbridge.reduction.source_part import loaded_part, source_part, writer_of
+from nnbridge.reduction.source_part import loaded_part, source_part
 from nnbridge.reduction.symptoms import DIFFERS, FAILS, FALLS_BACK, SLOW, Predicate, Search
 from nnbridge.storage.atomic import atomic_write
 
@@ -80,9 +80,9 @@ class Saver:
         shows = self._shows(load(model), inputs)
         saved = [Saved(model, "model", shows=shows), Saved(inputs, "inputs", shows=shows)]
         saved.append(self._tried(self._path(".json.gz"), "case", partial(self._case, reduction)))
-        converter = writer_of(self.source)
-        if converter is not None and converter.part is not None:
-            saved += self._source(reduction, self._path(self.source.suffix.lower() or converter.suffixes[0]))
+        importer = opened(self.source)
+        if type(importer).part is not Importer.part:
+            saved += self._source(reduction, self._path(self.source.suffix.lower() or importer.suffixes[0]))
         return tuple(saved)
 
     def _path(self, suffix: str) -> Path:

@@ -11,10 +11,10 @@ import numpy as np
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs, sign_flipped
 from nnbridge.compare.tensors import channels_last, file_names
-from nnbridge.converters import ConversionOptions, Converter, converter_for
+from nnbridge.converters import ConversionOptions, opened
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import operand_dtype
-from nnbridge.loading import is_saved, load
+from nnbridge.file import load
 from nnbridge.model import Model, Operand, Subgraph
 from nnbridge.reduction.parts import Candidate, part
 from nnbridge.types import OperationCode
@@ -26,9 +26,6 @@ def source_part(path: Path, model: Model, operations: Iterable[int]) -> bytes:
     Operators that became several operations are whole; so are those whose results the file has no name for. ConversionError
     where the file's format is not written, or where the part cannot be cut out of it.
     """
-    converter = writer_of(path)
-    if converter is None or converter.part is None:
-        raise ConversionError(Reason("a file whose format nnbridge writes parts of", path.suffix or "none", str(path)))
     found = part(model, _whole_operators(model.main, set(operations)))
     names = {operand.name for operand in model.main.operands}
     starts = [found.main.operands[i] for i in found.main.inputs]
@@ -38,12 +35,7 @@ def source_part(path: Path, model: Model, operations: Iterable[int]) -> bytes:
     ends = [name for name in outputs if name and name not in inputs]
     if not ends:
         raise ConversionError(Reason("operations that operators of the file stand for", "none", str(path)))
-    return converter.part(path, inputs, ends)
-
-
-def writer_of(path: Path) -> Converter | None:
-    """The converter of a file; None for a saved model."""
-    return None if is_saved(path) else converter_for(path)
+    return opened(path).part(inputs, ends)
 
 
 def _in_file(operand: Operand, names: Collection[str]) -> str:

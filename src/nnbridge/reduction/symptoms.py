@@ -147,7 +147,7 @@ def by_command(text: str, timeout: float) -> Predicate:
     """
     words = [text] if Path(text).is_file() else shlex.split(text)
     if not words:
-        raise InputError(Reason(f"{', '.join(SYMPTOMS)}, a script or a command", repr(text), operand="--predicate"))
+        raise InputError(Reason(f"{', '.join(SYMPTOMS)}, a script or a command", repr(text), operand="predicate"))
     if words[0].endswith(".py"):
         words = [sys.executable, *words]
 
@@ -176,8 +176,8 @@ def _exits_with_0(command: Sequence[str], timeout: float) -> bool:
         return False
     except OSError as error:
         raise InputError(
-            Reason("a command that can be started", f"{command[0]}: {error.strerror}", operand="--predicate")
+            Reason("a command that can be started", f"{command[0]}: {error.strerror}", operand="predicate")
         ) from error
     if status in _NOT_STARTED:
-        raise InputError(Reason("a command that can be started", f"exit status {status}: {command[0]}", operand="--predicate"))
+        raise InputError(Reason("a command that can be started", f"exit status {status}: {command[0]}", operand="predicate"))
     return status == 0

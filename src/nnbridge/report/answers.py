@@ -156,7 +156,7 @@ def label_names(
     if len(names) == 1:
         [(name, array)] = outputs.items()
         if array.ndim == 2 and array.shape[0] == 1 and array.shape[1] != len(typed):
-            raise InputError(Reason(f"{array.shape[1]} labels for {name}", str(len(typed)), operand="--labels"))
+            raise InputError(Reason(f"{array.shape[1]} labels for {name}", str(len(typed)), operand="labels"))
     return dict.fromkeys(names, typed)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from nnbridge import __version__
 from nnbridge.cpu import compiled
-from nnbridge.cpu.settings import current
-from nnbridge.operations.kernels import Tier
+from nnbridge.cpu.settings import Tier, current
 from nnbridge.report.terminal import Table, counted
 
 EXTRAS = {

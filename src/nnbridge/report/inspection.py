@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nnbridge.converters.inspection import Inspection, Mapped, TensorInfo
+from nnbridge.converters.inspection import ON_NNAPI, Inspection, Mapped, TensorInfo
 from nnbridge.report.terminal import Table, counted
 
-ON_NNAPI = ("delegate", "provider", "wide")
 _MAX_REASONS = 12
 _MAX_VALUES = 16
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnbridge.compare.tensors import file_names
-from nnbridge.converters.inspection import Mapped
+from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.converters.structure import FileGraph
 from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.extensions import readable_operation
 from nnbridge.model import Operation
-from nnbridge.report import PREFERENCES
-from nnbridge.report.inspection import ON_NNAPI
-from nnbridge.report.plan import reason_line, reasons
-from nnbridge.report.summary import CLIENTS
+from nnbridge.plan_data import reasons
+from nnbridge.report.plan import reason_line
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import Plan
+from nnbridge.summary import CLIENTS
+from nnbridge.target import PREFERENCES
 
 Key = tuple[int, int]
 """Number of a graph of the file and index of an operator there."""

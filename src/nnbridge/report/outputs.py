@@ -8,8 +8,9 @@ from statistics import mean
 from typing import Any
 
 from nnbridge.compare import Comparison, OutputComparison, named_outputs, unpacked
+from nnbridge.plan_data import cache_as_dict
 from nnbridge.report.hosts import host_as_dict, host_lines
-from nnbridge.report.plan import cache_as_dict, cache_lines
+from nnbridge.report.plan import cache_lines
 from nnbridge.report.terminal import Table, counted
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.plan_runner import RunReport

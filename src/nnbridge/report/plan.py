@@ -3,169 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from nnbridge.converters.inspection import count_transposes, transposes_as_dict
 from nnbridge.devices.device import Device
 from nnbridge.devices.host import HOST_NAME
-from nnbridge.errors import Why
 from nnbridge.extensions import readable_operation
-from nnbridge.model import Model, Operation
-from nnbridge.report import MARKS, PLACES, PREFERENCES
-from nnbridge.report.operators import operators_as_dict, operators_tables
+from nnbridge.plan import Planned
+from nnbridge.plan_data import PLACES, plan_as_dict
+from nnbridge.report import MARKS
+from nnbridge.report.operators import operators_tables
 from nnbridge.report.terminal import Table, counted, counted_kinds
-from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.compilation import Compilation
-from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep, LogicalStep, WhileStep
-from nnbridge.runtime.placement import Placement
+from nnbridge.runtime.partitioner import GotoStep, IfStep, LogicalStep, WhileStep
 from nnbridge.runtime.plan import INTERPRETER, Plan
+from nnbridge.summary import CLIENTS
 from nnbridge.types import OperandCode
-
-
-def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
-    """Every operation with its place and why the other devices do not run it; steps; counts by place.
-
-    Operations of interpreted bodies come after the main subgraph's, with ``source`` and ``within``; ``index`` counts within
-    the source. ``program`` is the plan's flat order: steps, and the jumps of control flow between them.
-    """
-    plan = compilation.plan
-    sources = plan.partition.sources
-    operations = []
-    doubts = _Doubts(plan)
-    for source, placement in plan.placed():
-        device, model = plan.device_of(placement.operation, source), sources[source].model
-        operation = model.main.operations[placement.operation]
-        operations.append(
-            {
-                "index": placement.operation,
-                "source": source,
-                "within": plan.partition.within(source),
-                "type": readable_operation(model, operation),
-                "name": operation.name,
-                "operator": operator_as_dict(operation),
-                "mapping": operation.mapping,
-                "place": PLACES[device.kind],
-                "device": device.name,
-                "reasons": reasons(plan, placement, source),
-                **doubts.of(source, placement.operation),
-            }
-        )
-    steps = []
-    for step in plan.steps:
-        device, operands = plan.devices[step.device], sources[step.source].model.main.operands
-        inputs, outputs = ([operands[i].name or f"operand {i}" for i in side] for side in (step.inputs, step.outputs))
-        listed = {"operations": list(step.operations), "inputs": inputs, "outputs": outputs}
-        steps.append({"device": device.name, "place": PLACES[device.kind], "source": step.source, **listed})
-    return {
-        "model": compilation.model.name,
-        "preference": compilation.preference,
-        "preference_name": next(name for name, code in PREFERENCES.items() if code == compilation.preference),
-        "max_partitions": compilation.max_partitions,
-        "devices": [device.name for device in plan.devices],
-        "operations": operations,
-        **operators_as_dict(plan),
-        "steps": steps,
-        "program": [_logical_step_as_dict(item) for item in plan.partition.program],
-        "counts": {
-            **Counter(str(operation["place"]) for operation in operations),
-            **transposes_as_dict(count_transposes(compilation.model)),
-        },
-        "fallback": plan.fallback.as_dict() if plan.fallback else None,
-        "cache": [cache_as_dict(record) for record in plan.cache],
-    }
-
-
-class _Doubts:
-    """Why answers of devices are open, where their profiles say so."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._known: dict[int, dict[str, Sequence[str]]] = {}
-
-    def of(self, source: int, operation: int) -> dict[str, dict[str, str]]:
-        """``uncertain``: device → why, for one operation; nothing where no answer is open."""
-        if source not in self._known:
-            model = self._plan.partition.sources[source].model
-            self._known[source] = {device.name: device.uncertainties(model) for device in self._plan.devices}
-        found = {name: texts[operation] for name, texts in self._known[source].items() if texts[operation]}
-        return {"uncertain": found} if found else {}
-
-
-def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
-    if isinstance(item, ExecutionStep):
-        return {"step": item.number}
-    if isinstance(item, GotoStep):
-        return {"goto": item.target}
-    place = {"source": item.source, "operation": item.operation}
-    if isinstance(item, IfStep):
-        return {"if": place, "then": item.then.start, "else": item.otherwise.start}
-    return {"while": place, "condition": item.condition.start, "body": item.body.start, "end": item.end}
-
-
-def cache_as_dict(record: CacheRecord) -> dict[str, Any]:
-    """What the compilation cache did for a step, and what was wrong with it."""
-    notes = [note.as_dict() for note in record.notes]
-    return {"device": record.device, "token": record.token, "result": record.result, "notes": notes}
-
-
-def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str, Any]]:
-    """Why each device that does not run an operation does not: its own reason, or that its performance is worse.
-
-    The runtime interprets control flow that the CPU won, at the CPU's performance.
-    """
-    chosen = plan.device_of(placement.operation, source).name
-    winner = placement.answers[placement.device].device if placement.interpreted and placement.device is not None else chosen
-    won = next((a.performance for a in placement.answers if a.device == winner), None)
-    model = plan.partition.sources[source].model
-    operation = model.main.operations[placement.operation]
-    found: list[dict[str, Any]] = []
-    for answer in placement.answers:
-        if answer.device in (chosen, winner):
-            continue
-        if answer.reason is not None:
-            shown = {key: _readable(model, operation, text) for key, text in answer.reason.as_dict().items()}
-            found.append({"device": answer.device, **shown})
-        elif plan.fallback is not None:
-            found.append({"device": answer.device, "fallback": str(plan.fallback), "kind": Why.FALLBACK.value})
-        else:
-            rule = "better performance than the chosen device's"
-            found.append(
-                {
-                    "device": answer.device,
-                    "rule": rule,
-                    "figure": answer.performance,
-                    "winner": winner,
-                    "best": won,
-                    "kind": Why.PERFORMANCE.value,
-                }
-            )
-    return found
-
-
-def _readable(model: Model, operation: Operation, text: str) -> str:
-    """A reason's text with the operation's readable name in place of its number within an extension."""
-    return readable_operation(model, operation) if text == model.operation_name(operation) else text
-
-
-def refusals_as_dict(compilation: Compilation) -> list[dict[str, Any]]:
-    """Operations that no device of a compilation supports, after a finish that failed, with each device's reason."""
-    model = compilation.model
-    refused = []
-    for placement in compilation.placements:
-        if placement.device is None:
-            operation = model.main.operations[placement.operation]
-            said = [{"device": a.device, **a.reason.as_dict()} for a in placement.answers if a.reason is not None]
-            named = {"type": readable_operation(model, operation), "name": operation.name}
-            refused.append({"index": placement.operation, **named, "operator": operator_as_dict(operation), "reasons": said})
-    return refused
-
-
-def operator_as_dict(operation: Operation) -> dict[str, Any] | None:
-    """The operator of the source file that an operation was converted from; None where it has none."""
-    at = operation.source
-    return None if at is None else {"index": at.index, "operator": at.operator, "subgraph": at.subgraph}
 
 
 def refusals_table(name: str, refused: list[dict[str, Any]]) -> Table:
@@ -181,8 +35,9 @@ def refusals_table(name: str, refused: list[dict[str, Any]]) -> Table:
     return Table(f"What no device of {name}'s list accepts", ("operation", "count", "why"), rows, ruled=True)
 
 
-def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | str]:
+def plan_tables(planned: Planned, full: bool = False) -> list[Table | str]:
     """A table of steps, then one of operations grouped by type, place and reasons (or one by one)."""
+    compilation = planned.compilation
     data = plan_as_dict(compilation)
     counts, steps = data["counts"], data["steps"]
     changes = sum(a["device"] != b["device"] for a, b in pairwise(steps))
@@ -191,7 +46,10 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
     if counts["transposes"] or counts["interface transposes"]:
         title += f", {counts['transposes']} transposes between operations, {counts['interface transposes']} at inputs and outputs"
     program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
-    tables = [Table(title, ("step", "device", "place", "operations"), program), _operations_table(data, full)]
+    tables = [
+        Table(title, ("step", "device", "place", "operations"), program),
+        _operations_table(data, _not_handed(planned), full),
+    ]
     fallback = [f"The whole model fell back to the CPU: {compilation.plan.fallback}"] if data["fallback"] else []
     return [*tables, *operators_tables(compilation.plan, full), *fallback, *cache_lines(compilation)]
 
@@ -220,12 +78,23 @@ def cache_lines(compilation: Compilation) -> list[str]:
     return [*lines, "Cache: no step runs on a device that caches compiled models"] if unused else lines
 
 
-def _operations_table(data: dict[str, Any], full: bool) -> Table:
+def _not_handed(planned: Planned) -> dict[tuple[int, int], str]:
+    """Operator of the file → why it is not handed to NNAPI."""
+    client = CLIENTS.get(planned.mapping, "NNAPI")
+    return {
+        m.key: reason_line({"device": client, **m.reasons[0].as_dict()}, m.operator, "")
+        for m in planned.mapped
+        if m.reasons and m.mapping == "host"
+    }
+
+
+def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int], str], full: bool) -> Table:
     """Operations that run on the same device for the same reasons share a row, or each has its own."""
     measure = "power use" if data["preference_name"] == "low-power" else "execution time"
     groups: dict[tuple[str, tuple[str, ...], str], list[dict[str, Any]]] = {}
     for operation in data["operations"]:
-        why: tuple[str, ...] = ("not an NNAPI operation",)
+        at = operation["operator"] or {}
+        why: tuple[str, ...] = (not_handed.get((at.get("subgraph", 0), at.get("index", -1)), "not an NNAPI operation"),)
         if operation["place"] != PLACES["host"]:
             # The host is offered nothing that NNAPI can express.
             others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nnbridge.errors import counted as counted
 from nnbridge.escaping import printable as printable
 
 if TYPE_CHECKING:
@@ -36,11 +37,6 @@ def counted_kinds(kinds: Iterable[str], most: int | None = None) -> str:
     counts = Counter(kinds)
     shown = counts.items() if most is None else counts.most_common(most)
     return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in shown) + "…" * (len(counts) > len(shown))
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Facts C16 to C21. Tokens and file names are Android's. The files' contents are the device's, behind a header of ours that shows
 whether a file is whole and of this compilation; others are ignored, and noted. The checksums detect damage, not tampering:
-who may write into the directory decides what is computed, as on Android. Nothing that goes wrong with the cache is ever an
+who may write into the directory would decide what is computed, so that nothing is read or written where others may, and no file
+is read that they own or may write. Nothing that goes wrong with the cache is ever an
 error of the compilation.
 """
 
@@ -19,10 +20,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nnbridge.caches import folder_fault
 from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig, cache_files_needed
 from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.model import Model
 from nnbridge.storage.atomic import atomic_write
+from nnbridge.trust import foreign
 
 LOG = logging.getLogger("nnbridge.cache")
 FORMAT_VERSION = 1
@@ -90,6 +93,7 @@ class StepCache:
     def __init__(self, directory: Path, token: bytes, counts: tuple[int, int]) -> None:
         self._token = token
         self._counts = counts
+        self._directory = directory
         kinds = zip((_MODEL_CACHE, _DATA_CACHE), counts, strict=True)
         self._paths = [directory / file_name(token, kind, i) for kind, count in kinds for i in range(count)]
         self.written = False
@@ -97,6 +101,8 @@ class StepCache:
 
     def read(self) -> CacheFiles | None:
         """The files' contents; None if one is missing, or, with a note, if they do not hold together."""
+        if self._is_of_others():
+            return None
         contents, entries = [], set()
         for path in self._paths:
             try:
@@ -124,6 +130,8 @@ class StepCache:
 
     def write(self, files: CacheFiles) -> None:
         """Store a device's files; each appears whole or not at all. What stands at its name, links too, is replaced."""
+        if self._is_of_others():
+            return
         contents = [*files.model, *files.data]
         counts = (len(files.model), len(files.data))
         if counts != self._counts:
@@ -143,7 +151,15 @@ class StepCache:
             return
         self.written = True
 
+    def _is_of_others(self) -> bool:
+        fault = folder_fault(self._directory)
+        if fault:
+            self._note(Reason("a cache directory to which this user alone writes", fault, operand=str(self._directory)))
+        return bool(fault)
+
     def _note(self, reason: Reason) -> None:
+        if reason in self.notes:
+            return
         LOG.warning("%s", reason)
         self.notes.append(reason)
 
@@ -167,6 +183,8 @@ def _read(path: Path, token: bytes) -> tuple[memoryview, bytes] | str:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             return "no regular file"
+        if refused := foreign(status):
+            return refused
         header, length = file.read(_HEADER.size), status.st_size - _HEADER.size
         fault = _header_fault(header, token, length)
         if fault is not None:

@@ -113,7 +113,7 @@ class Compilation:
         A CPU or host among ``drivers`` is not listed twice. A driver that describes itself wrongly is not listed at all.
         BAD_DATA for a driver twice.
         """
-        requested = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
+        requested = device_list.drivers() if drivers is None else [_device(d, "create") for d in _list(drivers, "create")]
         if requested:
             _check_list(requested, "create")
         chosen = [d for d in requested if d.kind == "device" and _listed(d)]
@@ -126,7 +126,7 @@ class Compilation:
         cls, model: Model, devices: Sequence[Device | str], *, kernels: str | None = None, threads: int | None = None
     ) -> Compilation:
         """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
-        requested = [_device(d, "createForDevices") for d in devices]
+        requested = [_device(d, "createForDevices") for d in _list(devices, "createForDevices")]
         _check_list(requested, "createForDevices")
         fault = next((fault for device in requested if (fault := description_fault(device))), None)
         if fault is not None:
@@ -417,14 +417,27 @@ def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
     return [any(answer.supported for answer in of_operation) for of_operation in zip(*answers, strict=True)]
 
 
+def _list(devices: Sequence[Device | str], call: str) -> Sequence[Device | str]:
+    """BAD_DATA for a single device or name, whose letters would be taken for devices."""
+    if isinstance(devices, (str, Device)):
+        name = devices if isinstance(devices, str) else devices.name
+        raise BadDataError(Reason("a list of devices or names, such as [device]", f"{name!r} without a list", call))
+    return devices
+
+
 def _device(device: object, call: str) -> Device:
     """A device, or the one of a name; UNEXPECTED_NULL for None."""
     if device is None:
         raise UnexpectedNullError(Reason("devices", "None", call))
     if isinstance(device, str):
-        return device_list.device(device)
+        device = device_list.device(device)
     if not isinstance(device, Device):
         raise BadDataError(Reason("devices or their names", type(device).__name__, call))
+    if device.before_nnapi:
+        rule = (
+            "a device that takes NNAPI operations; call nnbridge.plan(FILE, device=NAME) for one that looks at a file's operators"
+        )
+        raise BadDataError(Reason(rule, device.name, call))
     return device
 
 

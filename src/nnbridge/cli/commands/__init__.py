@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from nnbridge.cli.arguments import DEFAULTS_FILE
-from nnbridge.cli.defaults import read_defaults
+from nnbridge.cli.defaults import Defaults, read_defaults
 from nnbridge.cli.output import INTERRUPTED, echo, output_options, verbose
 from nnbridge.errors import NnapiError, NnbridgeError, near
 from nnbridge.report.terminal import printable
@@ -47,21 +48,23 @@ class _Group(click.Group):
         if args and args[0] not in known and not args[0].startswith("-"):
             raise click.UsageError(f"No such command '{args[0]}'.{near(args[0], known)}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        defaults = read_defaults(ctx.params.get("config"), self) if name and not _asks_for_help(rest) else None
+        passed_over: list[str] = []
+        defaults = read_defaults(ctx.params.get("config"), self, passed_over) if name and not _asks_for_help(rest) else None
         if name and command and defaults:
             found = defaults.behind(name, rest)
             ctx.default_map = {name: found}
             ctx.meta[DEFAULTS_FILE] = defaults.path
-            command = _WithDefaults(command, defaults.path)
+        if command and (defaults or passed_over):
+            command = _WithDefaults(command, defaults, passed_over)
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except NnapiError as error:
-            _stop(f"{error.code.name}: {error}")
+            _stop(f"{error.code.name}: {_as_typed(error, ctx)}")
         except NnbridgeError as error:
-            _stop(str(error))
+            _stop(_as_typed(error, ctx))
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
@@ -82,21 +85,25 @@ class _Group(click.Group):
 
 
 class _WithDefaults(click.Command):
-    """A command whose defaults come from a file, which ``-v`` states."""
+    """A command whose defaults come from a file, which is stated on standard error: one that was found, or with ``-v``."""
 
-    def __init__(self, command: click.Command, path: Path) -> None:
+    def __init__(self, command: click.Command, defaults: Defaults | None, passed_over: Sequence[str]) -> None:
         super().__init__(command.name)
-        self._command, self._path = command, path
+        self._command, self._defaults, self._passed_over = command, defaults, passed_over
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The command's own context."""
         context = self._command.make_context(info_name, args, parent, **extra)
-        if verbose():
-            used = [p for p in self._command.params if context.get_parameter_source(p.name or "") is ParameterSource.DEFAULT_MAP]
+        if context.resilient_parsing:  # A shell completes.
+            return context
+        for line in self._passed_over:
+            echo(line, err=True)
+        used = [p for p in self._command.params if context.get_parameter_source(p.name or "") is ParameterSource.DEFAULT_MAP]
+        if self._defaults and (verbose() or (used and not self._defaults.named)):
             values = (f"{p.opts[0]} {context.params.get(p.name or '')}" for p in used)
-            echo(f"defaults of {self._path}: {'; '.join(values) or 'none that this command uses'}", err=True)
+            echo(f"defaults of {self._defaults.path}: {'; '.join(values) or 'none that this command uses'}", err=True)
         return context
 
 
@@ -118,6 +125,25 @@ def discard_output() -> None:
     """What cannot be written is not tried again when the interpreter ends."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _as_typed(error: NnbridgeError, context: click.Context) -> str:
+    """An error's text. The library names Python's arguments; here they are the command's options."""
+    reason = error.reason
+    word, space, rest = reason.operand.partition(" ")
+    options = {o[2:].replace("-", "_"): o for o in _options(context.command, context) if o.startswith("--")}
+    option = options.get(word) or options.get(word.removesuffix("s"))
+    return str(error) if option is None else str(replace(reason, operand=f"{option}{space}{rest}"))
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    """The options of a command, or of all below a group."""
+    yield from (name for parameter in command.params for name in parameter.opts)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None and name == context.invoked_subcommand:
+                yield from _options(below, context)
 
 
 def _stop(message: str) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import parse_preparation
-from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option, partition_limit, read_model
+from nnbridge.cli.options import MODEL, input_options, model_options, option
 from nnbridge.cli.output import INTERRUPTED, json_option, print_blocks, print_json, progress
 from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
 from nnbridge.errors import InputError, Reason
@@ -34,7 +34,6 @@ def bisect(
     predicate: str,
     reference: str | None,
     against: str | None,
-    max_partitions: int | None,
     max_runs: int,
     inputs: tuple[str, ...],
     labels: Path | None,
@@ -63,10 +62,9 @@ def bisect(
     if reference is not None and against is not None:
         raise click.UsageError("--reference and --against exclude each other.")
     kinds = None if predicate == WHAT else (predicate,)
-    with search_of(model, kinds, against or CPU_NAME, **options) as (search, bound):
+    with search_of(model, kinds, against or CPU_NAME, options) as (search, planned):
         required_devices(search.drivers)
-        loaded = read_model(model, options)
-        limit = partition_limit(model, conversion_of(options), max_partitions, bound)
+        loaded, limit = planned.model, planned.compilation.max_partitions
         if not loaded.main.operations:
             raise InputError(Reason("a model with operations", "none", operand=str(model)))
         runtime = (
@@ -76,7 +74,7 @@ def bisect(
             if reference.endswith(".npz")
             else reference_runtime(reference, model, options["signature"])
         )
-        samples = searched_samples(loaded, model, runtime, inputs, labels, how, seeds, options)
+        samples = searched_samples(planned, runtime, inputs, labels, how, seeds)
         with progress("Runs", len(loaded.main.operations).bit_length() + 1, as_json) as advance:
             found = search_placements(loaded, search, samples, max_partitions=limit, max_runs=max_runs, progress=advance)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,24 +16,24 @@ from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
     WRITTEN,
-    compiled,
     compute_options,
     device_options,
     input_options,
     model_options,
     option,
+    planned,
     tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
 
 if TYPE_CHECKING:
-    from nnbridge.cli.file_samples import FileSamples
     from nnbridge.compare import Array, Sample, Tolerances
     from nnbridge.compare.litert import LiteRT
     from nnbridge.compare.references import OnnxRuntime
     from nnbridge.compare.tensors import DeviceReference
-    from nnbridge.converters.inspection import Mapped
+    from nnbridge.plan import Planned
     from nnbridge.runtime.compilation import Compilation
+    from nnbridge.sampling import FileSamples
 
 
 @click.command(short_help="Compare a model's outputs with a reference.")
@@ -88,11 +88,11 @@ def compare(
       nnbridge compare model.tflite --device my_module:MINE --layers --against reference
       nnbridge compare model.tflite --envelope --reference litert --seeds 0-99
     """
-    from nnbridge import compare as comparing
-    from nnbridge.cli.sampling import samples_of, with_outputs
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.compare.tolerance import read_tolerances
     from nnbridge.report.plan import plan_tables
+    from nnbridge.sampling import samples_of, with_outputs
 
     how, options = parse_preparation(**options)
     numbers = parse_seeds(seeds)
@@ -112,7 +112,7 @@ def compare(
     if tolerances is not None:
         stated = {"atol": atol, "rtol": rtol, "steps": quant_steps}
         fields = dict(zip(stated, ("--atol", "--rtol", "--quant-steps"), strict=True))
-        tolerance = comparing.read_tolerances(tolerances, {f: stated[f] for f, o in fields.items() if o in typed_options()})
+        tolerance = read_tolerances(tolerances, {f: stated[f] for f, o in fields.items() if o in typed_options()})
     stored = name.endswith(".npz")
     if inputs:
         refuse_options("--steps", why="--input has its own samples")
@@ -120,7 +120,8 @@ def compare(
         refuse_options("--labels", *PREPARATION, why="no --input has a file")
     if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
-    compilation, mapped = compiled(model, **options)
+    found = planned(model, options)
+    compilation = found.compilation
     runtime: LiteRT | OnnxRuntime | DeviceReference | None = None
     if against:
         runtime = DeviceReference(compilation.model, against)
@@ -128,11 +129,11 @@ def compare(
         runtime = reference_runtime(name, model, options["signature"], preserve=layers)
     path = Path(name) if stored else None
     source = path if runtime is None else runtime
-    drawn = samples_of(compilation.model, model, source, inputs, labels, how, options, numbers, steps)
+    drawn = samples_of(found, source, inputs, labels, how, numbers, steps)
     if show_plan and not as_json:
-        print_blocks(plan_tables(compilation))
-    sides = compilation, mapped, options["signature"], runtime, drawn.draw(), drawn.total
-    subject = _Subject(model, name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)
+        print_blocks(plan_tables(found))
+    sides = found, runtime, drawn.draw(), drawn.total
+    subject = _Subject(name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)
     passed, interrupted = (_layers if layers else _envelope if envelope else _outputs)(subject)
     tell_host(compilation, options["host"])
     sys.exit(INTERRUPTED if interrupted else 0 if passed else 1)
@@ -142,11 +143,8 @@ def compare(
 class _Subject:
     """What is compared."""
 
-    path: Path
     reference: str
-    compilation: Compilation
-    mapped: tuple[Mapped, ...]
-    signature: str
+    planned: Planned
     runtime: LiteRT | OnnxRuntime | DeviceReference | None
     samples: Iterable[Sample]
     total: int
@@ -155,13 +153,20 @@ class _Subject:
     as_json: bool
     show_plan: bool
     csv_file: Path | None
-    first: list[Sample] = field(default_factory=list)
-    """The first sample, once it is drawn."""
+
+    @property
+    def path(self) -> Path:
+        """The model's file."""
+        return self.planned.file.path
+
+    @property
+    def compilation(self) -> Compilation:
+        """The plan that is compared."""
+        return self.planned.compilation
 
     def counted(self, advance: Callable[[int], None]) -> Iterator[Sample]:
         """The samples; ``advance`` is called when each is done."""
         for sample in self.samples:
-            self.first = self.first or [sample]
             yield sample
             advance(1)
 
@@ -181,7 +186,9 @@ def _layers(subject: _Subject) -> tuple[bool, bool]:
     tensors = stored_tensors(Path(subject.reference)) if subject.runtime is None else tensors_of(subject.runtime)
     with progress("Comparing samples", subject.total, subject.as_json) as advance:
         samples = subject.counted(advance)
-        found = compare_layers(subject.compilation, subject.reference, samples, tensors, subject.tolerance, subject.mapped)
+        found = compare_layers(
+            subject.compilation, subject.reference, samples, tensors, subject.tolerance, subject.planned.mapped
+        )
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
     subject.print(found.as_dict(), lambda: layer_tables(found))
@@ -215,24 +222,19 @@ def _envelope(subject: _Subject) -> tuple[bool, bool]:
 
 
 def _outputs(subject: _Subject) -> tuple[bool, bool]:
-    from nnbridge import compare as comparing
-    from nnbridge.compare.explanation import with_causes
+    from nnbridge.api import compare_samples
     from nnbridge.report.agreement import Agreement
     from nnbridge.report.outputs import comparison_tables
-    from nnbridge.report.plan import cache_lines, plan_as_dict
+    from nnbridge.report.plan import cache_lines
 
     compilation, files = subject.compilation, subject.files
     agreement = Agreement() if files is None else files.agreement
     observe = partial(agreement.observe, compilation.model) if files is None else files.observe
     with progress("Comparing samples", subject.total, subject.as_json) as advance:
-        samples = subject.counted(advance)
-        found = comparing.compare(compilation, subject.reference, samples, subject.tolerance, observe)
-    with progress("Looking for causes", 1, subject.as_json) as advance:
-        found = with_causes(found, compilation, subject.path, subject.first, subject.signature)
-        advance(1)
+        found = compare_samples(subject.planned, subject.reference, subject.counted(advance), subject.tolerance, observe)
     data = {**found.as_dict(), "agreement": agreement.as_dict(), **({} if files is None else files.as_dict())}
     if subject.show_plan:
-        data["plan"] = {**plan_as_dict(compilation), "model": str(subject.path)}
+        data["plan"] = subject.planned.to_dict()
     cached = [] if subject.show_plan else cache_lines(compilation)
     fallbacks = (f"Fell back: {line}" for line in found.fallbacks)
     subject.print(data, lambda: [*comparison_tables(found), *map(str, found.shares), *fallbacks, *cached])

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, WRITTEN, model_options, read_model
+from nnbridge.cli.options import MODEL, WRITTEN, file_of, model_options, read_model
 from nnbridge.cli.output import echo, json_option, print_json, working
 from nnbridge.report.terminal import counted
 
@@ -34,7 +34,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     from nnbridge.runtime.placement import required_level
 
     check_outputs({"--output": output})
-    loaded = read_model(model, options)
+    loaded = read_model(file_of(model, options))
     with working("Writing"):
         files = export.write(loaded, output, str(model))
     size = sum(files.values())

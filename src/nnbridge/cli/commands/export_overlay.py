@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
-from nnbridge.cli.options import MODEL, WRITTEN, compiled, conversion_of, device_options, model_options, option, tell_host
+from nnbridge.cli.options import MODEL, WRITTEN, device_options, model_options, option, planned, tell_host
 from nnbridge.cli.output import echo, json_option, print_json, progress, working
 from nnbridge.report.json_data import json_text
 from nnbridge.report.terminal import counted
 
 if TYPE_CHECKING:
     from nnbridge.compare.layers import LayerComparison
-    from nnbridge.converters.inspection import Mapped
-    from nnbridge.runtime.compilation import Compilation
+    from nnbridge.plan import Planned
 
 OUTPUT = """The file with the placement; what else is known is written beside it, such as overlay.reason.json beside overlay.json,
 as the viewer shows one kind of facts for each file."""
@@ -46,7 +45,6 @@ def export_overlay(
     """
     from nnbridge.compare.samples import seeded_inputs
     from nnbridge.compare.timing import operation_times
-    from nnbridge.loading import graphs as graphs_of
     from nnbridge.report.outcomes import outcomes_of
     from nnbridge.report.overlay import overlays
     from nnbridge.storage.atomic import atomic_write
@@ -58,10 +56,10 @@ def export_overlay(
     check_outputs({"--output": output}, suffix=".json")
     files = {kind: _beside(output, kind) for kind in ("placement", "reason", "own-error", "drift", "time")}
     check_outputs(dict(list(files.items())[1:]), suffix=".json")
-    compilation, mapped = compiled(model, **options)
-    graphs, own = graphs_of(model, conversion_of(options))
-    facts = outcomes_of(compilation, mapped, graphs, own=own)
-    layers = None if reference is None else _layers(compilation, mapped, model, reference, stored, numbers, as_json, options)
+    plan = planned(model, options)
+    compilation, graphs, own = plan.compilation, plan.file.graphs, plan.file.has_graphs
+    facts = outcomes_of(compilation, plan.mapped, graphs, own=own)
+    layers = None if reference is None else _layers(plan, reference, stored, numbers, as_json)
     times: dict[tuple[int, int], float] = {}
     if with_time:
         with working("Timing operations"):
@@ -93,23 +91,15 @@ def _beside(output: Path, kind: str) -> Path:
     return output if kind == "placement" else output.with_name(f"{output.stem}.{kind}{output.suffix}")
 
 
-def _layers(
-    compilation: Compilation,
-    mapped: tuple[Mapped, ...],
-    path: Path,
-    reference: str,
-    stored: bool,
-    seeds: list[int],
-    quiet: bool,
-    options: dict[str, Any],
-) -> LayerComparison:
-    from nnbridge.cli.sampling import drawn_samples
+def _layers(planned: Planned, reference: str, stored: bool, seeds: list[int], quiet: bool) -> LayerComparison:
     from nnbridge.compare.layers import compare_layers
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import stored_tensors, tensors_of
+    from nnbridge.sampling import drawn_samples
 
-    runtime = None if stored else reference_runtime(reference, path, options["signature"], preserve=True)
+    compilation, file = planned.compilation, planned.file
+    runtime = None if stored else reference_runtime(reference, file.path, file.asked.signature, preserve=True)
     samples = drawn_samples(compilation.model, Path(reference) if runtime is None else runtime, seeds)
     tensors = stored_tensors(Path(reference)) if runtime is None else tensors_of(runtime)
     with progress("Comparing samples", samples.total, quiet) as advance:
-        return compare_layers(compilation, reference, samples.counted(advance), tensors, mapped=mapped, explained=False)
+        return compare_layers(compilation, reference, samples.counted(advance), tensors, mapped=planned.mapped, explained=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, WRITTEN, model_options, option, read_model
+from nnbridge.cli.options import MODEL, WRITTEN, file_of, model_options, option, read_model
 from nnbridge.cli.output import echo, json_option, print_json
 from nnbridge.errors import InputError, Reason
 from nnbridge.report.terminal import counted
@@ -65,7 +65,7 @@ def extract(
     if (operations is None) == (operators is None):
         raise click.UsageError("One of --operations and --operators is required.")
     check_outputs({"--output": output, "--samples": samples})
-    loaded = read_model(model, options)
+    loaded = read_model(file_of(model, options))
     chosen = _operations(loaded, operations) if operations is not None else _of_operators(loaded, operators or "")
     found = part(loaded, chosen)
     if output.suffix and output.suffix.lower() == model.suffix.lower() != ".nnapi":

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nnbridge.cli.options import MODEL, conversion, conversion_options, named_devices, option
+from nnbridge.cli.options import MODEL, conversion_options, file_of, named_devices, option
 from nnbridge.cli.output import json_option, print_blocks, print_json, working
 
 
@@ -25,12 +25,11 @@ def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any
       nnbridge inspect model.onnx --json
       nnbridge inspect traced.model1.nnapi --device my_npu:NPU
     """
-    from nnbridge import loading
     from nnbridge.report.inspection import inspection_tables
 
     named_devices(devices)
     with working(f"Reading {model.name}"):
-        found = loading.inspect(model, conversion(**options))
+        found = file_of(model, options).with_(mapping="wide").inspection
     if as_json:
         print_json(found.as_dict())
     else:

@@ -15,7 +15,7 @@ from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
 from nnbridge.cli.options import WRITTEN, option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
-from nnbridge.report import PREFERENCES
+from nnbridge.target import PREFERENCES
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
 
 if TYPE_CHECKING:

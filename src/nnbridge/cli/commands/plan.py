@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nnbridge.cli.completion import words
-from nnbridge.cli.options import (
-    MODEL,
-    bound_to,
-    compilation_of,
-    conversion_of,
-    device_options,
-    finish,
-    model_options,
-    named_devices,
-    option,
-    summary_of,
-)
+from nnbridge.cli.options import MODEL, device_options, file_of, finished, model_options, option, target_of
 from nnbridge.cli.output import json_option, print_blocks, print_json
-from nnbridge.errors import NnapiError
+from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 
 if TYPE_CHECKING:
@@ -66,12 +55,11 @@ def plan(
     optimise: bool,
     memory: int | None,
     cpu: str,
-    devices: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Show which device runs each operation, and why not the others.
 
-    The first line has it in a sentence. With --no-fallback, what the devices refuse is listed, and the exit status is 2.
+    The first line has it in a sentence. With --fallback none, what the devices refuse is listed, and the exit status is 2.
 
     \b
     Examples:
@@ -83,33 +71,32 @@ def plan(
       nnbridge plan model.tflite --device ethos-u55-128 --estimate
       nnbridge plan model.tflite --device ethos-u55-128 --optimise --memory 262144
     """
-    from nnbridge.cli.advising import advice_on
-    from nnbridge.converters.inspection import mapped_as_dict
+    from nnbridge.advice import advise
     from nnbridge.cost import cost_of
     from nnbridge.errors import ConversionError
-    from nnbridge.loading import mapping_of
+    from nnbridge.plan import opened_devices
+    from nnbridge.plan_data import operators_of
     from nnbridge.report.advice import advice_tables
     from nnbridge.report.cost import cost_tables
     from nnbridge.report.estimate import estimate_as_dict, estimate_tables
     from nnbridge.report.inspection import host_reasons
-    from nnbridge.report.operators import operators_of, operators_only
-    from nnbridge.report.plan import plan_as_dict, plan_tables, refusals_as_dict, refusals_table
+    from nnbridge.report.operators import operators_only
+    from nnbridge.report.plan import plan_tables, refusals_table
 
-    chosen = named_devices(devices)
-    chosen, limit = bound_to(model, chosen, options)
-    bound = _bound(chosen)
+    file = file_of(model, options)
+    # What would run is not run: nothing is compiled.
+    target = target_of(options).with_(kernels="reference")
+    target = target.with_(devices=tuple(opened_devices(file, target)[0]))
+    bound = _bound(target.devices)
     found = _estimates(bound, cpu, memory) if estimate or optimise or memory is not None else []
     if optimise:
         best = {each.device: {i for o in each.best.cut.options for i in o.operators} for each in found}
-        optimised = {device.name: device.with_only(best[device.name]) for device in bound}
-        chosen = [optimised.get(device.name, device) for device in chosen]
-        bound = _bound(chosen)
+        target = target.with_(devices=tuple(_optimised(device, best) for device in target.devices))
+        bound = _bound(target.devices)
     estimates = {"estimates": [estimate_as_dict(each) for each in found]} if found else {}
     tables = [block for each in found for block in estimate_tables(each, full)]
-    options["devices"] = devices
     try:
-        # What would run is not run: nothing is compiled.
-        compilation, mapped = compilation_of(model, chosen=chosen, limit=limit, kernels="reference", **options)
+        planned = finished(file, target)
     except ConversionError as error:
         if not bound:
             raise
@@ -120,34 +107,37 @@ def plan(
         else:
             print_blocks([*operators_only(bound, full), f"Not converted, so that nothing runs: {error}", *tables])
         return
-    try:
-        finish(compilation, model)
     except NnapiError as error:
-        refused = refusals_as_dict(compilation)
+        refused = error.planned.refusals if error.planned is not None else []
         if as_json and refused:
             print_json({"model": str(model), "error": error.reason.as_dict(), "refusals": refused})
         elif refused:
-            print_blocks([refusals_table(compilation.model.name, refused)])
+            print_blocks([refusals_table(error.planned.model.name, refused)])
         raise
-    mapping = mapping_of(model, conversion_of(options))
-    summary = summary_of(compilation, mapped, model, options)
-    cost = cost_of(compilation.plan) if as_json or with_cost else None
-    advised = advice_on(model, options) if with_advice else None
+    advised = advise(file, target) if with_advice else None
     if as_json:
-        data = {**plan_as_dict(compilation), "model": str(model), "summary": summary.as_dict(), "cost": cost and cost.as_dict()}
-        if advised is not None:
-            data["advice"] = [one.as_dict() for one in advised.advice]
-            data["unmoved"] = [one.as_dict() for one in advised.unmoved]
-        print_json({**data, "conversion": {mapping: mapped_as_dict(mapped)}, **estimates})
-    else:
-        costs = cost_tables(cost) if cost else ()
-        changes = advice_tables(advised) if advised is not None else []
-        print_blocks(
-            [summary.sentence, *plan_tables(compilation, full), *tables, *host_reasons(mapping, mapped), *costs, *changes]
+        changes = (
+            {} if advised is None else {name: [one.as_dict() for one in getattr(advised, name)] for name in ("advice", "unmoved")}
         )
+        print_json({**planned.to_dict(), **changes, **estimates})
+    else:
+        costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
+        rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
+        print_blocks([planned.summary.sentence, *plan_tables(planned, full), *tables, *rest])
 
 
-def _bound(chosen: Sequence[Device]) -> list[BoundDevice]:
+def _optimised(device: Device | str, best: Mapping[str, Collection[int]]) -> Device | str:
+    """The device, without the operators that are not worth delegating if it is one before NNAPI."""
+    from nnbridge.devices.source_profiles import BoundDevice
+
+    if not isinstance(device, BoundDevice):
+        return device
+    others = (c.operator for c in device.claims if c.accepted and c.operator.index not in best[device.name])
+    rule, found = "an operator that is worth delegating", "left to the CPU by --optimise"
+    return device.without({o.index: Reason(rule, found, o.label) for o in others})
+
+
+def _bound(chosen: Sequence[Device | str]) -> list[BoundDevice]:
     """The devices that look at the file's operators."""
     from nnbridge.devices.source_profiles import BoundDevice
 
@@ -156,7 +146,6 @@ def _bound(chosen: Sequence[Device]) -> list[BoundDevice]:
 
 def _estimates(bound: list[BoundDevice], cpu: str, memory: int | None) -> list[Estimate]:
     """One for each device that looks at files; refused where there is none, or no cost model."""
-    from nnbridge.errors import InputError, Reason
     from nnbridge.estimate.plans import estimate
 
     if not bound:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, parse_preparation
-from nnbridge.cli.options import MODEL, WRITTEN, conversion_of, input_options, model_options, option
+from nnbridge.cli.options import MODEL, WRITTEN, input_options, model_options, option
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
 from nnbridge.errors import InputError, Reason
+from nnbridge.target import Fallback
 
 if TYPE_CHECKING:
     from nnbridge.reduction.outside import Runtime
@@ -71,7 +72,6 @@ def reduce(
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.devices import CPU_NAME
-    from nnbridge.loading import load
     from nnbridge.reduction import SYMPTOMS, Whole
     from nnbridge.reduction import reduce as reduced
     from nnbridge.reduction.outside import WholeFile, answers
@@ -89,17 +89,16 @@ def reduce(
         check_outputs({"--output": stem.with_name(stem.name + suffix)})
     kinds = (predicate,) if predicate in SYMPTOMS else None
     own = predicate not in (WHAT, *SYMPTOMS)
-    with search_of(model, kinds, against or CPU_NAME, **options) as (search, _):
+    # Any part of the model may be tried: what is not on the device runs on NNAPI's CPU.
+    with search_of(model, kinds, against or CPU_NAME, options, Fallback.CPU) as (search, planned):
         runtime_of = partial(reference_runtime, reference) if reference is not None else None
         holds = by_command(predicate, options["timeout"]) if own else _symptom(search, runtime_of)
-        asked = conversion_of(options)
-        with working(f"Reading {model.name}"):
-            loaded = load(model, asked)
+        asked, loaded = planned.file.asked, planned.model
         runtime = DeviceReference(loaded, search.reference)
         if runtime_of is not None:
             runtime_of(model)  # refuses a file of another format
             simplify = False
-        for sample in searched_samples(loaded, model, runtime, inputs, labels, how, seeds, options):
+        for sample in searched_samples(planned, runtime, inputs, labels, how, seeds):
             whole = (
                 Whole.of(loaded, sample.inputs, search.reference)
                 if runtime_of is None

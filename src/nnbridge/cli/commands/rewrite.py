@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, WRITTEN, compiled, conversion_of, device_options, model_options, option, tell_host
+from nnbridge.cli.options import MODEL, WRITTEN, device_options, file_of, finished, model_options, option, target_of, tell_host
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.model import Array
+    from nnbridge.runtime.compilation import Compilation
 
 
 @click.command(short_help="Rewrite a file as plan --advice says.")
@@ -40,16 +41,14 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
       nnbridge rewrite model.onnx --device arm-nn-21.11 --advice 1 -o better.onnx --inputs 1000
     """
     from nnbridge import storage
-    from nnbridge.advice import different_outputs
-    from nnbridge.cli.advising import advice_on
+    from nnbridge.advice import advise, different_outputs
     from nnbridge.converters.edits import Answers
-    from nnbridge.loading import load
     from nnbridge.storage.atomic import atomic_write
 
     check_outputs({"--output": output})
     if output.suffix.lower() not in (model.suffix.lower(), storage.SUFFIX):
         raise InputError(Reason(f"a {model.suffix} or {storage.SUFFIX} file", str(output), operand="--output"))
-    found = advice_on(model, options).advice
+    found = advise(file_of(model, options), target_of(options)).advice
     if number > len(found):
         raise InputError(Reason(f"one of {len(found)} numbers of plan --advice", str(number), operand="--advice"))
     advice = found[number - 1]
@@ -78,7 +77,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
             rule = "answers that stay bit-equal" + (", or --inexact" if edit.answers is Answers.ROUND else "")
             raise InputError(Reason(rule, f"a difference in {different}", operand="--advice"))
         if output.suffix.lower() == storage.SUFFIX != model.suffix.lower():
-            storage.save(load(edited, conversion_of(options)), output)
+            storage.save(file_of(edited, options).model, output)
         else:
             with atomic_write(output) as file:
                 file.write(content)
@@ -93,15 +92,16 @@ class _Runs:
     """Runs of files on NNAPI's CPU and the host, each file compiled once."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = {**options, "devices": (), "no_fallback": False, "disallow_nnapi_cpu": False, "cache_dir": None}
-        self._compiled: dict[Path, Any] = {}
+        self._options = options
+        self._compiled: dict[Path, Compilation] = {}
 
     def __call__(self, path: Path, seed: int) -> Mapping[str, Array]:
         from nnbridge.compare import seeded_inputs
         from nnbridge.runtime.execution import Execution
 
         if path not in self._compiled:
-            self._compiled[path] = compiled(path, **self._options)[0]
+            target = target_of(self._options).with_(devices=(), fallback=None, cache_dir=None)
+            self._compiled[path] = finished(file_of(path, self._options), target).compilation
         compilation = self._compiled[path]
         return Execution(compilation).run(seeded_inputs(compilation.model, seed))
 

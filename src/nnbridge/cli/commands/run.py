@@ -14,12 +14,12 @@ from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
     WRITTEN,
-    compiled,
     compute_options,
     input_options,
     interface_of,
     model_options,
     option,
+    planned,
     running_options,
 )
 from nnbridge.cli.output import Interruption, echo, json_option, print_blocks, print_json, progress, working
@@ -104,8 +104,8 @@ def run(
     if trace is not None and batch is not None:
         raise click.UsageError("--trace and --batch exclude each other: batches run without a look at their steps.")
     typed_labels = read_labels(labels) if labels is not None else ()
-    compilation, _ = compiled(model, **options)
-    stated = interface_of(model, options)
+    found = planned(model, options)
+    compilation, stated = found.compilation, interface_of(found.file)
     dataset = Dataset.of(compilation.model, inputs, seed=seed, how=how, stated=stated.inputs)
     batches = None if batch is None else Batches(compilation)
     several = len(dataset) > 1

@@ -25,7 +25,7 @@ def warmup(models: tuple[Path, ...], as_json: bool) -> None:
     """
     from nnbridge.cpu import compiled
     from nnbridge.errors import InputError, Reason
-    from nnbridge.loading import load
+    from nnbridge.file import load
     from nnbridge.runtime.warmup import typical_models, warm
 
     reason = compiled.unavailable()

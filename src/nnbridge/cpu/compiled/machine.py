@@ -10,15 +10,19 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import platform
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from nnbridge import caches
 
 CACHE = "NNBRIDGE_CACHE"
 _IDENTITY = (b"vendor_id", b"cpu family", b"model", b"stepping", b"flags", b"CPU ", b"Features")
 """How lines of /proc/cpuinfo begin that distinguish kinds of processors."""
+
+
+_MOST_BYTES = 1 << 16
+"""Bytes of a file about a machine."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +46,13 @@ def machine() -> Machine:
         return _asked()
     parts = (llvmlite.__version__, llvmlite.__file__, platform.platform(), processor)
     name = f"machine-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}.json"
-    try:
-        stored = json.loads((folder / name).read_text(encoding="utf-8"))
+    # Why nothing is read or can be written is said when objects are.
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        stored = json.loads(caches.read(folder, name, _MOST_BYTES) or b"{}")
         return Machine(stored["triple"], stored["compiler"], tuple(stored["features"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        made = _asked()
-    # Why nothing can be written is said when objects are.
+    made = _asked()
     with contextlib.suppress(OSError):
-        store(folder, name, json.dumps(asdict(made)).encode())
+        caches.store(folder, name, json.dumps(asdict(made)).encode())
     return made
 
 
@@ -80,33 +83,11 @@ def _processor() -> bytes:
 
 
 def cache_directory() -> Path | None:
-    """Where objects are cached; None where no home is known."""
-    named = os.environ.get(CACHE)
-    if named is not None:
-        return Path(named) if named else None
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nnbridge" / "kernels"
-    except RuntimeError:
-        return None
+    """Where objects are cached; None where no folder is known, or none is to be used."""
+    return caches.user_folder("nnbridge", "kernels", variable=CACHE)
 
 
 def cache_fault() -> str:
     """Why no object can be stored in the cache's folder; empty if it can."""
     folder = cache_directory()
-    if folder is None:
-        return f"no folder is known ({CACHE} names one)"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return ""
-    except OSError as error:
-        return str(error)
-
-
-def store(folder: Path, name: str, content: bytes) -> None:
-    """Write a file of the cache whole or not at all; OSError if it cannot be written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(temporary, folder / name)
+    return f"no folder is known ({CACHE} names one)" if folder is None else caches.fault(folder)

@@ -22,14 +22,17 @@ from typing import Any
 
 from llvmlite import ir
 
+from nnbridge import caches
 from nnbridge.cpu.compiled.declared import KERNELS, Fields
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.machine import cache_directory, machine, store
+from nnbridge.cpu.compiled.machine import cache_directory, machine
 from nnbridge.cpu.compiled.values import I64, VOID, Value
 
 _log = logging.getLogger(__name__)
+_MOST_BYTES = 1 << 24
+"""Bytes of an object; kernels have some thousands."""
 
 
 @dataclass(frozen=True)
@@ -153,21 +156,21 @@ class Library:
         return parsed
 
     def _read(self, key: str) -> bytes | None:
+        """The object, if the cache has it whole: one that is missing, cut or damaged is compiled again."""
         if self.directory is None:
             return None
         try:
-            stored = (self.directory / f"{key}.o").read_bytes()
-        except OSError:
+            return caches.read(self.directory, f"{key}.o", _MOST_BYTES)
+        except caches.UnsafeError as error:
+            caches.say_once(f"compiled kernels are not cached in {self.directory}: {error.strerror}")
+            self.directory = None
             return None
-        # A digest in front: a file that was cut or damaged is compiled anew.
-        digest, code = stored[:32], stored[32:]
-        return code if hashlib.sha256(code).digest() == digest else None
 
     def _write(self, key: str, code: bytes) -> None:
         if self.directory is None:
             return
         try:
-            store(self.directory, f"{key}.o", hashlib.sha256(code).digest() + code)
+            caches.store(self.directory, f"{key}.o", code)
         except OSError as error:
             _log.info("compiled kernels are not cached: %s", error)
             self.directory = None

@@ -113,7 +113,7 @@ class RemoteDevice(Device):
         except (OSError, NnapiError) as error:
             why = (error.strerror if isinstance(error, OSError) else "") or str(error)
             found = why if name in why else f"{name}: {why}"
-            raise InputError(Reason("a driver that starts", found, operand="--device")) from error
+            raise InputError(Reason("a driver that starts", found, operand="device")) from error
 
     @property
     def capabilities(self) -> Capabilities:

@@ -9,7 +9,6 @@ import math
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -38,6 +37,7 @@ from nnbridge.errors import (
     ResourceExhaustedTransientError,
 )
 from nnbridge.platforms import after_fork
+from nnbridge.trust import environment, python_command
 from nnbridge.types import ResultCode
 
 TIMEOUT_VARIABLE = "NNBRIDGE_DRIVER_TIMEOUT"
@@ -125,7 +125,7 @@ class Session:
         refused = to_reason(answer.get("refused"))
         if refused is not None:
             self.end(refused)
-            place = " ".join(part for part in (refused.operation, refused.operand) if part not in ("", "--device"))
+            place = " ".join(part for part in (refused.operation, refused.operand) if part not in ("", "device"))
             raise InputError(replace(refused, operation=f"--device {self.name}", operand=place and f"({place})"))
         return answer
 
@@ -265,15 +265,8 @@ def error_of(code: Any, reason: Reason | None) -> NnapiError:
 
 
 def driver_command(name: str, *options: str) -> list[str]:
-    """The command of a driver's process, which finds modules where this one does, the current folder last.
-
-    ``python -m`` would put the current folder first, and run any file there that is named like a standard module.
-    """
-    here = os.getcwd()
-    elsewhere = [p for p in sys.path if p not in ("", here)]
-    path = elsewhere if len(elsewhere) == len(sys.path) else [*elsewhere, here]
-    code = f"import sys; sys.path[:] = {path!a}; from nnbridge.devices.remote.__main__ import main; main()"
-    return [sys.executable, "-c", code, name, *options]
+    """The command of a driver's process."""
+    return python_command("nnbridge.devices.remote.__main__", name, *options)
 
 
 def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
@@ -283,7 +276,12 @@ def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     with theirs:
         # What a driver prints must not mix with this process's output, and Ctrl-C at the terminal is not for the driver.
         process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+            command,
+            env=environment(),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=True,
         )
     return ours, process
 
@@ -292,10 +290,10 @@ def connected(path: str) -> socket.socket:
     """A connection to a driver that this user serves: whoever comes first may listen at an address."""
     connection = local_socket()
     try:
-        connection.connect(socket_address(path, "--device"))
+        connection.connect(socket_address(path, "device"))
         user = user_of_peer(connection)
         if user != this_user():
-            raise InputError(Reason(f"a driver that user {this_user()} serves", f"user {user} at {path}", operand="--device"))
+            raise InputError(Reason(f"a driver that user {this_user()} serves", f"user {user} at {path}", operand="device"))
     except BaseException:
         connection.close()
         raise

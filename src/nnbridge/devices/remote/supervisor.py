@@ -18,6 +18,7 @@ from pathlib import Path
 from nnbridge.devices.remote.session import driver_command
 from nnbridge.devices.remote.system import local_socket, require_descriptors, socket_address
 from nnbridge.errors import InputError, Reason
+from nnbridge.trust import environment
 
 SHORT_LIFE = 10.0
 """Seconds below which a driver that ends by itself counts as one that died at its start, on a busy machine as well."""
@@ -69,7 +70,7 @@ def _start(name: str, listener: socket.socket, watched: int, file: Path | None) 
     command = driver_command(name, "--listen", str(listener.fileno()), "--parent", str(watched))
     if file is not None:
         command += ["--path", str(file.absolute())]
-    return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(command, env=environment(), pass_fds=descriptors, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
 def _listen(path: str, file: Path | None) -> socket.socket:
@@ -84,7 +85,7 @@ def _listen(path: str, file: Path | None) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise InputError(Reason("a free socket", f"{path}: {error.strerror or error}", operand="--socket")) from error
+        raise InputError(Reason("a free socket", f"{path}: {error.strerror or error}", operand="socket")) from error
     finally:
         os.umask(umask)
     return listener

@@ -1,24 +1,15 @@
-"""The grammar of conditions in device profiles: text → tree with positions. Nothing in a text is ever executed.
+"""The language of conditions in device profiles: text → tree with positions. Nothing in a text is ever executed.
 
-::
-
-    choice     = either ["if" either "else" choice]
-    either     = both {"or" both}
-    both       = inverted {"and" inverted}
-    inverted   = "not" inverted | comparison
-    comparison = sum {("==" | "!=" | "<=" | ">=" | "<" | ">" | ["not"] "in") sum}
-    sum        = term {("+" | "-") term}
-    term       = factor {("*" | "/" | "//" | "%") factor}
-    factor     = "-" factor | primary
-    primary    = atom {"." NAME | "[" choice "]"}
-    atom       = NUMBER | NAME | NAME "(" arguments ")" | "(" choice ")" | "[" [choice {"," choice}] "]"
-    arguments  = [choice {"," choice}] | choice "for" NAME "in" choice
+Conditions are Python expressions, which ``ast`` parses, of these parts: numbers, names, ``operand.attribute``, ``list[index]``,
+``-``, ``+``, ``*``, ``/``, ``//``, ``%``, comparisons and chains of them, ``in``, ``and``, ``or``, ``not``, ``a if b else c``,
+``[a, b]``, ``function(a, b)`` and ``function(a for name in b)``.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,12 +17,32 @@ MAX_CHARACTERS = 2_000
 MAX_DEPTH = 40
 """Levels of a tree; a condition of a real driver has fewer than ten."""
 
-COMPARISONS = ("==", "!=", "<=", ">=", "<", ">", "in", "not in")
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>==|!=|<=|>=|//|[-+*/%<>().,\[\]]))",
-    re.ASCII,
-)
-KEYWORDS = frozenset({"and", "or", "not", "in", "if", "else", "for"})
+_SIGNS: Mapping[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.USub: "-",
+    ast.Not: "not",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.LtE: "<=",
+    ast.GtE: ">=",
+    ast.Lt: "<",
+    ast.Gt: ">",
+    ast.In: "in",
+    ast.NotIn: "not in",
+    ast.And: "and",
+    ast.Or: "or",
+}
+_NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_FOREIGN = re.compile(r"[^\w\s.,<>=!+*/%()\[\]-]", re.ASCII)
+_NUMBERS = re.compile(rf"(?<![\w.]){_NUMBER.pattern}", re.ASCII)
+_PREFIXES = re.compile(rf"(?:(?:-|\bnot\b)\s*){{{MAX_DEPTH + 1}}}")
+_BEFORE_OPERAND = re.compile(r"(?:^|[-+*/%<>=(\[,.]|\b(?:and|or|not|in|if|else|for))\s*$")
+_OPERAND = "a number, a name, '(' or '['"
 
 
 class RuleError(Exception):
@@ -192,182 +203,104 @@ def parse(text: str) -> Expression:
     """The tree of a condition; RuleError at its first mistake."""
     if len(text) > MAX_CHARACTERS:
         raise RuleError(f"a condition of at most {MAX_CHARACTERS} characters", str(len(text)), 0)
-    return _Parser(text).whole()
+    if foreign := _FOREIGN.search(text):
+        raise RuleError("a number, a name or an operator", repr(foreign[0]), foreign.start())
+    for number in _NUMBERS.finditer(text):
+        if re.match(r"\w", text[number.end() :], re.ASCII):
+            raise RuleError("an operator or the end", repr(text[number.end()]), number.end())
+    _check_nesting(text)
+    # Blanks before the first token would be an indentation, line ends the end.
+    stripped = re.sub(r"\s", " ", text).lstrip()
+    before = len(text) - len(stripped)
+    try:
+        return _tree(ast.parse(stripped, mode="eval").body, text, before)
+    except SyntaxError as error:
+        raise _mistake(error, text, before) from error
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise RuleError(f"at most {MAX_DEPTH} levels", "more", 0) from error
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text))
-        self._next = 0
-        self._depth = 0
-
-    def whole(self) -> Expression:
-        node = self._choice()
-        if self._kind != "end":
-            raise self._error("an operator or the end")
-        return node
-
-    # -- tokens ------------------------------------------------------------------------------------------------------
-
-    @property
-    def _kind(self) -> str:
-        return self._tokens[self._next][0]
-
-    @property
-    def _text(self) -> str:
-        return self._tokens[self._next][1]
-
-    @property
-    def _at(self) -> int:
-        return self._tokens[self._next][2]
-
-    def _error(self, rule: str) -> RuleError:
-        return RuleError(rule, repr(self._text) if self._kind != "end" else "the end", self._at)
-
-    def _found(self, *texts: str) -> str:
-        """The token's text, passed over, if it is one of these; else an empty text."""
-        text = self._text
-        if self._kind not in ("sign", "word") or text not in texts:
-            return ""
-        self._next += 1
-        return text
-
-    def _require(self, sign: str) -> None:
-        if not self._found(sign):
-            raise self._error(repr(sign))
-
-    def _name(self) -> str:
-        if self._kind != "name":
-            raise self._error("a name")
-        self._next += 1
-        return self._tokens[self._next - 1][1]
-
-    # -- grammar -----------------------------------------------------------------------------------------------------
-
-    def _deeper(self, read: Callable[[], Expression]) -> Expression:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise RuleError(f"at most {MAX_DEPTH} levels", "more", self._at)
-        node = read()
-        self._depth -= 1
-        return node
-
-    def _choice(self) -> Expression:
-        return self._deeper(self._choice_of)
-
-    def _choice_of(self) -> Expression:
-        at, yes = self._at, self._logic("or", lambda: self._logic("and", self._inverted))
-        if not self._found("if"):
-            return yes
-        condition = self._logic("or", lambda: self._logic("and", self._inverted))
-        self._require("else")
-        return IfElse(at, condition, yes, self._choice())
-
-    def _logic(self, sign: str, read: Callable[[], Expression]) -> Expression:
-        at, nodes = self._at, [read()]
-        while self._found(sign):
-            nodes.append(read())
-        return nodes[0] if len(nodes) == 1 else Logic(at, sign, tuple(nodes))
-
-    def _inverted(self) -> Expression:
-        at = self._at
-        if self._found("not"):
-            return Unary(at, "not", self._deeper(self._inverted))
-        return self._comparison()
-
-    def _comparison(self) -> Expression:
-        at, first = self._at, self._sum()
-        rest = []
-        while sign := self._comparison_sign():
-            rest.append((sign, self._sum()))
-        return ComparisonChain(at, first, tuple(rest)) if rest else first
-
-    def _comparison_sign(self) -> str:
-        if self._kind == "word" and self._text == "not" and self._tokens[self._next + 1][1] == "in":
-            self._next += 2
-            return "not in"
-        return self._found(*COMPARISONS)
-
-    def _sum(self) -> Expression:
-        return self._arithmetic(("+", "-"), lambda: self._arithmetic(("*", "/", "//", "%"), self._factor))
-
-    def _arithmetic(self, signs: tuple[str, ...], read: Callable[[], Expression]) -> Expression:
-        at, node, levels = self._at, read(), 0
-        while sign := self._found(*signs):
-            levels += 1
-            if levels > MAX_DEPTH:
-                raise RuleError(f"at most {MAX_DEPTH} terms", "more", self._at)
-            node = Binary(at, sign, node, read())
-        return node
-
-    def _factor(self) -> Expression:
-        at = self._at
-        if self._found("-"):
-            return Unary(at, "-", self._deeper(self._factor))
-        return self._primary()
-
-    def _primary(self) -> Expression:
-        at, node = self._at, self._atom()
-        for _ in range(MAX_DEPTH):
-            if self._found("."):
-                node = Attribute(at, node, self._name())
-            elif self._found("["):
-                node = Indexing(at, node, self._choice())
-                self._require("]")
-            else:
-                return node
-        raise RuleError(f"at most {MAX_DEPTH} levels", "more", self._at)
-
-    def _atom(self) -> Expression:
-        at, kind, text = self._at, self._kind, self._text
-        if kind == "number":
-            self._next += 1
-            return Number(at, int(text) if text.isdigit() else float(text))
-        if kind == "name":
-            self._next += 1
-            return self._call(at, text) if self._found("(") else Name(at, text)
-        if self._found("("):
-            node = self._choice()
-            self._require(")")
-            return node
-        if self._found("["):
-            return Listing(at, self._nodes("]"))
-        raise self._error("a number, a name, '(' or '['")
-
-    def _call(self, at: int, function: str) -> Expression:
-        if self._found(")"):
-            return FunctionCall(at, function, ())
-        first = self._choice()
-        if self._found("for"):
-            variable = self._name()
-            self._require("in")
-            each = Each(at, function, first, variable, self._choice())
-            self._require(")")
-            return each
-        return FunctionCall(at, function, (first, *(self._nodes(")") if self._found(",") else self._closed())))
-
-    def _closed(self) -> tuple[Expression, ...]:
-        self._require(")")
-        return ()
-
-    def _nodes(self, end: str) -> tuple[Expression, ...]:
-        nodes: list[Expression] = []
-        while not self._found(end):
-            if nodes:
-                self._require(",")
-            nodes.append(self._choice())
-        return tuple(nodes)
+def _check_nesting(text: str) -> None:
+    """Find brackets that do not match, and levels that a parser would take recursion for."""
+    ends: list[str] = []
+    for at, character in enumerate(text):
+        if character in "([":
+            ends.append(")" if character == "(" else "]")
+            if len(ends) > MAX_DEPTH:
+                raise RuleError(f"at most {MAX_DEPTH} levels", "more", at)
+        elif character in ")]" and (not ends or ends.pop() != character):
+            raise RuleError("brackets in pairs", repr(character), at)
+    if ends:
+        raise RuleError(repr(ends[-1]), "the end", len(text.rstrip()))
+    if many := _PREFIXES.search(text):
+        raise RuleError(f"at most {MAX_DEPTH} levels", "more", many.end() - 1)
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    at, end = 0, len(text.rstrip())
-    while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None or found.lastgroup is None:
-            at += len(text[at:]) - len(text[at:].lstrip())
-            raise RuleError("a number, a name or an operator", repr(text[at]), at)
-        kind = found.lastgroup
-        word = found.group(kind)
-        yield ("word" if word in KEYWORDS else kind), word, found.start(kind)
-        at = found.end()
-    yield "end", "", end
+def _mistake(error: SyntaxError, text: str, before: int) -> RuleError:
+    """The mistake at the token that Python stops at, or in the expression that Python's message is about."""
+    at = (error.offset or 0) - 1 + before
+    token = re.compile(r"\s*(\w+|[=!<>/]+|.)").match(text, at) if error.offset else None
+    if token is None:
+        return RuleError(_OPERAND, "the end", len(text.rstrip()))
+    if error.msg != "invalid syntax":
+        return RuleError("one expression", repr(text[at : (error.end_offset or 0) - 1 + before]), at)
+    rule = _OPERAND if _BEFORE_OPERAND.search(text[:at]) else "an operator or the end"
+    return RuleError(rule, repr(token[1]), token.start(1))
+
+
+def _tree(node: ast.expr, text: str, before: int, depth: int = 1) -> Expression:
+    """The tree of Python's tree; ``before``: characters of the text in front of what Python parsed."""
+    at, source = node.col_offset + before, text[node.col_offset + before : (node.end_col_offset or 0) + before]
+    if depth > MAX_DEPTH:
+        raise RuleError(f"at most {MAX_DEPTH} levels", "more", at)
+
+    def of(part: ast.expr) -> Expression:
+        return _tree(part, text, before, depth + 1)
+
+    match node:
+        case ast.Constant(value=int() | float() as value) if _NUMBER.fullmatch(source):
+            return Number(at, value)
+        case ast.Name(id=name):
+            return Name(at, name)
+        case ast.Attribute(value=holder, attr=name):
+            return Attribute(at, of(holder), name)
+        case ast.Subscript(value=values, slice=index):
+            return Indexing(at, of(values), of(index))
+        case ast.List(elts=parts):
+            return Listing(at, tuple(map(of, parts)))
+        case ast.IfExp(test=test, body=yes, orelse=no):
+            return IfElse(at, of(test), of(yes), of(no))
+        case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]):
+            return _call(at, name, parts, of)
+        case ast.UnaryOp() | ast.BinOp() | ast.BoolOp() | ast.Compare():
+            if (found := _operation(at, node, of)) is not None:
+                return found
+    raise RuleError("an expression that conditions may have", repr(source), at)
+
+
+def _call(at: int, function: str, arguments: list[ast.expr], of: Callable[[ast.expr], Expression]) -> Expression:
+    match arguments:
+        case [
+            ast.GeneratorExp(elt=body, generators=[ast.comprehension(target=ast.Name(id=name), iter=values, ifs=[], is_async=0)])
+        ]:
+            return Each(at, function, of(body), name, of(values))
+    return FunctionCall(at, function, tuple(map(of, arguments)))
+
+
+def _operation(
+    at: int, node: ast.UnaryOp | ast.BinOp | ast.BoolOp | ast.Compare, of: Callable[[ast.expr], Expression]
+) -> Expression | None:
+    """The tree of an operator and its operands; None for one that conditions have not."""
+    operators = node.ops if isinstance(node, ast.Compare) else [node.op]
+    signs = [_SIGNS.get(type(operator), "") for operator in operators]
+    if not all(signs):
+        return None
+    match node:
+        case ast.UnaryOp(operand=operand):
+            return Unary(at, signs[0], of(operand))
+        case ast.BinOp(left=left, right=right):
+            return Binary(at, signs[0], of(left), of(right))
+        case ast.BoolOp(values=parts):
+            return Logic(at, signs[0], tuple(map(of, parts)))
+        case ast.Compare(left=left, comparators=rights):
+            return ComparisonChain(at, of(left), tuple(zip(signs, map(of, rights), strict=True)))

@@ -11,17 +11,15 @@ from typing import Any
 
 from nnbridge.compare import Comparison
 from nnbridge.compare.layers import LayerComparison
-from nnbridge.converters.inspection import Mapped
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
 from nnbridge.extensions import TYPES, body_roles, is_options, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations.matching import input_places
+from nnbridge.plan import Planned
 from nnbridge.report.page.measures import compared_as_dict, layers_as_dict, times_as_dict
 from nnbridge.report.page.numbering import Numbering
 from nnbridge.report.page.placement import against_data, plan_data
 from nnbridge.report.page.schema import SCHEMA, Json, OperandData, OperationData, PageData, SourceData
-from nnbridge.report.summary import Summary
-from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.plan_runner import RunReport
 from nnbridge.storage.atomic import file_checksum
 from nnbridge.types import Lifetime, is_extension
@@ -46,11 +44,7 @@ _FORMATS = {".tflite": "TFLite", ".onnx": "ONNX", ".nnapi": "NNAPI model"}
 class PageFacts:
     """What a page is made of."""
 
-    path: Path
-    compilation: Compilation
-    mapped: Sequence[Mapped]
-    mapping: str
-    summary: Summary
+    planned: Planned
     commands: Sequence[str]
     versions: dict[str, str]
     when: str
@@ -61,31 +55,25 @@ class PageFacts:
     runs: Sequence[RunReport] = ()
     """Runs that were measured."""
     machine: str = ""
-    against: Compilation | None = None
-    """The same model compiled for other devices."""
-    against_summary: Summary | None = None
+    against: Planned | None = None
+    """The plan of the same file for other devices."""
     notes: Sequence[str] = field(default=())
 
 
 def page_data(facts: PageFacts) -> PageData:
     """The data of a page."""
-    compilation, model = facts.compilation, facts.compilation.model
+    planned, compilation, model = facts.planned, facts.planned.compilation, facts.planned.model
     partition = compilation.plan.partition
     numbering = Numbering.of(partition)
     cost = cost_of(compilation.plan)
     types = _Types()
     sources = [source.model for source in partition.sources]
     operands = [_operand(m, operand, types) for m in sources for operand in m.main.operands]
-    plan = plan_data(compilation, numbering, cost, facts.mapped, facts.mapping, facts.summary)
-    other = (
-        facts.against
-        and facts.against_summary
-        and against_data(facts.against, compilation, facts.mapped, facts.mapping, facts.against_summary)
-    )
+    plan = plan_data(planned, numbering, cost)
     return {
         "schema": SCHEMA,
-        "model": _model(facts.path, model, cost),
-        "mapping": facts.mapping,
+        "model": _model(planned.file.path, model, cost),
+        "mapping": planned.mapping,
         "operands": operands,
         "ops": _operations(sources, numbering, cost, types),
         "types": types.names,
@@ -93,7 +81,7 @@ def page_data(facts: PageFacts) -> PageData:
             _source(numbering, partition.within(k), k, s.role, s.parent, s.model.main) for k, s in enumerate(partition.sources)
         ],
         "plan": plan,
-        "against": other or None,
+        "against": None if facts.against is None else against_data(facts.against, planned),
         "compare": None if facts.comparison is None else compared_as_dict(facts.comparison, model, facts.samples),
         "layers": None if facts.layers is None else layers_as_dict(facts.layers, compilation.plan, facts.samples),
         "times": times_as_dict(facts.runs, len(plan["steps"]), facts.machine) if facts.runs else None,
@@ -103,7 +91,7 @@ def page_data(facts: PageFacts) -> PageData:
             "versions": facts.versions,
             "notes": list(facts.notes),
             "preference": compilation.preference,
-            "max_partitions": compilation.max_partitions,
+            "max_partitions": planned.max_partitions,
         },
     }
 

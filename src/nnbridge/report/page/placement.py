@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from nnbridge.converters.inspection import Mapped
 from nnbridge.cost import PlanCost, bytes_alive, cost_of, run_order, tensor_bytes
 from nnbridge.errors import Why
 from nnbridge.extensions import readable_operation
 from nnbridge.model import Subgraph
-from nnbridge.report import PLACES
+from nnbridge.plan import Planned
+from nnbridge.plan_data import PLACES
 from nnbridge.report.outcomes import reasons_off
 from nnbridge.report.page.numbering import Numbering
 from nnbridge.report.page.schema import Json, PlanData, RunnerData, StepData
 from nnbridge.report.plan import devices_as_dict
-from nnbridge.report.summary import Summary
-from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partitioner import ExecutionStep, Partition
 from nnbridge.runtime.plan import Plan
 
@@ -24,21 +22,19 @@ _SHARED = (Why.OPERATOR.value, Why.PARTITIONS.value)
 _KEYS = {PLACES["cpu"]: "C", PLACES["host"]: "H"}
 
 
-def plan_data(
-    compilation: Compilation, numbering: Numbering, cost: PlanCost, mapped: Sequence[Mapped], mapping: str, summary: Summary
-) -> PlanData:
-    """The plan of a finished compilation."""
-    plan = compilation.plan
+def plan_data(planned: Planned, numbering: Numbering, cost: PlanCost) -> PlanData:
+    """A finished plan."""
+    plan, summary = planned.compilation.plan, planned.summary
     runners = _runners(plan)
     number = {id(device): k for k, device in enumerate(plan.devices)}
     step_of = {(step.source, i): k for k, step in enumerate(plan.steps) for i in step.operations}
     known = _Reasons()
-    outcomes = {m.key: m for m in mapped}
+    outcomes = {m.key: m for m in planned.mapped}
     placed, why = [], []
     for source, placement in plan.placed():
         device = plan.device_of(placement.operation, source)
         placed.append(number.get(id(device), -1))
-        why.append([known.index(reason) for reason in reasons_off(plan, placement, source, outcomes, mapping)])
+        why.append([known.index(reason) for reason in reasons_off(plan, placement, source, outcomes, planned.mapping)])
     return {
         "asked": list(summary.devices),
         "runners": runners,
@@ -55,18 +51,18 @@ def plan_data(
     }
 
 
-def against_data(other: Compilation, first: Compilation, mapped: Sequence[Mapped], mapping: str, summary: Summary) -> Json:
-    """Another plan of the same model: where the first plan's operations are there, and bodies that it alone cuts."""
-    mine, theirs = first.plan.partition, other.plan.partition
-    numbering, cost = Numbering.of(theirs), cost_of(other.plan)
-    data = plan_data(other, numbering, cost, mapped, mapping, summary)
+def against_data(other: Planned, first: Planned) -> Json:
+    """Another plan of the same file: the places of the first plan's operations in it, and bodies that only it cuts."""
+    mine, theirs = first.compilation.plan.partition, other.compilation.plan.partition
+    numbering, cost = Numbering.of(theirs), cost_of(other.compilation.plan)
+    data = plan_data(other, numbering, cost)
     there = _counterparts(mine, theirs)
     here = _counterparts(theirs, mine)
     names = {mine.within(k) for k in range(len(mine.sources))}
     inner = [
         {
             "t": readable_operation(source.model, operation),
-            "of": here[number],
+            "of": here[number] or 0,
             "within": theirs.within(k),
             "r": data["r"][number],
             "why": data["why"][number],
@@ -77,20 +73,42 @@ def against_data(other: Compilation, first: Compilation, mapped: Sequence[Mapped
         for number, operation in enumerate(source.model.main.operations, numbering.operations[k])
     ]
     cut: Json = {key: data[key] for key in ("asked", "runners", "reasons", "steps", "crossing", "fallback", "sentence")}
-    return {**cut, "r": [data["r"][i] for i in there], "why": [data["why"][i] for i in there], "inner": inner}
+    places = [-1 if i is None else data["r"][i] for i in there]
+    return {**cut, "r": places, "why": [[] if i is None else data["why"][i] for i in there], "inner": inner}
 
 
-def _counterparts(of: Partition, among: Partition) -> list[int]:
-    """For each operation of a partition its number in another one, or that of the IF or WHILE that a device runs whole there."""
+def _counterparts(of: Partition, among: Partition) -> list[int | None]:
+    """For each operation of a partition its number in another one, or that of the IF or WHILE that a device runs whole there.
+
+    What devices refuse changes the conversion: where the operations are not the same, an operation's counterpart is the first one
+    that came from the same operator of the file; None where there is none.
+    """
     numbering = Numbering.of(among)
     known = {among.within(k): k for k in range(len(among.sources))}
     places = [known.get(of.within(k)) for k in range(len(of.sources))]
+    same = [
+        None if place is None else _indices(of.sources[k].model.main, among.sources[place].model.main)
+        for k, place in enumerate(places)
+    ]
 
-    def number(source: int, index: int) -> int:
-        place, parent = places[source], of.sources[source].parent
-        return numbering.operation(place, index) if place is not None else number(*parent or (0, 0))
+    def number(source: int, index: int) -> int | None:
+        place, indices, parent = places[source], same[source], of.sources[source].parent
+        if place is None or indices is None:
+            return number(*parent or (0, 0))
+        found = indices[index]
+        return None if found is None else numbering.operation(place, found)
 
     return [number(k, i) for k, source in enumerate(of.sources) for i in range(len(source.model.main.operations))]
+
+
+def _indices(mine: Subgraph, theirs: Subgraph) -> Sequence[int | None]:
+    """For each operation of a subgraph the index of its counterpart in another conversion of the same graph."""
+    if [o.type for o in mine.operations] == [o.type for o in theirs.operations]:
+        return range(len(mine.operations))
+    first: dict[object, int] = {}
+    for index, operation in enumerate(theirs.operations):
+        first.setdefault(operation.source, index)
+    return [None if o.source is None else first.get(o.source) for o in mine.operations]
 
 
 def _runners(plan: Plan) -> list[RunnerData]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
-from nnbridge.converters.inspection import Mapped
-from nnbridge.errors import Why
-from nnbridge.report.inspection import ON_NNAPI
-from nnbridge.report.terminal import counted
+from nnbridge.converters.inspection import ON_NNAPI, Mapped
+from nnbridge.errors import Reason, Why, counted
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement
-from nnbridge.types import FeatureLevel
 
 CLIENTS = {"delegate": "TFLite's NNAPI delegate", "provider": "ONNX Runtime's NNAPI provider", "wide": "nnbridge"}
 _OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
@@ -48,10 +46,18 @@ class Summary:
     elsewhere: dict[str, int]
     """Where the others run."""
     fallback: bool = False
+    refused: str = ""
+    """Why TFLite refuses the delegate for the whole graph; empty where it does not."""
+    otherwise: int = 0
+    """Operators that would be handed over if the delegate allowed dynamic dimensions."""
 
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
+        if self.refused:
+            text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: TFLite refuses the delegate: {self.refused}"
+            text += f"; with allow_dynamic_dimensions: {self.otherwise:,} of {counted(self.operators, self.unit)}"
+            return f"{text}; {', '.join(f'{count:,} run on {place}' for place, count in self.elsewhere.items())}"
         rest = [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
@@ -76,13 +82,17 @@ class Summary:
         return {"sentence": self.sentence, **asdict(self)}
 
 
-def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, level: int, android: str) -> Summary:
-    """What a plan comes to. ``mapped``: the outcome of each operator of the file; ``android``: the phone's version."""
+def summarise(
+    compilation: Compilation, mapped: Sequence[Mapped], mapping: str, android: str, left: Mapping[int, Reason] | None = None
+) -> Summary:
+    """The counts of a plan.
+
+    ``mapped``: the outcome of each operator of the file; ``android``: the phone's version; ``left``: operators that the devices
+    do not get, which stay with the app's runtime, None where NNAPI's CPU takes them.
+    """
     drivers = {share.device for share in compilation.shares()}
-    found = operator_outcomes(compilation, mapped)
-    # From Android 10 on, the delegate offers its operators to the devices without NNAPI's CPU.
-    without_cpu = mapping == "delegate" and level >= FeatureLevel.LEVEL_3 and drivers
-    refused_on = _OWN_CPU["delegate"] if without_cpu else _NNAPI_CPU
+    found = operator_outcomes(compilation, mapped, left or {})
+    refused_on = _NNAPI_CPU if left is None else _OWN_CPU["delegate"]
     places = {_HOST: _OWN_CPU.get(mapping, _HOST), "refused": refused_on, "limited": refused_on, "slower": _NNAPI_CPU}
     elsewhere: dict[str, int] = {}
     for outcome in found.values():
@@ -118,8 +128,13 @@ def summarise_claims(compilation: Compilation, claims: Mapping[str, Sequence[boo
     return Summary(tuple(claims), android, BEFORE_NNAPI, "operator", *counts, elsewhere)
 
 
-def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], str]:
-    """What becomes of each operator of the file, by its subgraph and index: one of :data:`_ORDER`."""
+def operator_outcomes(
+    compilation: Compilation, mapped: Sequence[Mapped], left: Mapping[int, Reason] = MappingProxyType({})
+) -> dict[tuple[int, int], str]:
+    """The outcome of each operator of the file, by its subgraph and index: one of :data:`_ORDER`.
+
+    ``left``: operators of the main graph that the devices do not get, with the reasons.
+    """
     drivers = {share.device for share in compilation.shares()}
     found = {m.key: outcome for m in mapped if (outcome := _of_file(m)) is not None}
     for key, placement, host in _operations(compilation):
@@ -127,7 +142,8 @@ def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dic
             continue  # an operator that a body holds, or that was added at conversion
         own = _HOST if host else _outcome(compilation, placement, drivers)
         found[key] = max(found.get(key, ""), own, key=_ORDER.index)
-    return found
+    main = next((key[0] for key in found if key[1] in left), 0)
+    return found | {(main, i): "limited" if why.kind is Why.PARTITIONS else "refused" for i, why in left.items()}
 
 
 def refusal_kinds(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], frozenset[Why]]:

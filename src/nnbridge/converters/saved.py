@@ -1,15 +1,20 @@
-"""Edits of saved models: fused activations apart, and other values of the scalars that operations have as inputs."""
+"""The importer of saved models (``.nnapi`` files), and their edits.
+
+Edits: fused activations as operations, and other values of the scalars that operations have as inputs.
+"""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
+from functools import cached_property, partial
 
 from nnbridge import storage
 from nnbridge.builder import ModelBuilder
+from nnbridge.converters import ConversionOptions, Importer
 from nnbridge.converters.edits import Adjustable, Edit, Parameter, Value
+from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations import definition
@@ -21,7 +26,7 @@ from nnbridge.types import FuseCode, Lifetime, OperandCode, OperationCode, opera
 
 _SCALARS = (OperandCode.INT32, OperandCode.UINT32, OperandCode.BOOL, OperandCode.FLOAT32)
 _ACTIVATION = "activation"
-_ALONE = {FuseCode.RELU: OperationCode.RELU, FuseCode.RELU1: OperationCode.RELU1, FuseCode.RELU6: OperationCode.RELU6}
+_APART = {FuseCode.RELU: OperationCode.RELU, FuseCode.RELU1: OperationCode.RELU1, FuseCode.RELU6: OperationCode.RELU6}
 _WORDS: Mapping[str, Mapping[int, str]] = {
     _ACTIVATION: {int(code): code.name for code in FuseCode},
     "padding_scheme": {1: "SAME", 2: "VALID"},
@@ -31,40 +36,58 @@ _WORDS: Mapping[str, Mapping[int, str]] = {
 _HIGH = 4096
 
 
-def edits(path: Path) -> Iterator[Edit]:
-    """Every rewrite that applies to an operation of the main model."""
-    model = _editable(path)
-    for index, operation in enumerate(model.main.operations if model else ()):
-        if model and _activation(model, operation) in _ALONE:
-            content, single = (partial(_content, model, index, {}, True, one) for one in (False, True))
-            name = operation_name(operation.type)
-            yield Edit(*_key(operation, index), name, "its fused activation as an operation of its own", content, alone=single)
+class SavedModelFile(Importer):
+    """A model that ``nnbridge convert`` wrote; no option changes it."""
 
+    name = "nnapi"
+    suffixes = (storage.SUFFIX,)
+    magic = ((4, storage.MAGIC),)
+    options = ()
 
-def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
-    """An operation's scalars; None for operations of bodies, and in models with control flow or extensions."""
-    model = _editable(path)
-    operations = model.main.operations if model else ()
-    place = next((k for k, operation in enumerate(operations) if _key(operation, k) == (subgraph, index)), None)
-    if model is None or place is None:
-        return None
-    operation = operations[place]
-    parameters = tuple(_parameters(model, operation))
+    @cached_property
+    def model(self) -> Model:
+        """The model; clients of the C library give theirs no name."""
+        model = storage.load(self.path)
+        return model if model.name else replace(model, name=self.path.stem)
 
-    def content(changes: Mapping[str, Value], alone: bool) -> bytes:
-        return _content(model, place, changes, False, alone)
+    def convert(self, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+        """The model as it was saved."""
+        return self.model, ()
 
-    return Adjustable(operation_name(operation.type), parameters, content)
+    def edits(self) -> Iterator[Edit]:
+        """Every rewrite that applies to an operation of the main model."""
+        model = self._editable
+        for index, operation in enumerate(model.main.operations if model else ()):
+            if model and _activation(model, operation) in _APART:
+                content, single = (partial(_content, model, index, {}, True, one) for one in (False, True))
+                name = operation_name(operation.type)
+                yield Edit(
+                    *_key(operation, index), name, "its fused activation as an operation of its own", content, alone=single
+                )
+
+    def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
+        """An operation's scalars; None for operations of bodies, and in models with control flow or extensions."""
+        model = self._editable
+        operations = model.main.operations if model else ()
+        place = next((k for k, operation in enumerate(operations) if _key(operation, k) == (subgraph, index)), None)
+        if model is None or place is None:
+            return None
+        operation = operations[place]
+        parameters = tuple(_parameters(model, operation))
+
+        def content(changes: Mapping[str, Value], alone: bool) -> bytes:
+            return _content(model, place, changes, False, alone)
+
+        return Adjustable(operation_name(operation.type), parameters, content)
+
+    @property
+    def _editable(self) -> Model | None:
+        return None if self.model.referenced or self.model.extensions else self.model
 
 
 def _key(operation: Operation, index: int) -> tuple[int, int]:
     """What reports count operations by: the operator of the file that one came from, or its own index."""
     return (0, index) if operation.source is None else operation.source.key
-
-
-def _editable(path: Path) -> Model | None:
-    model = storage.load(path)
-    return None if model.referenced or model.extensions else model
 
 
 def _activation(model: Model, operation: Operation) -> int:
@@ -159,7 +182,7 @@ class _Edited:
         if edited and self._apart:
             out = operands[operation.outputs[0]]
             before = self._declared(out, self._dims[operation.outputs[0]], "before activation")
-            activation = _ALONE[FuseCode(_activation(self._model, operation))]
+            activation = _APART[FuseCode(_activation(self._model, operation))]
             steps = [(operation.type, inputs, [before]), (activation, [before], outputs)]
         else:
             steps = [(operation.type, inputs, outputs)]

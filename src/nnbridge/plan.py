@@ -1,0 +1,272 @@
+"""The one place that puts a file and a phone together: what would happen to this file on this phone.
+
+Everything that people touch (commands, :func:`nnbridge.plan` and its kin, matrix, searches, advice, the explorer, benchmarks)
+asks here and gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from nnbridge import devices as device_list
+from nnbridge.converters.delegation import HALVES_RULE, whole_or_nothing
+from nnbridge.converters.inspection import Mapped, mapped_as_dict
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.cost import cost_of
+from nnbridge.devices.device import Device, cache_files_needed
+from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
+from nnbridge.engines import host_for
+from nnbridge.errors import InputError, NnapiError, OptionError, Reason, Why
+from nnbridge.file import ModelFile
+from nnbridge.model import Array, Model
+from nnbridge.plan_data import plan_as_dict, refusals_as_dict
+from nnbridge.runtime.compilation import Compilation, PartitioningMode
+from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.feature_level_slices import Slices
+from nnbridge.runtime.partition_limits import undelegated
+from nnbridge.runtime.placement import ask
+from nnbridge.storage import checksum
+from nnbridge.summary import Summary, summarise, summarise_claims
+from nnbridge.target import PARTITIONING, PREFERENCES, Fallback, Target
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def plan(file: ModelFile, target: Target, *, prepare: bool = True) -> Planned:
+    """The plan of a file for a phone.
+
+    Without ``prepare`` nothing can run, and steps that a device would fail to prepare are not noticed. ConversionError for what
+    is wrong with the file, InputError for options, NnapiError where devices refuse and nothing may fall back; the error's
+    ``planned`` is then the plan as far as it came.
+    """
+    return draft(file, target).finish(prepare=prepare)
+
+
+def draft(file: ModelFile, target: Target) -> Planned:
+    """The plan before devices are asked (:meth:`Planned.finish`)."""
+    file = file.with_(feature_level=target.level) if "feature_level" in file.importer.options else file
+    devices, of_devices = opened_devices(file, target)
+    fallback = target.fallback_for(file.mapping)
+    limit = target.partition_limit(file.mapping, of_devices)
+    in_force = limit
+    if fallback is Fallback.APP:
+        file, devices, in_force = *_left_to_app(file, devices, limit), 0
+    found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit)
+    with found.naming_file():
+        found.compilation.set_max_partitions(in_force)
+    return found
+
+
+def opened_devices(file: ModelFile, target: Target) -> tuple[list[Device], int | None]:
+    """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
+
+    A compiler has no limit, a delegate its own; None where no such device is among them.
+    """
+    named = [device_list.device(one) if isinstance(one, str) else one for one in target.devices]
+    found = [one.bound(file.source_graph) if isinstance(one, SourceProfile) else one for one in named]
+    limits = [one.profile.max_partitions for one in found if isinstance(one, BoundDevice)]
+    return found, min(limits) if limits else None
+
+
+def _compilation(file: ModelFile, target: Target, devices: Sequence[Device], fallback: Fallback) -> Compilation:
+    chosen = [*devices, *host_for(target.host, file)]
+    settings: dict[str, Any] = {"kernels": target.kernels, "threads": target.threads}
+    if fallback is Fallback.CPU:
+        mode = PartitioningMode(PARTITIONING.index(target.partitioning))
+        compilation = Compilation.create(file.model, chosen, mode, **settings)
+    else:
+        compilation = Compilation.create_for_devices(file.model, chosen, **settings)
+    compilation.set_preference(PREFERENCES[target.preference])
+    if target.cache_dir is not None:
+        if any(cache_files_needed(device) != (0, 0) for device in chosen if device.kind == "device"):
+            try:
+                target.cache_dir.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(Reason("a folder that can be created", str(error), operand="cache_dir")) from error
+        compilation.set_caching(target.cache_dir, checksum(file.model))
+    return compilation
+
+
+def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tuple[ModelFile, list[Device]]:
+    """The file and the devices as TFLite's delegate has them without NNAPI's CPU.
+
+    Operators that the devices refuse, and those of partitions beyond ``limit`` (0: none), stay with the app's own runtime, as
+    operations of the host. The lowest feature level of the devices counts. OptionError for other mappings than the delegate's.
+    """
+    if file.mapping != MappingKind.DELEGATE:
+        rule = "the mapping of TFLite's delegate, which leaves operators to the app's TFLite"
+        raise OptionError(Reason(rule, file.mapping, str(file.path), "fallback"))
+    levels = [int(device.level) for device in devices if device.kind == "device"]
+    offered = file.with_(feature_level=min(file.asked.feature_level, *levels, 8), accelerated=bool(levels))
+    slices = Slices(offered.model)
+    answers = zip(*(ask(device, offered.model, slices) for device in devices), strict=True)
+    refusals = [None if any(answer.supported for answer in several) else several[0].reason for several in answers]
+    left = undelegated(offered.model.main, refusals, limit)
+    beyond = {index: why for index, why in left.items() if why.kind is Why.PARTITIONS}
+    handed = {one.index for one in offered.mapped if one.mapping == MappingKind.DELEGATE}
+    left = {index: why for index, why in left.items() if index in handed}
+    refused = [why for why in left.values() if why.kind is not Why.PARTITIONS]
+    if refused and levels and whole_or_nothing(offered.mapped):
+        left = dict.fromkeys(handed, replace(refused[0], rule=HALVES_RULE, found=str(refused[0])))
+    # Devices before NNAPI take operators that NNAPI has not, too.
+    limited = [device.without(beyond) if beyond and isinstance(device, BoundDevice) else device for device in devices]
+    return offered.with_(left=left), limited
+
+
+@dataclass(frozen=True, repr=False)
+class Planned:
+    """A file on a phone: what is handed over, which device runs what and why no other, and the means to run it."""
+
+    file: ModelFile
+    """The file as it was converted for the phone."""
+    target: Target
+    compilation: Compilation
+    fallback: Fallback
+    """The place of what devices do not get."""
+    max_partitions: int
+    """The limit on partitions that held; 0 for none."""
+
+    def finish(self, *, prepare: bool = True) -> Planned:
+        """Ask the devices and prepare the steps; once. Errors as :func:`plan`."""
+        with self.naming_file():
+            self.compilation.finish(prepare=prepare)
+        return self
+
+    @contextmanager
+    def naming_file(self) -> Iterator[None]:
+        """NNAPI's errors with the model's file in front, and with this plan."""
+        try:
+            yield
+        except NnapiError as error:
+            reason = error.reason
+            found = type(error)(replace(reason, operation=f"{self.file.path} {reason.operation}".rstrip()))
+            found.planned = self
+            raise found from error
+
+    @property
+    def model(self) -> Model:
+        """The NNAPI model that is compiled."""
+        return self.compilation.model
+
+    @property
+    def mapping(self) -> str:
+        """``delegate``, ``provider`` or ``wide``."""
+        return self.file.mapping
+
+    @property
+    def mapped(self) -> tuple[Mapped, ...]:
+        """The outcome of each operator's conversion; empty for saved models."""
+        return self.file.mapped
+
+    @property
+    def left(self) -> Mapping[int, Reason] | None:
+        """Operators of the main graph that stay with the app's runtime as the devices do not get them; None without that."""
+        return self.file.options.left
+
+    @property
+    def drivers(self) -> tuple[Device, ...]:
+        """The devices that the model is offered to, without NNAPI's CPU and the host."""
+        return tuple(device for device in self.compilation.devices if device.kind == "device")
+
+    @property
+    def bound(self) -> list[BoundDevice]:
+        """The devices before NNAPI, with their answers, if all devices are such; else none."""
+        found = [device for device in self.drivers if isinstance(device, BoundDevice)]
+        return found if len(found) == len(self.drivers) else []
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The plan in counts, and in a sentence."""
+        android = self.target.android_name
+        if self.bound:
+            claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
+            return summarise_claims(self.compilation, claims, android)
+        found = summarise(self.compilation, self.mapped, self.mapping, android, self.left)
+        refused = next((r for m in self.mapped for r in m.reasons if r.kind is Why.DYNAMIC_GRAPH), None)
+        if refused is None:
+            return found
+        allowed = draft(self.file.with_(allow_dynamic_dimensions=True, left=None), self.target).finish(prepare=False)
+        return replace(found, refused=refused.found, otherwise=allowed.summary.handed_over)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the target that a reader of the plan must know."""
+        profiles = [device.name for device in self.drivers if device.is_profile]
+        if len(profiles) < 2:
+            return ()
+        return (f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices.",)
+
+    @property
+    def refusals(self) -> list[dict[str, Any]]:
+        """Operations that no device supports, with each device's reason, after a finish that failed."""
+        return refusals_as_dict(self.compilation)
+
+    def run(self, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Array]:
+        """The outputs by name for one set of inputs: arrays by name, or in the model's order.
+
+        Shapes and types are the model's; what can be converted without loss is. States begin as the file has them. InputError
+        for inputs that do not fit.
+        """
+        return Execution(self.compilation).run(inputs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``nnbridge plan --json`` prints, without what its options add."""
+        cost = cost_of(self.compilation.plan)
+        return {
+            **plan_as_dict(self.compilation),
+            "model": str(self.file.path),
+            "max_partitions": self.max_partitions,
+            "fallback_to": self.fallback.value,
+            "summary": self.summary.as_dict(),
+            "notes": list(self.notes),
+            "cost": cost.as_dict(),
+            "conversion": {self.mapping: mapped_as_dict(self.mapped)},
+        }
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row for each operation: its type, name, operator of the file, place, device and why no other device runs it.
+
+        ImportError without pandas.
+        """
+        import pandas
+
+        rows = [
+            {
+                **{key: row[key] for key in ("index", "within", "type", "name", "mapping", "place", "device")},
+                "operator": (row["operator"] or {}).get("operator", ""),
+                "operator_index": (row["operator"] or {}).get("index"),
+                "reasons": "; ".join(f"{why['device']}: {why.get('rule', '')}" for why in row["reasons"]),
+            }
+            for row in plan_as_dict(self.compilation)["operations"]
+        ]
+        return pandas.DataFrame(rows)
+
+    def __str__(self) -> str:
+        return self.summary.sentence
+
+    def __repr__(self) -> str:
+        return f"Planned({self.file.path.name!r}: {self.summary.sentence})" if self.is_finished else f"Planned({self.file!r})"
+
+    @property
+    def is_finished(self) -> bool:
+        """True once the devices were asked."""
+        return self.compilation.placements != () or self.compilation.is_ready
+
+    def _repr_html_(self) -> str:
+        """The sentence and the steps, for notebooks."""
+        data = plan_as_dict(self.compilation)
+        rows = "".join(
+            f"<tr><td>{number}</td><td>{escape(step['device'])}</td><td>{len(step['operations'])}</td></tr>"
+            for number, step in enumerate(data["steps"])
+        )
+        head = "<tr><th>step</th><th>device</th><th>operations</th></tr>"
+        return f"<p>{escape(self.summary.sentence)}</p><table>{head}{rows}</table>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return plan, (ModelFile(self.file.path, self.file.asked), self.target)
