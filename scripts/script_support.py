@@ -55,7 +55,7 @@ def write_or_check(target: Path, document: Callable[[], str], comparable: Callab
     if not checking:
         target.write_text(text, encoding="utf-8")
     elif not target.exists() or comparable(target.read_text(encoding="utf-8")) != comparable(text):
-        sys.exit(f"{target.name} is not up to date: run python scripts/{Path(sys.argv[0]).name}")
+        sys.exit(f"{target.name} is not up to date: run python {Path(sys.argv[0]).resolve().relative_to(REPOSITORY)}")
 
 
 def shapes_by_stem(texts: Sequence[str]) -> dict[str, dict[str, tuple[int, ...]]]:

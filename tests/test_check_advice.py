@@ -1,4 +1,4 @@
-"""scripts/check_advice.py counts every advice once and sees what is wrong with one; rewrites are judged by engines."""
+"""check_advice.py counts every advice once and sees what is wrong with one; rewrites are judged by engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The script as a module."""
     pytest.importorskip("ai_edge_litert")
     pytest.importorskip("onnxruntime")
-    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "comparisons"))
     return import_module("check_advice")
 
 

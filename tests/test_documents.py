@@ -99,7 +99,7 @@ def test_the_readmes_python_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_sample_output_is_what_the_commands_print() -> None:
-    command = [sys.executable, str(REPOSITORY / "scripts" / "make_samples.py"), "--check"]
+    command = [sys.executable, str(REPOSITORY / "scripts" / "documentation" / "make_samples.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\n$ nnbridge plan " in (REPOSITORY / "README.md").read_text()

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.conftest import REPOSITORY
 
-SCRIPT = REPOSITORY / "scripts" / "mutate_kernels.py"
+SCRIPT = REPOSITORY / "scripts" / "nets" / "mutate_kernels.py"
 LINES = (REPOSITORY / "src" / "nnbridge" / "operations" / "reductions.py").read_text(encoding="utf-8").splitlines()
 
 
@@ -36,7 +36,7 @@ def test_mutants_are_killed_survive_or_are_not_reached(tmp_path: Path) -> None:
     before.write_text("".join(json.dumps(row) + "\n" for row in MUTANTS.values()))
     script: list[str | Path] = [
         sys.executable,
-        REPOSITORY / "scripts" / "mutate_kernels.py",
+        REPOSITORY / "scripts" / "nets" / "mutate_kernels.py",
         "--again",
         before,
         "--results",

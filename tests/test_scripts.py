@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from tests.conftest import REPOSITORY
 
 SCRIPTS = REPOSITORY / "scripts"
-NAMES = sorted(path.name for path in SCRIPTS.glob("*.py") if path.name != "script_support.py")
+NAMES = sorted(str(path.relative_to(SCRIPTS)) for path in SCRIPTS.glob("*/*.py"))
 RUN_WITHOUT = """
 import runpy, sys
 without, script, *sys.argv[1:] = sys.argv[1:]
@@ -36,16 +37,31 @@ def test_a_script_has_help_with_an_example(script: str) -> None:
     assert f"python scripts/{script}" in done.stdout.split("options:")[0]
 
 
+def test_the_folder_s_page_has_a_line_for_each_script() -> None:
+    links = re.findall(r"^\| \[`([\w./]+)`\]\(\1\) \| \S", (SCRIPTS / "README.md").read_text(), re.MULTILINE)
+    called = [
+        str(path.relative_to(SCRIPTS))
+        for pattern in ("*/*.py", "*/*.mjs", "documentation/site/*.py")
+        for path in SCRIPTS.glob(pattern)
+    ]
+    assert sorted(links) == sorted(called)
+    assert [path.name for path in SCRIPTS.glob("*.py")] == ["script_support.py"]
+
+
 def test_help_works_without_the_packages_and_names_them() -> None:
-    done = ended("benchmark.py", "--help", without="threadpoolctl")
+    done = ended("benchmarks/benchmark.py", "--help", without="threadpoolctl")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "python scripts/benchmark.py" in done.stdout
+    assert "python scripts/benchmarks/benchmark.py" in done.stdout
     assert "pip install '.[dev]'" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("script", "without"),
-    [("benchmark.py", "threadpoolctl"), ("benchmark_kernels.py", "ai_edge_litert"), ("benchmark_runtime.py", "threadpoolctl")],
+    [
+        ("benchmarks/benchmark.py", "threadpoolctl"),
+        ("benchmarks/benchmark_kernels.py", "ai_edge_litert"),
+        ("benchmarks/benchmark_runtime.py", "threadpoolctl"),
+    ],
 )
 def test_a_script_without_its_packages_names_them(script: str, without: str) -> None:
     done = ended(script, without=without)
@@ -55,7 +71,7 @@ def test_a_script_without_its_packages_names_them(script: str, without: str) -> 
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("script", ["benchmark.py", "benchmark_runtime.py"])
+@pytest.mark.parametrize("script", ["benchmarks/benchmark.py", "benchmarks/benchmark_runtime.py"])
 def test_a_script_without_its_file_names_it(script: str) -> None:
     done = ended(script, "missing.tflite")
     assert (done.returncode, done.stdout) == (2, "")
@@ -63,7 +79,7 @@ def test_a_script_without_its_file_names_it(script: str) -> None:
 
 
 def test_growth_is_timed_by_image_and_by_operation() -> None:
-    done = ended("benchmark_runtime.py", "--growth", "--rounds", "1")
+    done = ended("benchmarks/benchmark_runtime.py", "--growth", "--rounds", "1")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[:2] for line in done.stdout.splitlines()][4:7] == [
         ["16", "images:"],
@@ -76,7 +92,7 @@ def test_answers_to_a_picture_are_litert_s(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("ai_edge_litert")
     image.linear_gradient("L").resize((28, 28)).save(tmp_path / "grey.png")
-    done = ended("compare_inputs.py", "models/digits_int8.tflite", "--input", str(tmp_path / "grey.png"))
+    done = ended("comparisons/compare_inputs.py", "models/digits_int8.tflite", "--input", str(tmp_path / "grey.png"))
     rows = [line.split() for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr
     assert rows[1][:6] == ["digits_int8.tflite", "grey.png", "phone", "0", "0", "10"]

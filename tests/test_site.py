@@ -102,7 +102,7 @@ def test_broken_links_of_a_built_site_are_found(tmp_path: Path) -> None:
     (tmp_path / "api" / "index.html").write_text(
         '<h2 id="load">load</h2><a href="..">up</a><a href="https://example.org/">else</a>'
     )
-    command = [sys.executable, str(REPOSITORY / "scripts" / "site" / "check_links.py"), str(tmp_path)]
+    command = [sys.executable, str(REPOSITORY / "scripts" / "documentation" / "site" / "check_links.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()) == (
         1,

@@ -1,4 +1,4 @@
-"""Faults planted in random networks of both formats are named; `scripts/plant_faults.py` does it for 200."""
+"""Faults planted in random networks of both formats are named; `scripts/nets/plant_faults.py` does it for 200."""
 
 from __future__ import annotations
 

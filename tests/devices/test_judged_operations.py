@@ -22,7 +22,7 @@ ACCEPTS_ALL = "import json, sys; [print(json.dumps({'supported': [True]})) for _
 
 @pytest.fixture(autouse=True)
 def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "profiles"))
 
 
 def add_of(*sides: list[int]) -> dict[str, Any]:

@@ -380,7 +380,8 @@ def test_the_result_of_an_execution_is_an_nnapi_code(good: RemoteDevice) -> None
 
 
 def test_the_script_that_kills_drivers_loses_no_execution() -> None:
-    command = [sys.executable, "scripts/kill_driver.py", "models/digits_float32.tflite", "--executions", "100", "--kills", "3"]
+    script = "scripts/nets/kill_driver.py"
+    command = [sys.executable, script, "models/digits_float32.tflite", "--executions", "100", "--kills", "3"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("100 executions, 3 of 3 kills") == 2

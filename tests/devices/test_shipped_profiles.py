@@ -187,7 +187,7 @@ def test_explain_refuses_a_driver_without_rules() -> None:
 
 
 def test_damaged_profiles_are_profiles_or_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "nets"))
     import mutate_profiles
 
     outcomes = mutate_profiles.run(1_000, 18, tmp_path)

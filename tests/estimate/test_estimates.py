@@ -180,7 +180,7 @@ def test_groups_are_as_few_as_dependences_allow(tmp_path: Path) -> None:
 
 
 def test_latencies_give_their_own_rates_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "profiles"))
     from calibrate_latency import Measured, calibrate
 
     macs, moved = [10**6, 10**8, 10**7], [10**5, 10**6, 10**6]

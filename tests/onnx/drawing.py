@@ -1,6 +1,7 @@
 """Small ONNX files drawn at random: types, shapes, attributes, opsets, constants and computed inputs.
 
-``DRAWS`` has a function for each operator; scripts/differential_onnx.py compares what the files compute here and in ONNX Runtime.
+``DRAWS`` has a function for each operator; scripts/nets/differential_onnx.py compares what files compute here and in ONNX
+Runtime.
 """
 
 from __future__ import annotations

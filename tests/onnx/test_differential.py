@@ -1,4 +1,4 @@
-"""Random files beside ONNX Runtime: what scripts/differential_onnx.py runs, in short."""
+"""Random files beside ONNX Runtime: what scripts/nets/differential_onnx.py runs, in short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several threads may use at once, each with work whose answer is known: what scripts/stress_threads.py runs."""
+"""What several threads may use at once, each with work whose answer is known: what scripts/nets/stress_threads.py runs."""
 
 from __future__ import annotations
 

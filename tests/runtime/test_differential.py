@@ -1,4 +1,4 @@
-"""Random NNAPI models on both tiers, split and out of process: what scripts/differential_nnapi.py runs, in short."""
+"""Random NNAPI models on both tiers, split and out of process: what scripts/nets/differential_nnapi.py runs, in short."""
 
 from __future__ import annotations
 

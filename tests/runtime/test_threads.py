@@ -1,4 +1,4 @@
-"""What several threads may use at once, under forced switching: what scripts/stress_threads.py runs, in short."""
+"""What several threads may use at once, under forced switching: what scripts/nets/stress_threads.py runs, in short."""
 
 from __future__ import annotations
 

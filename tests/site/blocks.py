@@ -33,7 +33,7 @@ class Block:
 
     @property
     def is_sample(self) -> bool:
-        """True for a command with its output, which scripts/make_samples.py writes and checks."""
+        """True for a command with its output, which scripts/documentation/make_samples.py writes and checks."""
         return self.text.startswith("$ nnbridge ")
 
     @property

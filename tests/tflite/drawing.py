@@ -1,6 +1,6 @@
 """Single-operator TFLite files drawn at random: types, shapes, options, scales, zero points and constants.
 
-``DRAWS`` has a function for each operator; scripts/differential_tflite.py compares what the files compute here and in LiteRT.
+``DRAWS`` has a function for each operator; scripts/nets/differential_tflite.py compares what files compute here and in LiteRT.
 """
 
 from __future__ import annotations

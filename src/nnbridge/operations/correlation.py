@@ -175,9 +175,10 @@ def correlation(call: Call, w: Array) -> Product:
     return Product(dtype, gathered, (((count, terms), dtype), *buffers))
 
 
-# When a depthwise convolution is computed tap by tap. `python scripts/benchmark_depthwise.py` prints the times of both ways. With
-# 28 outputs a side and more, taps take 0.2 to 0.8 of the time of windows for up to 32 channels, as long for 64 channels with a
-# stride of 2 and for about 160 without, and longer beyond; with fewer than 14 outputs a side they take 2 to 4 times as long.
+# When a depthwise convolution is computed tap by tap. `python scripts/benchmarks/benchmark_depthwise.py` prints the times of both
+# ways. With 28 outputs a side and more, taps take 0.2 to 0.8 of the time of windows for up to 32 channels, as long for 64
+# channels with a stride of 2 and for about 160 without, and longer beyond; with fewer than 14 outputs a side they take 2 to 4
+# times as long.
 _FEW, _FEW_OF_ONE = 128, 900
 """Outputs for each channel, and 8 more for every channel, from which a filter is applied tap by tap; of a single channel more are
 needed, because its windows are summed in longer loops."""

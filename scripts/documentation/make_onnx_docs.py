@@ -1,0 +1,128 @@
+"""Write docs/onnx-operators.md: what is declared of each ONNX operator, and where it runs in ONNX's own backend tests.
+
+python scripts/documentation/make_onnx_docs.py           write the file
+python scripts/documentation/make_onnx_docs.py --check   exit with 1 if it is not up to date
+
+The first table is the operators' declarations. For the second one, every node test of the installed onnx package that holds one
+node is converted; the node's outcome is counted for its operator and opset. It depends on the version of that package, which it
+names; it can only be checked with the same one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import onnx
+from onnx.backend.test import loader
+
+from nnbridge.converters.declaration import OperatorInput, OperatorOutput
+from nnbridge.errors import NnbridgeError
+from nnbridge_onnx.declaration import REGISTRY, OnnxOperator
+from nnbridge_onnx.passes.conversion import convert_proto
+from nnbridge_onnx.rules import Provider
+
+TARGET = Path(__file__).resolve().parents[2] / "docs" / "onnx-operators.md"
+PLACES = {"wide": "NNAPI", "host": "host", "folded": "folded", "dead": "unused"}
+COLUMNS = ("NNAPI", "host", "folded", "refused")
+HEAD = """# ONNX operators
+
+Made by `scripts/documentation/make_onnx_docs.py`: what `converters/nnbridge_onnx/operators` declares,
+and what ONNX's own tests show.
+
+## Declarations
+
+NNAPI: the number of lowerings that are tried, or the group on 8-bit values that it can be. Provider: the first feature level
+from which ONNX Runtime's NNAPI execution provider accepts it (`--mapping provider`), and the first opset if that is above 7.
+Host: `kernel` is nnbridge's own, else the `onnx` package's evaluator computes it; operators of `com.microsoft` are written out
+in ONNX's own first. Folded: computed at conversion where all inputs are known.
+
+| operator | | inputs and outputs | NNAPI | provider | host | folded |
+|---|---|---|---|---|---|---|
+"""
+TESTS = """
+## Tests
+
+Where the node of each single-node test of onnx {version}'s backend suite runs: as NNAPI operations, on the host extension
+`ai.onnx`, nowhere, as its result is known at conversion (folded), or refused (values of types that nnbridge cannot hold are
+refused when run, so that a plan can be drawn). What is NNAPI's for one form of an operator and the host's for another depends
+on element types, ranks and attributes; `nnbridge inspect FILE` shows the reason for each node.
+
+| operator | opset | tests | NNAPI | host | folded | refused |
+|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Write or check the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if the file is not up to date")
+    checking = parser.parse_args().check
+    if checking and f"onnx {onnx.__version__}'s" not in TARGET.read_text(encoding="utf-8"):
+        print(f"{TARGET.name} is of another version than onnx {onnx.__version__}: not compared")
+        return
+    text = document()
+    if not checking:
+        TARGET.write_text(text, encoding="utf-8")
+    elif TARGET.read_text(encoding="utf-8") != text:
+        sys.exit(f"{TARGET.name} is not up to date: run python scripts/documentation/make_onnx_docs.py")
+
+
+def document() -> str:
+    """The whole page."""
+    counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in loader.load_model_tests(kind="node"):
+            if case.model is not None and len(case.model.graph.node) == 1:
+                node = case.model.graph.node[0]
+                opset = next((e.version for e in case.model.opset_import if e.domain == node.domain), 1)
+                name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+                counts[name, opset][_place(case.model)] += 1
+    declared = "".join(map(_declaration, REGISTRY))
+    tested = "".join(_row(name, opset, c) for (name, opset), c in sorted(counts.items()))
+    return HEAD + declared + TESTS.format(version=onnx.__version__) + tested
+
+
+def _declaration(definition: OnnxOperator) -> str:
+    rule = definition.provider
+    since = "" if not isinstance(rule, Provider) else f"{rule.level}{f', opset {rule.opset}' if rule.opset > 7 else ''}"
+    inputs, outputs = (", ".join(_parameter(one) for one in side) for side in (definition.inputs, definition.outputs))
+    nnapi = ", ".join(
+        [*([str(len(definition.lowerings))] if definition.lowerings else []), *(["8-bit"] if definition.quantised else [])]
+    )
+    host = "written out" if definition.domain else "kernel" if definition.kernel else "evaluator"
+    folded = "yes" if definition.folding or definition.fold else ""
+    cells = (definition.name, definition.summary.replace("|", "\\|"), f"{inputs} → {outputs}", nnapi, since, host, folded)
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _parameter(one: OperatorInput | OperatorOutput) -> str:
+    return one.name + ("…" if one.repeat else "?" if one.optional else "")
+
+
+def _row(name: str, opset: int, counts: Counter[str]) -> str:
+    unknown = set(counts).difference(COLUMNS)
+    if unknown:
+        raise ValueError(f"{name}: no column for {', '.join(unknown)}")
+    cells = (name, opset, sum(counts.values()), *(counts[column] for column in COLUMNS))
+    return f"| {' | '.join(map(str, cells))} |\n"
+
+
+def _place(model: onnx.ModelProto) -> str:
+    try:
+        _, graph, mapped = convert_proto(model)
+    except NnbridgeError:
+        return "refused"
+    node = graph.nodes[0]
+    unknown = any(
+        graph.tensors.get(name) is None or graph.tensors[name].type == 0 for name in (*node.inputs, *node.outputs) if name
+    )
+    return "refused" if unknown else PLACES[mapped[0].mapping]
+
+
+if __name__ == "__main__":
+    main()
