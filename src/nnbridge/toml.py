@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason
-from nnbridge.foreign import MAX_WHOLE
+from nnbridge.foreign import whole
 from nnbridge.reading import read_at_most
 
 if sys.version_info >= (3, 11):
@@ -100,7 +100,7 @@ def parse(text: str) -> dict[str, Any]:
         value = rest.pop()
         if isinstance(value, (dict, list)):
             rest += value.values() if isinstance(value, dict) else value
-        elif isinstance(value, int) and abs(value) > MAX_WHOLE:
+        elif isinstance(value, int) and not whole(value):
             raise ValueError("a whole number of more than 64 bits")
     return table
 

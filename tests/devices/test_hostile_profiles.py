@@ -15,7 +15,7 @@ from nnbridge import Compilation, load
 from nnbridge.devices.profile_levels import load_any
 from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.errors import InputError
-from nnbridge.loading import source_graph
+from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
 from nnbridge.toml import TomlTable, parse, toml_text
@@ -70,7 +70,7 @@ def written(path: Path, profile: Any) -> Path:
 
 @cache
 def _digits() -> tuple[Model, SourceGraph]:
-    return load(DIGITS), source_graph(DIGITS)
+    return load(DIGITS), ModelFile(DIGITS).source_graph
 
 
 def answers(path: Path) -> None:
