@@ -29,7 +29,6 @@ _TEXTS = (
     "host",
     "日本",
     "x" * 300,
-    "y" * (1 << 20) + "z",
 )
 VALUES = st.recursive(
     st.none()

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types records trust",
     "errors reading caches processes",
-    "model allowlist entry_points escaping foreign platforms toml",
+    "model allowlist entry_points escaping foreign platforms",
+    "toml",
     "source",
     "estimate",
     "extensions",

@@ -43,6 +43,11 @@ class ReadingBudget:
             raise InputError(Reason(self.rule, "more", operand=f"{self.where}{place}"))
 
 
+def whole(value: int) -> bool:
+    """True for a number of at most 64 bits."""
+    return -MAX_WHOLE - 1 <= value <= MAX_WHOLE
+
+
 def parsed(text: str | bytes, what: str, where: str) -> Any:
     """The value of JSON text; InputError where it is none, is too deep, or has numbers of thousands of digits."""
     try:
@@ -81,7 +86,7 @@ def _mismatches(value: object, shape: Shape) -> Iterator[_Mismatch]:
         yield _Mismatch(" or ".join(_KINDS.get(k, "null") for k in kinds), _KINDS.get(kind, "null"), [])
     elif isinstance(value, str) and len(value) > MAX_TEXT:
         yield _Mismatch(f"a text of at most {MAX_TEXT:,} characters", f"{len(value):,}", [])
-    elif kind is int and abs(value) > MAX_WHOLE:  # type: ignore[arg-type]  # an int, as kind says
+    elif kind is int and not whole(value):  # type: ignore[arg-type]  # an int, as kind says
         yield _Mismatch("a number of at most 64 bits", "a larger one", [])
     elif isinstance(value, (dict, list)) and isinstance(shape, (dict, list)):
         yield from _inside(value, shape)

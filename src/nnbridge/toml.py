@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.foreign import whole
 from nnbridge.reading import read_at_most
 
 if sys.version_info >= (3, 11):
-    import tomllib as tomllib
+    import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["TomlTable", "content_of", "read_toml", "table_of", "toml_text", "tomllib"]
+__all__ = ["TomlTable", "content_of", "parse", "read_toml", "table_of", "toml_text"]
 _MAX_BYTES = 1 << 20
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -91,9 +92,22 @@ def content_of(path: Path, what: str) -> bytes:
     return content
 
 
+def parse(text: str) -> dict[str, Any]:
+    """The table of a text. ValueError for what is no TOML, and for whole numbers of more than 64 bits, which Python reads."""
+    table = tomllib.loads(text)
+    rest: list[Any] = [table]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, (dict, list)):
+            rest += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, int) and not whole(value):
+            raise ValueError("a whole number of more than 64 bits")
+    return table
+
+
 def table_of(content: bytes, path: Path, what: str) -> dict[str, Any]:
     """The table of a file's bytes."""
     try:
-        return tomllib.loads(content.decode())
+        return parse(content.decode())
     except (ValueError, RecursionError) as error:
         raise InputError(Reason(what, str(error), operand=str(path))) from error

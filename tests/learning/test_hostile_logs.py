@@ -18,7 +18,7 @@ from nnbridge.devices.profile_levels import load_any
 from nnbridge.errors import InputError
 from nnbridge.learning.command import learn_from
 from nnbridge.learning.logs import MAX_REPEATED, read_log
-from nnbridge.report.plan import plan_as_dict
+from nnbridge.plan_data import plan_as_dict
 from nnbridge.toml import read_toml
 from tests.conftest import MODELS
 from tests.foreign import MUTATIONS, mutated

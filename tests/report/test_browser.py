@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nnbridge.types import OperationCode
 from tests.conftest import MODELS
+from tests.graphs import unary_chain
 from tests.report.networks import looping, unkind
 from tests.report.test_page import DRIVER, written
 
@@ -122,4 +127,17 @@ def test_unkind_names_reach_assistive_technology_as_visible_signs(browser: Any, 
     names = " ".join(node["name"] for node in accessible(tab))
     assert "⟨202E⟩gnp.evil" in names
     assert "\u202e" not in names
+    assert problems == []
+
+
+def test_a_table_that_is_saved_holds_no_formula(browser: Any, tmp_path: Path) -> None:
+    model = unary_chain(*[OperationCode.FLOOR] * 4)
+    names = ("=1+1", "a;=1+1", " @SUM(A1)", "line\n=1+1")
+    operations = tuple(replace(o, name=name) for o, name in zip(model.main.operations, names, strict=True))
+    written(tmp_path, replace(model, main=replace(model.main, operations=operations)))
+    tab, problems = opened(browser, tmp_path / "page.html")
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="Save as CSV").click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text("utf-8"))))
+    assert [row["name"] for row in rows] == ["'=1+1", "a;'=1+1", "' @SUM(A1)", "line⟨000A⟩=1+1"]
     assert problems == []

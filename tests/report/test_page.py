@@ -282,3 +282,9 @@ def test_a_browser_draws_comparison_bodies_and_unkind_names_without_a_message(tm
         assert console == ""
         assert said in page
         assert page.count("<script") == 2
+
+
+def test_a_file_that_is_named_like_an_option_is_none_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "--seeds=0;echo.tflite").write_bytes((MODELS / "digits_float32.tflite").read_bytes())
+    data = data_in(written(tmp_path, tmp_path / "--seeds=0;echo.tflite"))
+    assert any("'./--seeds=0;echo.tflite'" in command for command in data["made"]["commands"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from nnbridge.report.json_data import json_ready
+from nnbridge.report.json_data import json_text
 from nnbridge.report.terminal import Table, printable, show
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def print_blocks(blocks: Iterable[Table | str]) -> None:
 
 def print_json(data: Any) -> None:
     """Print data for machines; numbers that are not finite, which JSON does not have, are null."""
-    click.echo(json.dumps(json_ready(data), indent=2, allow_nan=False))
+    click.echo(json_text(data, indent=2))
 
 
 def build_command(group: click.Group, summary: str) -> Callable[[Callable[[str], dict[str, object]]], click.Command]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.ndk.core import traced
 from nnbridge.ndk.device_functions import devices_of_process
 from nnbridge.plan_data import plan_as_dict
+from nnbridge.report.json_data import json_text
 from nnbridge.runtime.compilation import supported_operations
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
@@ -220,7 +220,7 @@ class Delegate:
         partitions = [{"nodes": list(p.nodes), "plan": plan_as_dict(k.compilation)} for p, k in chosen]
         self.plans.append({"subgraph": graph.subgraph, "nodes": len(plan), "partitions": partitions})
         with atomic_write(self.options.nnbridge_plan, 0o644) as file:
-            file.write(json.dumps({"graphs": self.plans}, indent=2).encode() + b"\n")
+            file.write(json_text({"graphs": self.plans}, indent=2).encode() + b"\n")
 
 
 def _device(name: str) -> Device:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from nnbridge import toml
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
 from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
 from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
@@ -20,7 +21,6 @@ from nnbridge.errors import near as _near
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
 from nnbridge.operations.numerics import NUMERICS
-from nnbridge.toml import tomllib
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
 
 SUFFIX = ".toml"
@@ -136,7 +136,7 @@ class _Reader(TableValues):
         if any(line.count(".") > _MAX_DOTS and not line.lstrip().startswith("#") for line in self._text.splitlines()):
             self._refuse(f"lines with at most {_MAX_DOTS} dots", "more")
         try:
-            return tomllib.loads(self._text)
+            return toml.parse(self._text)
         except RecursionError:
             self._refuse("a TOML file", "tables or lists that are nested too deep")
         except ValueError as error:  # numbers of thousands of digits as well

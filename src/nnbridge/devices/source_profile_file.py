@@ -103,7 +103,8 @@ class _Reader(TableValues):
         known = declarations(level)
         named = {key: list(self._entries(key, value, {})) for key, value in self._table(table, "conditions").items()}
         common = list(self._entries("rules", table.get("rules", []), named))
-        sets = {key: tuple(value) for key, value in self._table(table, "sets").items() if isinstance(value, list)}
+        listed = self._table(table, "sets")
+        sets = {key: tuple(self._list(listed, key, str)) for key in listed}
         operators = {}
         for key, value in self._table(table, "operations").items():
             if known and key not in known:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nnbridge import toml
 from nnbridge.errors import InputError, Reason
 from nnbridge.estimate.cut import Cut, CutOption, best_cut, largest
 from nnbridge.estimate.network import PartitionEstimate, arena_bytes, partition_estimate
@@ -16,7 +17,6 @@ from nnbridge.estimate.partitions import OperatorGroup, group, groups
 from nnbridge.estimate.reading import cost_of
 from nnbridge.estimate.work import work_of
 from nnbridge.source import SourceGraph
-from nnbridge.toml import tomllib
 
 CPUS = Path(__file__).parent / "cpus.toml"
 TFLITE_CHOICES = (1, 3, 0)
@@ -75,7 +75,7 @@ def cpus() -> dict[str, Cost]:
     def refuse(key: str, rule: str, found: object) -> None:
         raise InputError(Reason(rule, str(found), str(CPUS), key))
 
-    tables: dict[str, dict[str, Any]] = tomllib.loads(CPUS.read_text())
+    tables: dict[str, dict[str, Any]] = toml.parse(CPUS.read_text())
     return {name: cost_of(table, refuse) for name, table in tables.items()}
 
 

@@ -145,10 +145,15 @@ def _text(path: Path) -> str:
 # -- Android -------------------------------------------------------------------------------------------------------------
 
 
+def _numbered(text: str) -> Iterator[tuple[int, str]]:
+    """Each line that is not empty, and its number."""
+    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line)
+
+
 def _repeated(text: str) -> Iterator[tuple[str, str, int, str]]:
     """Thread, line, its number, and in digits how often it stands there: lines that chatty left out are there again."""
     last: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _numbered(text):
         thread = _THREAD.match(line)
         key = "-".join(thread.groups()) if thread else ""
         chatty = _CHATTY.search(line)
@@ -221,7 +226,7 @@ def _delegates(text: str, name: str) -> Iterator[Delegated]:
     refused: dict[str, dict[str, str]] = {}
     indexes: dict[str, dict[int, str]] = {}
     listing = ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _numbered(text):
         where = f"{name} line {number}"
         if match := _GPU.search(line):
             listing = f"{match.group(1).lower()}-delegate"
@@ -283,7 +288,7 @@ def _planned(operation: Mapping[str, Any]) -> dict[str, bool]:
 
 def _lines(text: str) -> Iterator[tuple[int, object]]:
     """The JSON of each line that is some, and its number."""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _numbered(text):
         with suppress(ValueError, RecursionError):
             yield number, json.loads(line)
 

@@ -7,7 +7,6 @@ compiler asks for it, because any other failure costs the whole file.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from nnbridge.errors import BadDataError, BadStateError, Reason
 from nnbridge.ndk.core import HANDLES, Buffer, Handle, OperandType, SymmPerChannelQuantParams, exactly, free, function, not_null
 from nnbridge.neuron.answers import answered, compiled, route, target
 from nnbridge.neuron.signatures import NEURON, NEURON_SIGNATURES
+from nnbridge.report.json_data import json_text
 from nnbridge.types import EXTENSION_PREFIX_SHIFT
 
 LOG = logging.getLogger("nnbridge.neuron")
@@ -248,7 +248,7 @@ def report(entry: Mapping[str, object]) -> None:
     path = os.environ.get(REPORT_VARIABLE, "")
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json_text(entry) + "\n")
 
 
 @neuron()

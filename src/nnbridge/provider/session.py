@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from nnbridge.plan_data import plan_as_dict
 from nnbridge.provider.interface import INFO, WARNING
 from nnbridge.provider.options import ProviderOptions
 from nnbridge.provider.partitions import partitions
+from nnbridge.report.json_data import json_text
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage.atomic import atomic_write
@@ -179,4 +179,4 @@ class Provider:
         if self.options.nnbridge_plan is None:
             return
         with atomic_write(self.options.nnbridge_plan, 0o644) as file:
-            file.write(json.dumps({"partitions": self.plans}, indent=2).encode() + b"\n")
+            file.write(json_text({"partitions": self.plans}, indent=2).encode() + b"\n")

@@ -1,7 +1,8 @@
-"""Data as JSON can hold it."""
+"""Data as JSON can hold it, and its text."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -19,3 +20,8 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
     return value
+
+
+def json_text(data: Any, indent: int | None = None, readable: bool = False) -> str:
+    """JSON that every reader accepts. ``readable``: names of any language as they are, where a tool shows them so."""
+    return json.dumps(json_ready(data), indent=indent, ensure_ascii=not readable, allow_nan=False)

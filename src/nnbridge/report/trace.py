@@ -6,13 +6,13 @@ and one for the whole runs.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nnbridge.extensions import readable_operation
+from nnbridge.report.json_data import json_text
 from nnbridge.report.terminal import counted_kinds
 from nnbridge.runtime.partitioner import ExecutionStep
 from nnbridge.runtime.plan import Plan
@@ -41,7 +41,7 @@ def slice_event(
 def write_trace(path: Path, events: Sequence[Event]) -> None:
     """Write a file of events, in UTF-8 as it is: Perfetto shows a name's ``\\u00d7`` as these six signs."""
     with atomic_write(path) as file:
-        text = json.dumps({"traceEvents": list(events), "displayTimeUnit": "ms"}, ensure_ascii=False)
+        text = json_text({"traceEvents": events, "displayTimeUnit": "ms"}, readable=True)
         file.write(text.encode("utf-8", "backslashreplace"))
 
 

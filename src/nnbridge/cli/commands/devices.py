@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import Written, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
+from nnbridge.report.json_data import json_text
 from nnbridge.report.terminal import counted
 from nnbridge.types import OperationCode
 
@@ -110,7 +110,7 @@ def devices_ask(device: str, models: Path, as_json: bool) -> None:
         with drivers_apart():
             answers = answers_of(asked, question.model)
         if as_json:
-            click.echo(json.dumps(answers.as_dict()))
+            click.echo(json_text(answers.as_dict()))
             continue
         for index, operation in enumerate(question.model.main.operations):
             answer = str(answers.reasons[index] or "supported")
@@ -228,7 +228,7 @@ def serve(device: str, path: str, as_json: bool) -> None:
 
     def started(pid: int) -> None:
         if as_json:
-            click.echo(json.dumps({"device": device, "socket": path, "pid": pid}))
+            click.echo(json_text({"device": device, "socket": path, "pid": pid}))
         else:
             echo(f"{device} is served at socket:{path} by process {pid}", err=True)
 

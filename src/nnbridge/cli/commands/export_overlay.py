@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
 from nnbridge.cli.options import MODEL, WRITTEN, device_options, model_options, option, planned, tell_host
 from nnbridge.cli.output import echo, json_option, print_json, progress, working
+from nnbridge.report.json_data import json_text
 from nnbridge.report.terminal import counted
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def export_overlay(
     written = {}
     for kind, data in overlays(graphs, facts, offered, layers, times).items():
         with atomic_write(files[kind]) as file:
-            file.write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace"))
+            file.write(json_text(data, indent=1, readable=True).encode("utf-8", "backslashreplace"))
         written[kind] = files[kind]
     command = ["model-explorer", *([] if model.suffix == ".tflite" else ["--extensions=nnbridge.explorer"])]
     command += [str(model), f"--node_data_paths={','.join(map(str, written.values()))}"]

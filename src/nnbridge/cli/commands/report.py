@@ -128,8 +128,11 @@ def _command() -> str:
             continue
         name = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else ""
         for one in value if isinstance(value, (tuple, list)) else [value]:
-            words += [name] if name else []
-            words += [] if one is True else [_without_folder(one)]
+            if name:
+                words += [name] if one is True else [name, _without_folder(one)]
+            else:
+                # A file that is named like an option is none.
+                words.append(f"./{Path(str(one)).name}" if Path(str(one)).name.startswith("-") else Path(str(one)).name)
     return f"nnbridge {context.command.name} {shlex.join(words)}"
 
 

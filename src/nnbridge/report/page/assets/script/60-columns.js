@@ -78,10 +78,10 @@ const CSV = {
       .map((r) => `${r.device}: ${ruleText(r)}`)
       .join("; "),
 };
-/** A cell that no spreadsheet takes for a formula. */
+/** A cell that no spreadsheet takes for a formula; in many countries they read a semicolon as the end of a cell. */
 function csvCell(value) {
-  let text = String(value ?? "");
-  if (/^[=+\-@\t\r]/.test(text) && isNaN(+text)) text = "'" + text;
+  let text = clean(String(value ?? ""));
+  if (isNaN(+text)) text = text.replace(/(^|;)([ \u3000]*[=+@\uff1d\uff0b\uff0d\uff20-])/g, "$1'$2");
   return '"' + text.replace(/"/g, '""') + '"';
 }
 function saveCsv(rows) {
