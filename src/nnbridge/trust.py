@@ -53,7 +53,7 @@ def _unnamed_folders() -> set[str]:
 
     What PYTHONPATH has as an absolute path is named. Entries behind Python's own library are those of installed packages.
     """
-    entries = [] if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     try:
         found = {os.getcwd(), *(os.path.abspath(entry) for entry in entries if not os.path.isabs(entry))}
     except OSError:  # The current folder was removed.
@@ -66,8 +66,16 @@ def _real(path: str) -> str:
 
 
 def clean_path() -> None:
-    """Take the current folder away from Python's path: for processes that are nnbridge's own, as early as possible."""
+    """Take the current folder away from the paths of modules and programs: in processes of nnbridge's own, as early as possible.
+
+    Python's library and packages start programs too, such as ``uname``.
+    """
     sys.path[:] = search_path()
+    clean = environment().get("PATH")
+    if clean is None:
+        os.environ.pop("PATH", None)
+    else:
+        os.environ["PATH"] = clean
 
 
 def clean_path_of_program() -> None:
@@ -83,7 +91,7 @@ def clean_path_of_program() -> None:
 
 
 class _CurrentFolder:
-    """Finds modules in the current folder and in relative entries of PYTHONPATH, as the last of Python's finders.
+    """Finds modules in the current folder, as the last of Python's finders.
 
     A finder, and not an entry of the path: whoever looks for installed packages meanwhile does not find them there.
     """
@@ -91,7 +99,10 @@ class _CurrentFolder:
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
         from importlib.machinery import PathFinder
 
-        return PathFinder.find_spec(name, sorted(_unnamed_folders()), target) if path is None else None
+        try:
+            return PathFinder.find_spec(name, [os.getcwd()], target) if path is None else None
+        except OSError:  # The current folder was removed.
+            return None
 
 
 def import_named(name: str) -> ModuleType:

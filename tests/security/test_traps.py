@@ -196,7 +196,8 @@ def test_a_library_in_a_c_program_touches_nothing_of_the_folder(watched: Traps, 
 DELEGATE_HOST = """
 import numpy as np, sys
 from ai_edge_litert.interpreter import Interpreter, load_delegate
-interpreter = Interpreter("digits.tflite", experimental_delegates=[load_delegate(sys.argv[1], {"accelerator_name": "nnapi-sample_all"})])
+nnapi = load_delegate(sys.argv[1], {"accelerator_name": "nnapi-sample_all"})
+interpreter = Interpreter("digits.tflite", experimental_delegates=[nnapi])
 interpreter.allocate_tensors()
 interpreter.invoke()
 print("computed")
