@@ -20,10 +20,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LISTS = (
-    "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
-    "LIBRARY_PATH", "COMPILER_PATH", "CPATH", "C_INCLUDE_PATH",
+    "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "HOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
+    "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CPATH", "C_INCLUDE_PATH",
 )  # fmt: skip
-"""Variables that list folders of programs, modules, libraries and headers; an empty entry is the current folder in each."""
+"""Variables that name folders of programs, modules, their bytecode, libraries and headers, most of them several; an empty entry
+is the current folder."""
+
+
+FOLDER = "NNBRIDGE_FOLDER"
+"""Variable with the current folder of who started this process, for one that runs in another: named files are there."""
+
+
+def named_path(text: str) -> str:
+    """The path of a file that is named from the current folder of who started this process."""
+    return os.path.join(os.environ.get(FOLDER, ""), text)
 
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -45,7 +55,13 @@ def search_path(path: Sequence[str] | None = None) -> list[str]:
     unnamed = _unnamed_folders()
     own = (os.path.dirname(os.__file__), f"python{sys.version_info.major}{sys.version_info.minor}.zip")
     before = next((k for k, entry in enumerate(entries) if entry == own[0] or os.path.basename(entry) == own[1]), len(entries))
-    return [entry for k, entry in enumerate(entries) if os.path.isabs(entry) and not (k < before and _real(entry) in unnamed)]
+    user = getattr(sys.modules.get("site"), "USER_SITE", None) or ""  # relative where HOME or PYTHONUSERBASE is
+    packages = _real(user) if user and not os.path.isabs(user) else ""
+    return [
+        entry
+        for k, entry in enumerate(entries)
+        if os.path.isabs(entry) and _real(entry) != packages and not (k < before and _real(entry) in unnamed)
+    ]
 
 
 def _unnamed_folders() -> set[str]:
@@ -71,6 +87,8 @@ def clean_path() -> None:
     Python's library and packages start programs too, such as ``uname``.
     """
     sys.path[:] = search_path()
+    if sys.pycache_prefix and not os.path.isabs(sys.pycache_prefix):
+        sys.pycache_prefix = None  # Bytecode of the current folder would be run in place of what is installed.
     clean = environment().get("PATH")
     if clean is None:
         os.environ.pop("PATH", None)
@@ -100,7 +118,7 @@ class _CurrentFolder:
         from importlib.machinery import PathFinder
 
         try:
-            return PathFinder.find_spec(name, [os.getcwd()], target) if path is None else None
+            return PathFinder.find_spec(name, [named_path("") or os.getcwd()], target) if path is None else None
         except OSError:  # The current folder was removed.
             return None
 

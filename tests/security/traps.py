@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -52,6 +53,13 @@ sys.modules.pop({name!r}, None)
 import importlib
 sys.modules[__name__] = importlib.import_module({name!r})
 sys.path[:] = _path
+"""
+_LIBRARY = """
+#include <stdio.h>
+__attribute__((constructor)) static void ran(void) {
+  FILE *log = fopen("%s", "a");
+  if (log) { fputs("ran: library\\n", log); fclose(log); }
+}
 """
 _WATCH = """\
 import os, sys
@@ -145,6 +153,14 @@ class Traps:
                 packed.writestr("packed-1.0.dist-info/entry_points.txt", points)
         (folder / "planted.pth").write_text("import planted\n")
         (folder / "nnbridge.egg-link").write_text(".\n")
+        if shutil.which("gcc"):
+            # Where LiteRT's MediaTek plug-in looks for the maker's libraries, below the current folder.
+            library = folder / "external" / "neuro_pilot" / "v9_latest" / "host" / "lib" / "libneuronusdk_adapter.so"
+            library.parent.mkdir(parents=True)
+            code = _LIBRARY % str(self.log)
+            subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)], input=code.encode(), check=True)
+            for other in ("libneuron_adapter.so", "libneuron_adapter_mgvi.so", "libneuron_sys_util.mtk.so"):
+                shutil.copy(library, library.with_name(other))
         for name in PROGRAMS:
             (folder / name).write_text(f"#!/bin/sh\necho 'ran: program {name}' >> '{self.log}'\nexit 1\n")
             (folder / name).chmod(0o755)
