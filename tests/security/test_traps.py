@@ -238,3 +238,25 @@ def test_variables_that_name_the_current_folder_lead_nowhere(traps: Traps, varia
     pythons = {"PYTHONUSERBASE": "lib", "HOME": ".local"}.get(variable)
     assert [line for line in traps.touched() if not pythons or pythons not in line] == []
     assert sorted(path.name for path in traps.folder.iterdir() if path.name != "__pycache__") == before
+
+
+PROVIDER_HOST = """
+import numpy as np, onnxruntime, os
+from nnbridge import provider
+session = onnxruntime.InferenceSession("digits.onnx", provider.session_options("nnapi-sample_all"))
+[given] = session.get_inputs()
+session.run(None, {given.name: np.zeros([d if isinstance(d, int) else 1 for d in given.shape], np.float32)})
+print("computed")
+"""
+
+
+def test_the_provider_in_onnx_runtime_touches_nothing_of_the_folder(watched: Traps) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("cffi")
+    if not hasattr(onnxruntime, "register_execution_provider_library"):
+        pytest.skip("ONNX Runtime is older than 1.23")
+    host = watched.root / "provider_host" / "host.py"
+    host.parent.mkdir()
+    host.write_text(PROVIDER_HOST)
+    ended = watched.run([sys.executable, str(host)])
+    assert ended.stdout == "computed\n", ended.stderr
