@@ -50,7 +50,7 @@ def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def search_path(path: Sequence[str] | None = None) -> list[str]:
-    """Python's path without what no one has named: see :func:`_is_unnamed`."""
+    """Python's path without what no one has named: see :func:`_unnamed_folders`."""
     entries = list(sys.path if path is None else path)
     unnamed = _unnamed_folders()
     own = (os.path.dirname(os.__file__), f"python{sys.version_info.major}{sys.version_info.minor}.zip")

@@ -57,6 +57,12 @@ def test_a_file_that_others_may_write_is_passed_over_with_one_line(
     assert not call("--config", str(file), *PLAN).stderr
 
 
+def test_a_project_of_others_that_says_nothing_of_nnbridge_is_not_mentioned(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[project]\n")
+    (folder / "pyproject.toml").chmod(0o666)
+    assert not call(*PLAN).stderr
+
+
 def test_a_link_is_passed_over(folder: Path) -> None:
     (folder / "other.toml").write_text('mapping = "wide"')
     (folder / "nnbridge.toml").symlink_to(folder / "other.toml")

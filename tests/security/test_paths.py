@@ -21,7 +21,7 @@ from nnbridge.devices import driver
 def later():
     import named_later
 @driver("mine")
-def MINE(operation):
+def MINE(model, operation):
     return True
 """
 

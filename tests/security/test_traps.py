@@ -123,6 +123,11 @@ def test_a_command_touches_nothing_that_is_not_named(watched: Traps, command: st
     assert "Traceback" not in ended.stderr
 
 
+def test_what_a_shell_asks_for_completion_touches_nothing(watched: Traps) -> None:
+    asked = {"_NNBRIDGE_COMPLETE": "bash_complete", "COMP_WORDS": "nnbridge plan digits.tflite --device nnapi", "COMP_CWORD": "4"}
+    assert "nnapi-sample_all" in watched.run([NNBRIDGE], asked).stdout
+
+
 def test_the_hook_sees_a_touch(traps: Traps) -> None:
     traps.touched()
     traps.run([sys.executable, "-c", "import colorsys; open('gs')"])

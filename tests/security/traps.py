@@ -16,7 +16,7 @@ _OPTIONAL = """
     sitecustomize usercustomize _suggestions _distributor_init_local threadpoolctl olefile defusedxml pkg_resources tomli
     tflite_runtime tensorflow torch pandas cupy bottleneck lz4 snappy zstandard cramjam blosc uvloop winloop ujson orjson
     simplejson colorama win32api jnius java com apport apport_python_hook numpy_distutils scipy keyring gi IPython ipywidgets
-    sparse bokeh h5py tables coloredlogs mpmath sympy xdg rlcompleter2 planted
+    sparse bokeh h5py tables coloredlogs mpmath sympy xdg rlcompleter2 planted nnbridge_tflite nnbridge_onnx
 """
 """Names that Python's library or packages only try to import, and one that metadata names."""
 _GROUPS = """
