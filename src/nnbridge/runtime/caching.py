@@ -183,8 +183,8 @@ def _read(path: Path, token: bytes) -> tuple[memoryview, bytes] | str:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             return "no regular file"
-        if whose := foreign(status):
-            return whose
+        if refused := foreign(status):
+            return refused
         header, length = file.read(_HEADER.size), status.st_size - _HEADER.size
         fault = _header_fault(header, token, length)
         if fault is not None:
