@@ -110,8 +110,8 @@ class Traps:
     """The folder, what is beside it and the log."""
 
     root: Path
-    named: tuple[str, ...] = ("digits", "named")
-    """How names of files begin that commands name, or write."""
+    named: tuple[str, ...] = ("digits", "named", "pyproject.toml")
+    """How names of files begin that commands name, write, or read to see whether they say anything of nnbridge."""
     log: Path = field(init=False)
     folder: Path = field(init=False)
     """Where commands run."""
