@@ -210,7 +210,7 @@ class EmbeddedLibrary:
 
     def _start(self) -> str:
         """What the interpreter runs first: it finds what the Python that compiled the library has, editable installations too."""
-        packages = [*dict.fromkeys([*site.getsitepackages(), *(p for p in sys.path if p.endswith("-packages"))])]
+        packages = [*dict.fromkeys([*site.getsitepackages(), *(p for p in trust.search_path() if p.endswith("-packages"))])]
         paths = [str(Path(__file__).resolve().parents[1]), *packages]
         names = {"module": self.module, "glue": self.glue, "library": self.name}
         return _START.format(packages=packages, paths=paths, refusals=dict(self.refusals), **names)

@@ -20,10 +20,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LISTS = (
-    "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
-    "LIBRARY_PATH", "COMPILER_PATH", "CPATH", "C_INCLUDE_PATH",
+    "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "HOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
+    "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CPATH", "C_INCLUDE_PATH",
 )  # fmt: skip
-"""Variables that list folders of programs, modules, libraries and headers; an empty entry is the current folder in each."""
+"""Variables that name folders of programs, modules, their bytecode, libraries and headers, most of them several; an empty entry
+is the current folder."""
+
+
+FOLDER = "NNBRIDGE_FOLDER"
+"""Variable with the current folder of who started this process, for one that runs in another: named files are there."""
+
+
+def named_path(text: str) -> str:
+    """The path of a file that is named from the current folder of who started this process."""
+    return os.path.join(os.environ.get(FOLDER, ""), text)
 
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -40,12 +50,18 @@ def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def search_path(path: Sequence[str] | None = None) -> list[str]:
-    """Python's path without what no one has named: see :func:`_is_unnamed`."""
+    """Python's path without what no one has named: see :func:`_unnamed_folders`."""
     entries = list(sys.path if path is None else path)
     unnamed = _unnamed_folders()
     own = (os.path.dirname(os.__file__), f"python{sys.version_info.major}{sys.version_info.minor}.zip")
     before = next((k for k, entry in enumerate(entries) if entry == own[0] or os.path.basename(entry) == own[1]), len(entries))
-    return [entry for k, entry in enumerate(entries) if os.path.isabs(entry) and not (k < before and _real(entry) in unnamed)]
+    user = getattr(sys.modules.get("site"), "USER_SITE", None) or ""  # relative where HOME or PYTHONUSERBASE is
+    packages = _real(user) if user and not os.path.isabs(user) else ""
+    return [
+        entry
+        for k, entry in enumerate(entries)
+        if os.path.isabs(entry) and _real(entry) != packages and not (k < before and _real(entry) in unnamed)
+    ]
 
 
 def _unnamed_folders() -> set[str]:
@@ -53,7 +69,7 @@ def _unnamed_folders() -> set[str]:
 
     What PYTHONPATH has as an absolute path is named. Entries behind Python's own library are those of installed packages.
     """
-    entries = [] if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     try:
         found = {os.getcwd(), *(os.path.abspath(entry) for entry in entries if not os.path.isabs(entry))}
     except OSError:  # The current folder was removed.
@@ -66,8 +82,18 @@ def _real(path: str) -> str:
 
 
 def clean_path() -> None:
-    """Take the current folder away from Python's path: for processes that are nnbridge's own, as early as possible."""
+    """Take the current folder away from the paths of modules and programs: in processes of nnbridge's own, as early as possible.
+
+    Python's library and packages start programs too, such as ``uname``.
+    """
     sys.path[:] = search_path()
+    if sys.pycache_prefix and not os.path.isabs(sys.pycache_prefix):
+        sys.pycache_prefix = None  # Bytecode of the current folder would be run in place of what is installed.
+    clean = environment().get("PATH")
+    if clean is None:
+        os.environ.pop("PATH", None)
+    else:
+        os.environ["PATH"] = clean
 
 
 def clean_path_of_program() -> None:
@@ -83,7 +109,7 @@ def clean_path_of_program() -> None:
 
 
 class _CurrentFolder:
-    """Finds modules in the current folder and in relative entries of PYTHONPATH, as the last of Python's finders.
+    """Finds modules in the current folder, as the last of Python's finders.
 
     A finder, and not an entry of the path: whoever looks for installed packages meanwhile does not find them there.
     """
@@ -91,7 +117,10 @@ class _CurrentFolder:
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
         from importlib.machinery import PathFinder
 
-        return PathFinder.find_spec(name, sorted(_unnamed_folders()), target) if path is None else None
+        try:
+            return PathFinder.find_spec(name, [named_path("") or os.getcwd()], target) if path is None else None
+        except OSError:  # The current folder was removed.
+            return None
 
 
 def import_named(name: str) -> ModuleType:

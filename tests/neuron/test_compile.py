@@ -272,3 +272,18 @@ def test_compare_takes_litert_as_the_reference_of_a_compiled_file(tmp_path: Path
     answer = CliRunner().invoke(cli, ["compare", str(path), "--device", "nnapi-sample_quant", "--reference", "litert", "--json"])
     assert answer.exit_code == 0, answer.output
     assert [output["mismatches"] for output in json.loads(answer.stdout)["outputs"]] == [0]
+
+
+def test_devices_are_named_from_the_current_folder_though_the_compiler_runs_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here_npu.py").write_text(
+        "from nnbridge.devices import driver\n\n\n@driver('here')\ndef NPU(model, operation):\n    return True\n"
+    )
+    names = "\n".join(f'{name} = ["TENSOR_FLOAT32"]' for name in ("CONV_2D", "SOFTMAX"))
+    (tmp_path / "npu.toml").write_text(f'[[device]]\nname = "npu"\n[device.operations]\n{names}\n')
+    for device in ("here_npu:NPU", "npu.toml"):
+        compiled = compile_file(MODELS / "digits_float32.tflite", Path("compiled.tflite"), [device])
+        assert compiled.partitions
+        assert (tmp_path / "compiled.tflite").is_file()

@@ -90,7 +90,8 @@ def watched(traps: Traps) -> Iterator[Traps]:
     """The folder, which must be untouched at the end."""
     traps.touched()
     yield traps
-    assert traps.touched() == []
+    # What --scheduler names is connected to.
+    assert [line for line in traps.touched() if "127.0.0.1" not in line] == []
 
 
 def test_every_command_is_walked() -> None:
@@ -120,6 +121,11 @@ def test_a_command_touches_nothing_that_is_not_named(watched: Traps, command: st
     ended = watched.run(words)
     assert "internal error" not in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_what_a_shell_asks_for_completion_touches_nothing(watched: Traps) -> None:
+    asked = {"_NNBRIDGE_COMPLETE": "bash_complete", "COMP_WORDS": "nnbridge plan digits.tflite --device nnapi", "COMP_CWORD": "4"}
+    assert "nnapi-sample_all" in watched.run([NNBRIDGE], asked).stdout
 
 
 def test_the_hook_sees_a_touch(traps: Traps) -> None:
@@ -196,7 +202,8 @@ def test_a_library_in_a_c_program_touches_nothing_of_the_folder(watched: Traps, 
 DELEGATE_HOST = """
 import numpy as np, sys
 from ai_edge_litert.interpreter import Interpreter, load_delegate
-interpreter = Interpreter("digits.tflite", experimental_delegates=[load_delegate(sys.argv[1], {"accelerator_name": "nnapi-sample_all"})])
+nnapi = load_delegate(sys.argv[1], {"accelerator_name": "nnapi-sample_all"})
+interpreter = Interpreter("digits.tflite", experimental_delegates=[nnapi])
 interpreter.allocate_tensors()
 interpreter.invoke()
 print("computed")
@@ -210,4 +217,51 @@ def test_the_delegate_in_litert_touches_nothing_of_the_folder(watched: Traps) ->
     host.parent.mkdir()
     host.write_text(DELEGATE_HOST)
     ended = watched.run([sys.executable, str(host), str(delegate.library())])
+    assert ended.stdout == "computed\n", ended.stderr
+
+
+def test_an_image_that_pillow_would_start_a_program_for_is_refused(traps: Traps, tmp_path: Path) -> None:
+    # Pillow knows PostScript by its first bytes, and starts Ghostscript to draw it.
+    (tmp_path / "named.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n")
+    program = tmp_path / "bin" / "gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho gs >> '{tmp_path / 'ran'}'\nexit 1\n")
+    program.chmod(0o755)
+    path = f"{program.parent}:/usr/bin:/bin"
+    ended = traps.run([NNBRIDGE, "run", "digits.tflite", "--input", str(tmp_path / "named.png")], {"PATH": path})
+    assert ended.returncode == 2
+    assert "an image that Pillow reads" in ended.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("variable", ["HOME", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "XDG_CACHE_HOME", "NNBRIDGE_CACHE"])
+def test_variables_that_name_the_current_folder_lead_nowhere(traps: Traps, variable: str) -> None:
+    before = sorted(path.name for path in traps.folder.iterdir())
+    traps.touched()
+    ended = traps.run([NNBRIDGE, "run", "digits.tflite", "--seed", "0", "--device", "process:nnapi-sample_all"], {variable: "."})
+    assert ended.returncode == 0, ended.stderr
+    pythons = {"PYTHONUSERBASE": "lib", "HOME": ".local"}.get(variable)
+    assert [line for line in traps.touched() if not pythons or pythons not in line] == []
+    assert sorted(path.name for path in traps.folder.iterdir() if path.name != "__pycache__") == before
+
+
+PROVIDER_HOST = """
+import numpy as np, onnxruntime, os
+from nnbridge import provider
+session = onnxruntime.InferenceSession("digits.onnx", provider.session_options("nnapi-sample_all"))
+[given] = session.get_inputs()
+session.run(None, {given.name: np.zeros([d if isinstance(d, int) else 1 for d in given.shape], np.float32)})
+print("computed")
+"""
+
+
+def test_the_provider_in_onnx_runtime_touches_nothing_of_the_folder(watched: Traps) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("cffi")
+    if not hasattr(onnxruntime, "register_execution_provider_library"):
+        pytest.skip("ONNX Runtime is older than 1.23")
+    host = watched.root / "provider_host" / "host.py"
+    host.parent.mkdir()
+    host.write_text(PROVIDER_HOST)
+    ended = watched.run([sys.executable, str(host)])
     assert ended.stdout == "computed\n", ended.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,19 +12,18 @@ from dataclasses import dataclass, field
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-OPTIONAL = (
-    "sitecustomize", "usercustomize", "_suggestions", "_distributor_init_local", "threadpoolctl", "olefile", "defusedxml", "pkg_resources",
-    "tomli", "tflite_runtime", "tensorflow", "torch", "pandas", "cupy", "bottleneck", "lz4", "snappy", "zstandard", "cramjam", "blosc", "uvloop",
-    "winloop", "ujson", "orjson", "simplejson", "colorama", "win32api", "jnius", "java", "com", "apport", "apport_python_hook", "numpy_distutils",
-    "scipy", "keyring", "gi", "IPython", "ipywidgets", "sparse", "bokeh", "h5py", "tables", "coloredlogs", "mpmath", "sympy", "xdg", "rlcompleter2",
-    "nnbridge_tflite_local", "planted",
-)  # fmt: skip
-"""Names that Python's library or packages only try to import, or that others plant."""
-GROUPS = (
-    "nnbridge.converters", "nnbridge.devices", "nnbridge.host_extensions", "console_scripts", "fsspec.specs", "distributed.preloads", "dask.array.backends",
-    "onnxruntime.execution_providers", "onnxruntime.ep", "cffi", "pillow.plugins", "rich", "click", "pytest11", "distutils.commands", "llvmlite",
-    "dask.sizeof", "tblib", "importlib_metadata",
-)  # fmt: skip
+_OPTIONAL = """
+    sitecustomize usercustomize _suggestions _distributor_init_local threadpoolctl olefile defusedxml pkg_resources tomli
+    tflite_runtime tensorflow torch pandas cupy bottleneck lz4 snappy zstandard cramjam blosc uvloop winloop ujson orjson
+    simplejson colorama win32api jnius java com apport apport_python_hook numpy_distutils scipy keyring gi IPython ipywidgets
+    sparse bokeh h5py tables coloredlogs mpmath sympy xdg rlcompleter2 planted nnbridge_tflite nnbridge_onnx
+"""
+"""Names that Python's library or packages only try to import, and one that metadata names."""
+_GROUPS = """
+    nnbridge.converters nnbridge.devices nnbridge.host_extensions console_scripts fsspec.specs distributed.preloads
+    dask.array.backends dask.sizeof onnxruntime.execution_providers onnxruntime.ep cffi pillow.plugins rich click pytest11
+    distutils.commands llvmlite tblib importlib_metadata
+"""
 PROGRAMS = (
     "cc",
     "gcc",
@@ -54,41 +54,53 @@ import importlib
 sys.modules[__name__] = importlib.import_module({name!r})
 sys.path[:] = _path
 """
+_LIBRARY = """
+#include <stdio.h>
+__attribute__((constructor)) static void ran(void) {
+  FILE *log = fopen("%s", "a");
+  if (log) { fputs("ran: library\\n", log); fclose(log); }
+}
+"""
 _WATCH = """\
 import os, sys
 _ROOT, _LOG, _NAMED = {root!r}, {log!r}, {named!r}
-_NAMES = dict(open=0, exec=0, **{{"os.listdir": 0, "os.scandir": 0, "os.exec": 0, "os.posix_spawn": 0, "ctypes.dlopen": 0, "subprocess.Popen": 0,
-    "os.system": 0, "import": 1, "sqlite3.connect": 0, "sqlite3.enable_load_extension": 1, "socket.connect": 1, "socket.getaddrinfo": 0}})
-def _watch(event, args, real=os.path.realpath, join=os.path.join, write=os.write, opened=os.open, close=os.close):
-    if event not in _NAMES or len(args) <= _NAMES[event]:
-        return
-    found = args[_NAMES[event]]
-    if event in ("socket.connect", "socket.getaddrinfo") and isinstance(found, (tuple, str)):
-        touched = f"{{event}}: {{found!r}}"
-    else:
-        if isinstance(found, bytes):
-            found = os.fsdecode(found)
-        found = getattr(found, "co_filename", found)
-        found = "." if found is None and event in ("os.listdir", "os.scandir") else found
-        if not isinstance(found, (str, os.PathLike)) or _WATCHING:
-            return
-        if event in ("subprocess.Popen", "os.exec", "ctypes.dlopen") and os.sep not in str(found):
-            return  # looked for in folders that lists name, where planted programs and libraries leave their own line
-        _WATCHING.append(1)
-        try:
-            path = real(str(found))
-            below = path == _ROOT or path.startswith(_ROOT + os.sep)
-            if not below or os.path.basename(path).startswith(_NAMED):
-                return
-            touched = f"{{event}}: {{path}}"
-        except (OSError, ValueError):
-            return
-        finally:
-            _WATCHING.pop()
-    log = opened(_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    write(log, (touched + "\\n").encode())
-    close(log)
+_WHERE = {{
+    "open": 0, "exec": 0, "import": 1, "os.listdir": 0, "os.scandir": 0, "os.exec": 0, "os.posix_spawn": 0, "os.system": 0,
+    "subprocess.Popen": 0, "ctypes.dlopen": 0, "sqlite3.connect": 0, "socket.connect": 1, "socket.getaddrinfo": 0,
+}}
 _WATCHING = []
+def _touched(event, found, real=os.path.realpath, exists=os.path.lexists, name=os.path.basename, separator=os.sep):
+    if event.startswith("socket."):  # local sockets of commands are named, addresses never
+        return f"{{event}}: {{found!r}}" if isinstance(found, tuple) or event == "socket.getaddrinfo" else None
+    found = "." if found is None and event in ("os.listdir", "os.scandir") else getattr(found, "co_filename", found)
+    found = os.fsdecode(found) if isinstance(found, bytes) else found
+    if not isinstance(found, (str, os.PathLike)) or str(found).startswith("<"):
+        return None
+    if event in ("subprocess.Popen", "os.exec", "ctypes.dlopen") and separator not in str(found):
+        return None  # looked for in folders that lists name, where planted programs leave their own line
+    if event in ("os.listdir", "os.scandir"):
+        caller = sys._getframe(2)
+        while caller is not None:  # who writes a named file looks for its own temporary files beside it
+            if caller.f_code.co_filename.endswith("nnbridge/storage/atomic.py"):
+                return None
+            caller = caller.f_back
+    path = real(str(found))
+    below = path == _ROOT or path.startswith(_ROOT + separator)
+    return f"{{event}}: {{path}}" if below and exists(path) and not name(path).startswith(_NAMED) else None
+def _watch(event, args, write=os.write, opened=os.open, close=os.close):
+    if event not in _WHERE or len(args) <= _WHERE[event] or _WATCHING:
+        return
+    _WATCHING.append(1)
+    try:
+        touched = _touched(event, args[_WHERE[event]])
+        if touched:
+            log = opened(_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            write(log, (touched + "\\n").encode())
+            close(log)
+    except (OSError, ValueError):
+        pass
+    finally:
+        _WATCHING.pop()
 sys.addaudithook(_watch)
 """
 
@@ -98,8 +110,8 @@ class Traps:
     """The folder, what is beside it and the log."""
 
     root: Path
-    named: tuple[str, ...] = ("digits", "named")
-    """How names of files begin that commands name, or write."""
+    named: tuple[str, ...] = ("digits", "named", "pyproject.toml")
+    """How names of files begin that commands name, write, or read to see whether they say anything of nnbridge."""
     log: Path = field(init=False)
     folder: Path = field(init=False)
     """Where commands run."""
@@ -122,11 +134,11 @@ class Traps:
             file.chmod(0o666)
 
     def _plant(self, folder: Path) -> None:
-        known = {*sys.stdlib_module_names, *packages_distributions(), *OPTIONAL} - {"sys", "__main__"}
+        known = {*sys.stdlib_module_names, *packages_distributions(), *_OPTIONAL.split()} - {"sys", "__main__"}
         for name in sorted(name for name in known if name.isidentifier()):
             text = _MODULE.format(log=str(self.log), name=name, folder=str(folder.resolve()))
             (folder / f"{name}.py").write_text(text)
-        points = "".join(f"[{group}]\nplanted = planted:X\n" for group in GROUPS)
+        points = "".join(f"[{group}]\nplanted = planted:X\n" for group in _GROUPS.split())
         metadata = "Metadata-Version: 2.1\nName: {0}\nVersion: 1.0\n"
         for kind, file in (("planted-1.0.dist-info", "METADATA"), ("model-1.0.egg-info", "PKG-INFO")):
             (folder / kind).mkdir()
@@ -141,6 +153,14 @@ class Traps:
                 packed.writestr("packed-1.0.dist-info/entry_points.txt", points)
         (folder / "planted.pth").write_text("import planted\n")
         (folder / "nnbridge.egg-link").write_text(".\n")
+        if shutil.which("gcc"):
+            # Where LiteRT's MediaTek plug-in looks for the maker's libraries, below the current folder.
+            library = folder / "external" / "neuro_pilot" / "v9_latest" / "host" / "lib" / "libneuronusdk_adapter.so"
+            library.parent.mkdir(parents=True)
+            code = _LIBRARY % str(self.log)
+            subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)], input=code.encode(), check=True)
+            for other in ("libneuron_adapter.so", "libneuron_adapter_mgvi.so", "libneuron_sys_util.mtk.so"):
+                shutil.copy(library, library.with_name(other))
         for name in PROGRAMS:
             (folder / name).write_text(f"#!/bin/sh\necho 'ran: program {name}' >> '{self.log}'\nexit 1\n")
             (folder / name).chmod(0o755)

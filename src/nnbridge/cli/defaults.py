@@ -98,7 +98,8 @@ def _nearest(folder: Path, passed_over: list[str]) -> tuple[Path, dict[str, Any]
                 continue
             fault = foreign_file(path)
             if fault:
-                passed_over.append(f"defaults of {path} are not used: {fault}")
+                if name == _OWN or _mentions_nnbridge(path):
+                    passed_over.append(f"defaults of {path} are not used: {fault}")
                 continue
             content = content_of(path, _WHAT)
             if name == _OWN or b"nnbridge" in content:
@@ -106,6 +107,13 @@ def _nearest(folder: Path, passed_over: list[str]) -> tuple[Path, dict[str, Any]
                 if name == _OWN or table:
                     return path, table
     return None
+
+
+def _mentions_nnbridge(path: Path) -> bool:
+    try:
+        return b"nnbridge" in content_of(path, _WHAT)
+    except InputError:
+        return False
 
 
 def _table(path: Path, content: bytes) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.entry_points import entry_points
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
-from nnbridge.trust import import_named
+from nnbridge.trust import import_named, named_path
 
 if TYPE_CHECKING:
     from nnbridge.devices.profile_file import shipped
@@ -164,7 +164,7 @@ def _from_file(name: str) -> Device:
     from nnbridge.devices.profile_levels import load_any
 
     path, _, requested = name.partition("#")
-    found = load_any(Path(path))
+    found = load_any(Path(named_path(path)))
     chosen = [device for device in found if requested in ("", device.name)]
     if len(chosen) != 1:
         names = ", ".join(device.name for device in found)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+"""Pillow's names of these. It looks at the content, whatever the suffix, and starts Ghostscript for PostScript."""
 NUMBERS = (".txt", ".csv")
 PACKED = (".npz", ".npy", ".pb")
 """Of sequences, text and optionals: their tensors in the file's order, one alone, or ONNX's own message."""
@@ -173,7 +175,7 @@ def open_image(path: Path, place: str) -> Image.Image:
             warnings.simplefilter("ignore")
             # Pillow only warns of images between MAX_IMAGE_PIXELS and twice as many.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
+            with Image.open(path, formats=FORMATS) as image:
                 image.load()
                 upright: Image.Image = ImageOps.exif_transpose(image)
                 return upright

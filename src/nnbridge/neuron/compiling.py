@@ -13,8 +13,10 @@ from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge import trust
+from nnbridge.allowlist import ALLOWLIST_VARIABLE
 from nnbridge.errors import InputError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
+from nnbridge.ndk.trace import VARIABLE as TRACE_VARIABLE
 from nnbridge.neuron import adapter
 from nnbridge.neuron.answers import Granted, answered, route
 from nnbridge.neuron.functions import FILE_VARIABLE, REPORT_VARIABLE
@@ -83,9 +85,15 @@ def compile_file(
         ]
         command += [f"--soc_model={soc.lower()}", "--err=--", f"--libs={litert / _PLUGINS}", *options]
         known = {FILE_VARIABLE: str(model.resolve()), REPORT_VARIABLE: str(report), DEVICES_VARIABLE: ",".join(devices)}
-        # In the same working folder, as profiles and Python's path may be named from there.
+        # In an empty folder: LiteRT's plug-in looks for libraries in folders below the current one.
         ended = subprocess.run(
-            command, env=_environment(library, litert, known), capture_output=True, text=True, errors="replace", check=False
+            command,
+            cwd=work,
+            env=_environment(library, litert, known),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         words = (line for text in (ended.stdout, ended.stderr) for line in text.splitlines())
         messages = tuple(line for line in words if line.strip() and not line.startswith(_IDLE))
@@ -132,4 +140,5 @@ def _environment(library: Path, litert: Path, known: Mapping[str, str]) -> dict[
     """The program's environment: nnbridge's library first, then LiteRT's."""
     found = {key: value for key, value in trust.environment().items() if key not in (_HARMFUL, CPU_ONLY_VARIABLE)}
     paths = [str(library.parent), str(litert), *filter(None, [found.get("LD_LIBRARY_PATH")])]
-    return {**found, **known, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
+    files = {name: os.path.abspath(found[name]) for name in (TRACE_VARIABLE, ALLOWLIST_VARIABLE) if found.get(name)}
+    return {**found, **files, **known, trust.FOLDER: os.getcwd(), "LD_LIBRARY_PATH": os.pathsep.join(paths)}

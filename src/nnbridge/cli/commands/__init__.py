@@ -154,7 +154,7 @@ def _stop(message: str) -> NoReturn:
 
 
 _CONFIG = """Defaults of options: a TOML file, or none. Without it: nnbridge.toml, or [tool.nnbridge] of pyproject.toml, from the
-current folder upwards (docs/defaults.md)."""
+current folder upwards, which decides nothing that runs, imports, connects or writes (docs/defaults.md, docs/security.md)."""
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -44,7 +44,7 @@ def machine() -> Machine:
     folder, processor = cache_directory(), _processor()
     if folder is None or not processor:
         return _asked()
-    parts = (llvmlite.__version__, llvmlite.__file__, platform.platform(), processor)
+    parts = (llvmlite.__version__, llvmlite.__file__, platform.release(), platform.version(), platform.machine(), processor)
     name = f"machine-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}.json"
     # Why nothing is read or can be written is said when objects are.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
