@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types records",
     "errors reading",
+    "apart",
     "model allowlist entry_points platforms toml",
     "source",
     "estimate",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import ConversionError, Reason, first_line
+from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
 
@@ -39,6 +39,7 @@ def _facts(path: Path, changed: int) -> ModelFacts:
         model = onnx.load(str(path))
         inferred = infer_shapes(onnx, model).graph
     except Exception as error:
+        pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
     return ModelFacts(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Any
 
+from nnbridge.errors import pass_shortage
+
 
 def installed(group: str, name: str | None = None) -> Iterator[Any]:
     """What can be loaded, of one name if stated; the rest is left out with a warning in the log of the group's name."""
@@ -14,5 +16,6 @@ def installed(group: str, name: str | None = None) -> Iterator[Any]:
         try:
             yield point.load()
         except Exception as error:
+            pass_shortage(error)
             # A stranger's module may raise anything while it is imported.
             logging.getLogger(group).warning("not loaded: %s = %s: %s", point.name, point.value, error)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nnbridge.cli.file_samples import FileSamples
     from nnbridge.compare import Reference, Sample
-    from nnbridge.compare.litert import LiteRT
-    from nnbridge.compare.references import OnnxRuntime
+    from nnbridge.compare.references import ApartReference
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.inputs import Preparation
     from nnbridge.model import Model
 
-    Runtime = LiteRT | OnnxRuntime | DeviceReference
+    Runtime = ApartReference | DeviceReference
 
 
 @dataclass(frozen=True)

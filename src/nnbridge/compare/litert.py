@@ -104,6 +104,8 @@ class LiteRT:
         by_index: dict[int, tuple[str, Array]] = {}
         for subgraph in range(interpreter.num_subgraphs()):
             for detail in interpreter.get_tensor_details(subgraph_index=subgraph):
+                if np.dtype(detail["dtype"]).kind == "O":
+                    continue  # handles of resources: LiteRT would return pointers as Python's objects
                 try:
                     value = np.array(interpreter.get_tensor(detail["index"], subgraph))
                 except (ValueError, RuntimeError):

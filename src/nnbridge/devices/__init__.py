@@ -22,7 +22,7 @@ from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
-from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.errors import InputError, NnbridgeError, Reason, pass_shortage
 from nnbridge.extensions import TYPES
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ def _load(name: str) -> Device:
     except NnbridgeError:
         raise
     except Exception as error:
+        pass_shortage(error)
         raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="--device")) from error
     if not isinstance(loaded, Device):
         raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="--device"))

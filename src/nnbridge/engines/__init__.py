@@ -1,14 +1,14 @@
 """Hosts that leave operators to the inference runtime itself, as on a phone: TFLite's or ONNX Runtime's own CPU kernels.
 
 A host of this package runs each group of operators that stays with the runtime as a part of the source file, in that runtime.
-nnbridge's own host needs no other package and computes as TFLite's reference kernels do. ``auto`` is the runtime where a phone
-would have it, and nnbridge's own host for what the runtime does not run.
+It runs there in a process of its own, which a file or a value may end. nnbridge's own host needs no other package and computes as
+TFLite's reference kernels do. ``auto`` is the runtime where a phone would have it, and nnbridge's own host for what the runtime
+does not run.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from nnbridge.errors import ConversionError, InputError, OptionError, Reason
@@ -90,8 +90,10 @@ def _phones(path: Path, options: ConversionOptions | None) -> HostDevice:
 
 def _engine_host(name: str, path: Path, options: ConversionOptions, *, strict: bool) -> EngineHost:
     from nnbridge.converters import converter_for
+    from nnbridge.engines.apart import ApartEngine
     from nnbridge.engines.host import EngineHost
 
     converter, (_, engine, kernels) = converter_for(path), _ENGINES[name]
     assert converter.hosted is not None
-    return EngineHost(resolve_name(engine)(path, kernels), converter.hosted(path, options), name, strict=strict)
+    runtime = ApartEngine(engine, path, kernels)
+    return EngineHost(runtime, converter.hosted(path, options), name, strict=strict)

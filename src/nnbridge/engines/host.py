@@ -13,7 +13,7 @@ from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
 from nnbridge.devices.functions import Tensor as Value
 from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, host_functions, name_of, sign_flipped
-from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line
+from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line, pass_shortage
 from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
@@ -242,6 +242,7 @@ class _Group:
                 host.leave([o.source for o in self._operations if o.source is not None], error.reason)
                 return self._own().run([tensor.data for tensor in inputs])
             except Exception as error:
+                pass_shortage(error)
                 # The runtimes' errors have no common class.
                 raise OpFailedError(Reason("operators that the runtime runs", first_line(error), host.label)) from error
             results = [

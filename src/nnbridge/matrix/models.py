@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.converters import converters
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, pass_shortage
 from nnbridge.storage import SUFFIX
 from nnbridge.storage.atomic import atomic_write
 
@@ -66,6 +66,7 @@ def _remote(address: str, cache: Path) -> list[Path]:
                     out.write(system.cat_file(file))
             found.append(target)
     except Exception as error:  # Each file system has its own.
+        pass_shortage(error)
         raise InputError(
             Reason("an address that fsspec can read", f"{type(error).__name__}: {error}", operand=address)
         ) from error

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -116,11 +119,18 @@ def _stop(worker: _Worker) -> None:
 def _serve(connection: Any) -> None:
     """In a process of its own: groups come in, their cells go out one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides what an interruption ends.
-    connection.send(None)
-    while True:
-        try:
-            group = connection.recv()
-        except (EOFError, OSError):
-            return
-        for cell in compute_all(group):
-            connection.send(cell)
+    parent = multiprocessing.parent_process()
+    with suppress(RuntimeError):  # Without a thread to spare, the end is seen when the next cell is sent.
+        if parent is not None:
+            threading.Thread(target=_end_with, args=(parent.sentinel,), name="nnbridge-parent", daemon=True).start()
+    with suppress(EOFError, OSError):  # The parent has ended.
+        connection.send(None)
+        while True:
+            for cell in compute_all(connection.recv()):
+                connection.send(cell)
+
+
+def _end_with(parent: int) -> None:
+    """End as soon as the parent has ended: nothing is done with what is still computed."""
+    wait([parent])
+    os._exit(0)

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.errors import pass_shortage
 from nnbridge.model import Array
 from nnbridge.operations.call import Call
 
@@ -126,7 +127,8 @@ def select(call: Call, highest: Tier) -> tuple[Prepared, Compute | InPlace] | No
             continue
         try:
             second = found.first_part(call)
-        except Exception:
+        except Exception as error:
+            pass_shortage(error)
             continue
         if second is not None:
             return found, second

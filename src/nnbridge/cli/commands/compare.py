@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -25,12 +25,14 @@ from nnbridge.cli.options import (
     tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
+from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.cli.file_samples import FileSamples
-    from nnbridge.compare import Array, Sample, Tolerances
-    from nnbridge.compare.litert import LiteRT
-    from nnbridge.compare.references import OnnxRuntime
+    from nnbridge.compare import Array, Comparison, Sample, Tolerances
+    from nnbridge.compare.envelope import Envelope
+    from nnbridge.compare.layers import LayerComparison
+    from nnbridge.compare.references import ApartReference
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.converters.inspection import Mapped
     from nnbridge.runtime.compilation import Compilation
@@ -121,7 +123,7 @@ def compare(
     if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
     compilation, mapped = compiled(model, **options)
-    runtime: LiteRT | OnnxRuntime | DeviceReference | None = None
+    runtime: ApartReference | DeviceReference | None = None
     if against:
         runtime = DeviceReference(compilation.model, against)
     elif reference is not None and not stored:
@@ -133,9 +135,18 @@ def compare(
         print_blocks(plan_tables(compilation))
     sides = compilation, mapped, options["signature"], runtime, drawn.draw(), drawn.total
     subject = _Subject(model, name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)
-    passed, interrupted = (_layers if layers else _envelope if envelope else _outputs)(subject)
+    found = (_layers if layers else _envelope if envelope else _outputs)(subject)
     tell_host(compilation, options["host"])
-    sys.exit(INTERRUPTED if interrupted else 0 if passed else 1)
+    _end(found)
+
+
+def _end(found: Comparison | LayerComparison | Envelope) -> NoReturn:
+    """The exit status; a message where samples could not be compared and the others pass."""
+    if found.interrupted:
+        sys.exit(INTERRUPTED)
+    if found.ended and not found.failed:
+        raise InputError(Reason("samples that can be compared", f"{found.ended[0][1]} at {found.ended[0][0]}"))
+    sys.exit(1 if found.failed else 0)
 
 
 @dataclass
@@ -147,7 +158,7 @@ class _Subject:
     compilation: Compilation
     mapped: tuple[Mapped, ...]
     signature: str
-    runtime: LiteRT | OnnxRuntime | DeviceReference | None
+    runtime: ApartReference | DeviceReference | None
     samples: Iterable[Sample]
     total: int
     tolerance: Tolerances
@@ -160,8 +171,11 @@ class _Subject:
 
     def counted(self, advance: Callable[[int], None]) -> Iterator[Sample]:
         """The samples; ``advance`` is called when each is done."""
+        from nnbridge.compare.samples import Missing
+
         for sample in self.samples:
-            self.first = self.first or [sample]
+            if not isinstance(sample.outputs, Missing):
+                self.first = self.first or [sample]
             yield sample
             advance(1)
 
@@ -173,7 +187,7 @@ class _Subject:
             print_blocks(blocks())
 
 
-def _layers(subject: _Subject) -> tuple[bool, bool]:
+def _layers(subject: _Subject) -> LayerComparison:
     from nnbridge.compare.layers import compare_layers
     from nnbridge.compare.tensors import stored_tensors, tensors_of
     from nnbridge.report.layers import layer_tables, write_csv
@@ -185,10 +199,10 @@ def _layers(subject: _Subject) -> tuple[bool, bool]:
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
     subject.print(found.as_dict(), lambda: layer_tables(found))
-    return found.passed, found.interrupted
+    return found
 
 
-def _envelope(subject: _Subject) -> tuple[bool, bool]:
+def _envelope(subject: _Subject) -> Envelope:
     from nnbridge.compare.arithmetics import arithmetics, stated
     from nnbridge.compare.envelope import envelope, reference_answers
     from nnbridge.report.envelope import envelope_tables
@@ -211,10 +225,10 @@ def _envelope(subject: _Subject) -> tuple[bool, bool]:
     with progress("Running arithmetics", subject.total * len(arithmetics(model, known)), subject.as_json) as advance:
         found = envelope(model, subject.samples, others, subject.tolerance, advance, known)
     subject.print(found.as_dict(), lambda: envelope_tables(found))
-    return found.passed, found.interrupted
+    return found
 
 
-def _outputs(subject: _Subject) -> tuple[bool, bool]:
+def _outputs(subject: _Subject) -> Comparison:
     from nnbridge import compare as comparing
     from nnbridge.compare.explanation import with_causes
     from nnbridge.report.agreement import Agreement
@@ -241,4 +255,4 @@ def _outputs(subject: _Subject) -> tuple[bool, bool]:
             echo(line)
         for line in () if files is None else files.dataset.notes:
             echo(line, err=True)
-    return found.passed, found.interrupted
+    return found
