@@ -112,12 +112,10 @@ class EditedGraph:
 
     def type(self, name: str) -> str:
         """A value's element type; empty if it is not known."""
-        from onnx import TensorProto
-
         if name in self._facts.constants:
-            return str(TensorProto.DataType.Name(self._facts.constants[name].data_type))
+            return _type_name(self._facts.constants[name].data_type)
         value = self._facts.types.get(name)
-        return str(TensorProto.DataType.Name(value.type.tensor_type.elem_type)) if value is not None else ""
+        return _type_name(value.type.tensor_type.elem_type) if value is not None else ""
 
     def value(self, name: str) -> Array | None:
         """A constant's value; None for what is computed."""
@@ -210,3 +208,10 @@ class EditedGraph:
                 if name in self._facts.types:
                     value.type.tensor_type.ClearField("shape")
                     made.graph.output.append(value)
+
+
+def _type_name(code: int) -> str:
+    """ONNX's name of an element type; the number of one that it does not define."""
+    from onnx import TensorProto
+
+    return str(TensorProto.DataType.Name(code)) if code in TensorProto.DataType.values() else str(code)

@@ -219,7 +219,7 @@ def _written(value: Any, parts: list[Any]) -> Any:
         if array.dtype.kind == "O":
             return {"objects": [_written(one, parts) for one in array.reshape(-1).tolist()], "shape": array.shape}
         flat = np.ascontiguousarray(array).reshape(-1)
-        parts.append(memoryview(flat.view(np.uint8)) if flat.size else b"")
+        parts.append(flat.view(np.uint8).data if flat.size else b"")
         plain = array.dtype.isbuiltin == 1 or array.dtype.type is np.void or array.dtype.kind in "SU"
         return {"array": array.dtype.str if plain else array.dtype.name, "shape": array.shape}
     if isinstance(value, Mapping):

@@ -293,6 +293,8 @@ def shortage_of(error: BaseException) -> ShortageError | None:
         return error
     if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
         return ShortageError("no thread could be started (limit of processes, or of memory)")
+    if isinstance(error, SystemError) and "without" in str(error) and "exception set" in str(error):
+        return ShortageError("not enough memory, or native code that failed without a reason", ResultCode.OUT_OF_MEMORY)
     said = _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
     if said is None:
         return None
