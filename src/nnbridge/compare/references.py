@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -164,9 +165,12 @@ class ApartReference:
     def __init__(self, name: str, path: Path, signature: str, *, preserve: bool) -> None:
         self.name = name
         title, package = _RUNTIMES[name]
+        target = f"{__name__}:_{name}"
+        if name == "litert":
+            target = f"{__name__}:_compiled" if is_compiled(path) else "nnbridge.compare.litert:opened"
         if find_spec(package) is None:
-            _opened(name, path, signature, preserve)  # raises what is missing
-        self._apart = Apart(title, f"{__name__}:_opened", name, path, signature, preserve)
+            resolve_name(target)(path, signature, preserve)  # raises what is missing
+        self._apart = Apart(title, target, path, signature, preserve)
 
     def reset(self) -> None:
         """Reset states to their first values."""
@@ -182,13 +186,14 @@ class ApartReference:
         return NamedTensors(*self._apart.call("tensors"))
 
 
-def _opened(name: str, path: Path, signature: str, preserve: bool) -> LiteRT | OnnxRuntime:
-    """In the other process: the reference."""
-    if name == "litert" and is_compiled(path):
-        from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
+def _onnxruntime(path: Path, signature: str, preserve: bool) -> OnnxRuntime:
+    return OnnxRuntime(path, signature, preserve=preserve)
 
-        return CompiledLiteRT(path)
-    return REFERENCES[name](path, signature, preserve=preserve)
+
+def _compiled(path: Path, _: str, __: bool) -> LiteRT:
+    from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
+
+    return CompiledLiteRT(path)
 
 
 def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False) -> ApartReference:
