@@ -202,8 +202,9 @@ def test_a_division_that_ends_litert_is_a_message(tmp_path: Path, operator: str,
     assert compared.returncode == 2
     assert "LiteRT ended with signal SIGFPE" in compared.stderr
     assert "z " in compared.stdout
-    ran = nnbridge("run", path, "--host", "litert", *inputs)
-    assert (ran.returncode, "LiteRT ended with signal SIGFPE" in ran.stderr) == (2, True)
+    for host in ((), ("--host", "litert"), ("--host", "auto")):
+        ran = nnbridge("run", path, *host, *inputs)
+        assert (ran.returncode, "LiteRT ended with signal SIGFPE" in ran.stderr) == (2, True)
     assert nnbridge("run", path, "--host", "nnbridge", *inputs).returncode == 0
 
 

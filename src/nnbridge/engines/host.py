@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from nnbridge.apart import EndedError
 from nnbridge.converters.hosted import Ends, GraphKey, Piece, SourceParts
 from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
@@ -237,7 +238,8 @@ class _Group:
             try:
                 found, states = run(fed_now, variables)
             except InputError as error:
-                if host.strict:
+                # A program would end with its runtime: other kernels' values would hide that.
+                if host.strict or isinstance(error, EndedError):
                     raise OpFailedError(replace(error.reason, operation=host.label)) from error
                 host.leave([o.source for o in self._operations if o.source is not None], error.reason)
                 return self._own().run([tensor.data for tensor in inputs])
