@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types records trust",
     "errors reading caches processes",
+    "apart",
     "model allowlist entry_points escaping foreign platforms",
     "toml",
     "source",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import ConversionError, Reason, first_line
+from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
 
@@ -39,6 +39,7 @@ def _facts(path: Path, changed: int) -> ModelFacts:
         model = onnx.load(str(path))
         inferred = infer_shapes(onnx, model).graph
     except Exception as error:
+        pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
     return ModelFacts(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
@@ -111,12 +112,10 @@ class EditedGraph:
 
     def type(self, name: str) -> str:
         """A value's element type; empty if it is not known."""
-        from onnx import TensorProto
-
         if name in self._facts.constants:
-            return str(TensorProto.DataType.Name(self._facts.constants[name].data_type))
+            return _type_name(self._facts.constants[name].data_type)
         value = self._facts.types.get(name)
-        return str(TensorProto.DataType.Name(value.type.tensor_type.elem_type)) if value is not None else ""
+        return _type_name(value.type.tensor_type.elem_type) if value is not None else ""
 
     def value(self, name: str) -> Array | None:
         """A constant's value; None for what is computed."""
@@ -209,3 +208,10 @@ class EditedGraph:
                 if name in self._facts.types:
                     value.type.tensor_type.ClearField("shape")
                     made.graph.output.append(value)
+
+
+def _type_name(code: int) -> str:
+    """ONNX's name of an element type; the number of one that it does not define."""
+    from onnx import TensorProto
+
+    return str(TensorProto.DataType.Name(code)) if code in TensorProto.DataType.values() else str(code)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nnbridge.errors import InputError, Reason, first_line
+from nnbridge.errors import InputError, Reason, first_line, pass_shortage
 from nnbridge.platforms import after_fork
 from nnbridge.trust import environment
 from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE
@@ -268,6 +268,7 @@ class Native:
             try:
                 self._process = _Process(Path(found.origin).parent)
             except OSError as error:
+                pass_shortage(error)
                 raise InputError(Reason(_PROCESS, f"{sys.executable!r}: {first_line(error)}")) from error
         return self._process
 

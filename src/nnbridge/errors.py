@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
@@ -57,6 +58,8 @@ class Why(str, Enum):
     """Accepted, but beyond the limit on partitions."""
     FALLBACK = "fallback"
     """Accepted, but the whole model went to the CPU."""
+    ENDED = "ended"
+    """The process that computes it has ended, such as by a signal."""
 
     def __str__(self) -> str:
         return self.value
@@ -168,6 +171,18 @@ class InputError(NnbridgeError):
         return cls(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
 
 
+class ShortageError(NnbridgeError):
+    """This process, or its machine, lacks what a call needs: memory, descriptors, threads, processes, space on a disk.
+
+    No file, driver or model is at fault, and none is blamed: the error passes through whatever else turns errors into facts about
+    these. NNAPI clients see ``code``.
+    """
+
+    def __init__(self, message: str | Reason, code: ResultCode = ResultCode.RESOURCE_EXHAUSTED_TRANSIENT) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class NnapiError(NnbridgeError):
     """An NNAPI call failed; ``code`` is Android's result code."""
 
@@ -262,3 +277,43 @@ class DeadObjectError(NnapiError):
 
 ERROR_OF_CODE: dict[ResultCode, type[NnapiError]] = {error.code: error for error in NnapiError.__subclasses__()}
 """Result code to exception class, for every code but NO_ERROR."""
+
+_SHORTAGES = {
+    errno.EMFILE: "no file could be opened (limit of this process's descriptors)",
+    errno.ENFILE: "no file could be opened (limit of the machine's open files)",
+    errno.EAGAIN: "no process could be started (limit of processes)",
+    errno.ENOMEM: "not enough memory",
+    errno.ENOBUFS: "not enough memory for a socket",
+    errno.ENOSPC: "no space is left",
+    errno.EFBIG: "no file or memory file of this size is allowed (limit of file sizes)",
+    **{getattr(errno, name): "no space is left (quota)" for name in ("EDQUOT",) if hasattr(errno, name)},
+}
+"""What the system says → what is short."""
+_NO_THREAD = "can't start new thread"
+"""Python's own words, of a RuntimeError (``Modules/_threadmodule.c``)."""
+
+
+def shortage_of(error: BaseException) -> ShortageError | None:
+    """The shortage that an error of the system or of Python means; None for any other error.
+
+    Not a MemoryError: who raises it may have asked for too much.
+    """
+    if isinstance(error, ShortageError):
+        return error
+    if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        return ShortageError("no thread could be started (limit of processes, or of memory)")
+    if isinstance(error, SystemError) and "without" in str(error) and "exception set" in str(error):
+        return ShortageError("not enough memory, or native code that failed without a reason", ResultCode.OUT_OF_MEMORY)
+    said = _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
+    if said is None:
+        return None
+    name = getattr(error, "filename", None)
+    code = ResultCode.OUT_OF_MEMORY if getattr(error, "errno", None) == errno.ENOMEM else ResultCode.RESOURCE_EXHAUSTED_TRANSIENT
+    return ShortageError(said if name is None or isinstance(name, int) else f"{said}: {name}", code)
+
+
+def pass_shortage(error: BaseException) -> None:
+    """Raise the shortage that an error means, if it means one. Each handler of all errors begins with this."""
+    found = shortage_of(error)
+    if found is not None:
+        raise found from error

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.errors import OpFailedError, Reason
+from nnbridge.errors import OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import (
     OPTIONS_TYPE,
     Dims,
@@ -151,6 +151,7 @@ def _guarded(label: str) -> Iterator[None]:
     except ImportError as error:
         raise OpFailedError(Reason("an installed package", str(error), label)) from error
     except Exception as error:
+        pass_shortage(error)
         first = (str(error).strip().splitlines() or [""])[0][:200]
         raise OpFailedError(Reason("operands that fit the operator", f"{type(error).__name__}: {first}", label)) from error
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, first_line
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
@@ -79,6 +79,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
     except OSError as error:
         raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:
+        pass_shortage(error)
         # protobuf's own errors: DecodeError, and RecursionError for messages within messages.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
 
@@ -106,6 +107,7 @@ def _refusing(onnx: Any, source: str) -> Iterator[None]:
         ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, MemoryError, RecursionError, RuntimeError,
         onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
     ) as error:  # fmt: skip
+        pass_shortage(error)
         raise ConversionError(Reason("a valid ONNX model", first_line(error), source)) from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, pass_shortage
 from nnbridge.reading import open_file
 from nnbridge.storage.atomic import atomic_write
 
@@ -36,6 +36,7 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        pass_shortage(error)
         # Damaged archives raise what zipfile, zlib and NumPy's reader of headers raise.
         raise InputError(Reason(rule, f"{type(error).__name__}: {error}", operand=operand)) from error
 

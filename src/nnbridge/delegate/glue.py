@@ -15,7 +15,7 @@ from nnbridge.delegate.delegating import Delegate, DelegatePartition
 from nnbridge.delegate.interpreter import Context, integers
 from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.delegate.options import parse
-from nnbridge.errors import NnapiError, NnbridgeError
+from nnbridge.errors import NnapiError, NnbridgeError, shortage_of
 
 OK, ERROR = 0, 1
 _DYNAMIC = 3
@@ -56,6 +56,9 @@ def message(error: Exception) -> str:
         return f"NN API returned error ANEURALNETWORKS_{error.code.name} at line {line} while {error}{_LINE_END}"
     if isinstance(error, NnbridgeError):
         return f"{error}{_LINE_END}"
+    short = "not enough memory" if isinstance(error, MemoryError) else shortage_of(error)
+    if short is not None:
+        return f"{short}{_LINE_END}"
     traceback.print_exception(error)
     return f"nnbridge failed: {type(error).__name__}: {error}{_LINE_END}"
 

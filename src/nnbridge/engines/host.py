@@ -8,12 +8,13 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from nnbridge.apart import EndedError
 from nnbridge.converters.hosted import Ends, GraphKey, Piece, SourceParts
 from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
 from nnbridge.devices.functions import Tensor as Value
 from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, host_functions, name_of, sign_flipped
-from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line
+from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line, pass_shortage
 from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
@@ -237,11 +238,13 @@ class _Group:
             try:
                 found, states = run(fed_now, variables)
             except InputError as error:
-                if host.strict:
+                # A program would end with its runtime: other kernels' values would hide that.
+                if host.strict or isinstance(error, EndedError):
                     raise OpFailedError(replace(error.reason, operation=host.label)) from error
                 host.leave([o.source for o in self._operations if o.source is not None], error.reason)
                 return self._own().run([tensor.data for tensor in inputs])
             except Exception as error:
+                pass_shortage(error)
                 # The runtimes' errors have no common class.
                 raise OpFailedError(Reason("operators that the runtime runs", first_line(error), host.label)) from error
             results = [

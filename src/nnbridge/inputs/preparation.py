@@ -19,7 +19,7 @@ import numpy as np
 from nnbridge.compare.arrays import MAX_BYTES, Array, load_array, load_arrays
 from nnbridge.compare.samples import in_model
 from nnbridge.converters.inspection import TensorMetadata
-from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import Codec, codec_of, operand_dtype
 from nnbridge.inputs.quantisation import is_quantised, quantised
 from nnbridge.model import Operand
@@ -180,6 +180,7 @@ def open_image(path: Path, place: str) -> Image.Image:
                 upright: Image.Image = ImageOps.exif_transpose(image)
                 return upright
     except Exception as error:
+        pass_shortage(error)
         # Pillow's decoders raise whatever their formats suggest, for damaged files SyntaxError and struct.error among others.
         raise InputError(Reason("an image that Pillow reads", str(error) or type(error).__name__, place, str(path))) from error
 

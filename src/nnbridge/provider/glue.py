@@ -13,7 +13,7 @@ import numpy as np
 from nnbridge import ndk
 from nnbridge.clib.glue import begin_log
 from nnbridge.converters import converters
-from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.errors import InputError, NnbridgeError, Reason, shortage_of
 from nnbridge.model import Array
 from nnbridge.provider.graph import DTYPES, GraphReader
 from nnbridge.provider.interface import FAIL, Interface
@@ -39,6 +39,9 @@ def message(error: BaseException) -> str:
     """What a user reads of an error."""
     if isinstance(error, NnbridgeError):
         return str(error)
+    short = "not enough memory" if isinstance(error, MemoryError) else shortage_of(error)
+    if short is not None:
+        return f"{short}"
     traceback.print_exception(error)
     return f"nnbridge failed: {type(error).__name__}: {error}"
 

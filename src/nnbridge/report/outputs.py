@@ -85,7 +85,7 @@ def output_lines(item: Mapping[str, Any]) -> list[str]:
 
 def comparison_tables(comparison: Comparison) -> list[Table | str]:
     """One row for each output, and below the table where those that fail differ or why they could not be compared."""
-    verdict = "pass" if comparison.passed else "FAIL"
+    verdict = "pass" if comparison.passed else "FAIL" if comparison.failed else "not all compared"
     title = f"{comparison.model} on {comparison.device} against {comparison.reference}"
     columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
     rows = [(o.name, o.type, str(o.elements), *_differences(o), "pass" if o.passed else "FAIL") for o in comparison.outputs]
@@ -93,10 +93,16 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     causes = list(dict.fromkeys(cause.sentence for cause in comparison.causes))
     more = [f"{counted(len(causes) - MAX_CAUSES, 'more cause')}: see --json"] if len(causes) > MAX_CAUSES else []
     lines += [*(f"Cause: {sentence}" for sentence in causes[:MAX_CAUSES]), *more]
+    lines += ended_lines(comparison.ended)
     if comparison.interrupted:
         lines.append("Interrupted: the samples above are those that were done.")
     table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {verdict}", columns, rows)
     return [table, *_metrics(comparison.outputs), *lines]
+
+
+def ended_lines(ended: Sequence[tuple[str, str]]) -> list[str]:
+    """A line for each sample at which a runtime's process ended."""
+    return [f"{label}: {why}" for label, why in ended]
 
 
 MAX_CAUSES = 10

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnbridge.devices.device import UNLISTED, Device
-from nnbridge.errors import Reason, Why
+from nnbridge.errors import Reason, Why, pass_shortage
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
 from nnbridge.runtime.driver_calls import checked_support
@@ -75,6 +75,7 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
     try:
         supported = checked_support(device.supported_operations(part.model), len(part.included))
     except (Exception, SystemExit) as error:
+        pass_shortage(error)
         rule, found = "a right answer of getSupportedOperations", f"{type(error).__name__}: {error}"
         for i in part.included:
             reason = Reason(rule, found, model.operation_name(main.operations[i]), kind=Why.INTERNAL)

@@ -47,7 +47,7 @@ def export_overlay(
     from nnbridge.compare.timing import operation_times
     from nnbridge.report.outcomes import outcomes_of
     from nnbridge.report.overlay import overlays
-    from nnbridge.storage.atomic import atomic_write
+    from nnbridge.storage.atomic import atomic_write, written_together
 
     numbers = parse_seeds(seeds)
     stored = reference is not None and reference.endswith(".npz")
@@ -72,10 +72,11 @@ def export_overlay(
         tell_host(compilation, options["host"])
     offered = [device.name for device in compilation.plan.devices if device.kind == "device"]
     written = {}
-    for kind, data in overlays(graphs, facts, offered, layers, times).items():
-        with atomic_write(files[kind]) as file:
-            file.write(json_text(data, indent=1, readable=True).encode("utf-8", "backslashreplace"))
-        written[kind] = files[kind]
+    with written_together():
+        for kind, data in overlays(graphs, facts, offered, layers, times).items():
+            with atomic_write(files[kind]) as file:
+                file.write(json_text(data, indent=1, readable=True).encode("utf-8", "backslashreplace"))
+            written[kind] = files[kind]
     command = ["model-explorer", *([] if model.suffix == ".tflite" else ["--extensions=nnbridge.explorer"])]
     command += [str(model), f"--node_data_paths={','.join(map(str, written.values()))}"]
     if as_json:

@@ -60,7 +60,7 @@ def extract(
     from nnbridge.reduction import Whole, part
     from nnbridge.reduction.saving import save_sample
     from nnbridge.reduction.source_part import source_part
-    from nnbridge.storage.atomic import atomic_write
+    from nnbridge.storage.atomic import atomic_write, written_together
 
     if (operations is None) == (operators is None):
         raise click.UsageError("One of --operations and --operators is required.")
@@ -68,18 +68,20 @@ def extract(
     loaded = read_model(file_of(model, options))
     chosen = _operations(loaded, operations) if operations is not None else _of_operators(loaded, operators or "")
     found = part(loaded, chosen)
-    if output.suffix and output.suffix.lower() == model.suffix.lower() != ".nnapi":
-        content = source_part(model, loaded, chosen)
-        with atomic_write(output) as file:
-            files = {output: file.write(content)}
-    else:
-        files = export.write(found, output, model.name)
-    if samples is not None:
-        candidate = Whole.of(loaded, seeded_inputs(loaded, seed), CPU_NAME).part(chosen)
-        if candidate is None:
-            raise InputError(Reason("values of every input of the part in a run", "none of some", operand="--samples"))
-        save_sample(samples, candidate)
-        files[samples] = samples.stat().st_size
+    with written_together():
+        if output.suffix and output.suffix.lower() == model.suffix.lower() != ".nnapi":
+            content = source_part(model, loaded, chosen)
+            with atomic_write(output) as file:
+                files = [output]
+                file.write(content)
+        else:
+            files = [*export.write(found, output, model.name)]
+        if samples is not None:
+            candidate = Whole.of(loaded, seeded_inputs(loaded, seed), CPU_NAME).part(chosen)
+            if candidate is None:
+                raise InputError(Reason("values of every input of the part in a run", "none of some", operand="--samples"))
+            save_sample(samples, candidate)
+            files.append(samples)
     ends = {side: [_described(found, i) for i in getattr(found.main, side)] for side in ("inputs", "outputs")}
     if as_json:
         written = [str(file) for file in files]
