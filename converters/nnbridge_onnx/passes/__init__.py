@@ -22,7 +22,7 @@ from nnbridge_onnx.passes.float64 import apply_float64
 from nnbridge_onnx.passes.folding import fold_constants
 from nnbridge_onnx.passes.inline import check_functions
 from nnbridge_onnx.passes.provider import refusals
-from nnbridge_onnx.passes.qdq import Group, Quantisation, find_groups, find_quantisation
+from nnbridge_onnx.passes.qdq import QdqGroup, QdqParameters, find_groups, find_quantisation
 from nnbridge_onnx.read.graph import Graph
 
 FIRST_OPSET = 7
@@ -129,8 +129,8 @@ class Facts:
     """Indexes of nodes that an output depends on."""
     folded: frozenset[int] = frozenset()
     """Indexes of nodes whose results are constants of the graph."""
-    quantised: Mapping[str, Quantisation] = field(default_factory=dict)
-    groups: Mapping[int, Group] = field(default_factory=dict)
+    quantised: Mapping[str, QdqParameters] = field(default_factory=dict)
+    groups: Mapping[int, QdqGroup] = field(default_factory=dict)
     refused: Mapping[int, Reason] = field(default_factory=dict)
     """Why the provider leaves nodes to ONNX Runtime; for its mapping alone."""
 

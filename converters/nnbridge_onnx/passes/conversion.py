@@ -28,7 +28,7 @@ from nnbridge_onnx.operands import Operands
 from nnbridge_onnx.passes import GRAPH_PASSES, Facts
 from nnbridge_onnx.passes.folding import fold
 from nnbridge_onnx.passes.fusion import ChainFinder
-from nnbridge_onnx.passes.qdq import Group, linear_group
+from nnbridge_onnx.passes.qdq import QdqGroup, linear_group
 from nnbridge_onnx.read.graph import FLOAT, FLOAT16, MESSAGES, Graph, Node
 from nnbridge_onnx.read.reader import graph_of
 
@@ -76,7 +76,7 @@ class _Form:
     fused: tuple[int, ...] = ()
     """Indexes of the nodes behind it that the form stands for."""
     activation: FuseCode = FuseCode.NONE
-    group: Group | None = None
+    group: QdqGroup | None = None
     """The group on 8-bit values that it is."""
 
 

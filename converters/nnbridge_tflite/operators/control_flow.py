@@ -20,7 +20,7 @@ from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.inline import inlined, pass_handle, pass_value, require_counts
 from nnbridge_tflite.passes.states import Key, Variables, outlives_bodies, variable_name
-from nnbridge_tflite.read.graph import Operator, Subgraph
+from nnbridge_tflite.read.graph import Operator, TfliteSubgraph
 
 ROUNDS = 4
 """How often a loop's bodies are converted until the dimensions that change are open."""
@@ -184,7 +184,7 @@ class _Roles:
     """Passed through, and not known before the run. What is passed through and known is constant in the bodies."""
 
 
-def _roles(c: Conversion, operator: Operator, body: Subgraph) -> _Roles:
+def _roles(c: Conversion, operator: Operator, body: TfliteSubgraph) -> _Roles:
     through = {k for k, (a, b) in enumerate(zip(body.inputs, body.outputs, strict=False)) if a == b}
     plain = _plain(c, operator.inputs)
     fixed = [k for k in plain if k in through and c.values.constant(operator.inputs[k]) is None]
