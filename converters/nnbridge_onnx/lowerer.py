@@ -14,7 +14,7 @@ from nnbridge.model import Array, Model, Source
 from nnbridge.types import FLOATS, QUANT8, FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.declaration import OnnxOperator, declared
 from nnbridge_onnx.operands import LAST, TRANSPOSABLE, Operands, dims_of, in_place, moved
-from nnbridge_onnx.passes.qdq import Group
+from nnbridge_onnx.passes.qdq import QdqGroup
 from nnbridge_onnx.read.graph import INT64, Dims, Node, type_name
 
 C = OperationCode
@@ -30,7 +30,7 @@ class Lowerer(LowererBase):
         layout: str,
         convert: Callable[[Any, Source | None], Model],
         activation: FuseCode = FuseCode.NONE,
-        group: Group | None = None,
+        group: QdqGroup | None = None,
     ) -> None:
         self.node = node
         self.operands = operands

@@ -25,14 +25,14 @@ def copied(message: Any) -> Any:
     return made
 
 
-def loaded(path: Path) -> tuple[Any, Callable[[int], EditedGraph]]:
+def loaded(path: Path) -> tuple[Any, Callable[[int], EditedOnnxGraph]]:
     """A file's model with inferred shapes, not to be changed, and its graph seen from a node. ConversionError for other files."""
     facts = _facts(path, path.stat().st_mtime_ns)
-    return facts.model, partial(EditedGraph, facts)
+    return facts.model, partial(EditedOnnxGraph, facts)
 
 
 @lru_cache(maxsize=1)
-def _facts(path: Path, changed: int) -> ModelFacts:
+def _facts(path: Path, changed: int) -> InferredModel:
     import onnx
 
     try:
@@ -42,11 +42,11 @@ def _facts(path: Path, changed: int) -> ModelFacts:
         pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
-    return ModelFacts(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
+    return InferredModel(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
 
 
 @dataclass(frozen=True)
-class ModelFacts:
+class InferredModel:
     """A model and what is known of its values."""
 
     model: Any
@@ -65,10 +65,10 @@ class ModelFacts:
         return found | {tensor.name for tensor in self.model.graph.initializer} | {v.name for v in self.model.graph.input}
 
 
-class EditedGraph:
+class EditedOnnxGraph:
     """The main graph of a file while one of its nodes is edited."""
 
-    def __init__(self, facts: ModelFacts, index: int) -> None:
+    def __init__(self, facts: InferredModel, index: int) -> None:
         self._facts = facts
         self._index = index
         self.node = copied(facts.model.graph.node[index])

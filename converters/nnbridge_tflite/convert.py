@@ -18,7 +18,7 @@ from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
 from nnbridge_tflite.passes.dynamic import first_dynamic
 from nnbridge_tflite.passes.states import Variables
-from nnbridge_tflite.read.graph import Graph, Signature
+from nnbridge_tflite.read.graph import Graph, SubgraphSignature
 from nnbridge_tflite.read.reader import TfliteFile
 
 _SPARE_ELEMENTS, _PER_BYTE = 1 << 24, 4
@@ -48,7 +48,7 @@ def most_new_elements(pool: Pool) -> int:
     return _SPARE_ELEMENTS + _PER_BYTE * len(pool)
 
 
-def requested_signature(graph: Graph, key: str) -> Signature | None:
+def requested_signature(graph: Graph, key: str) -> SubgraphSignature | None:
     """The file's signature of this key; None without a key. OptionError for one that the file has not."""
     if not key:
         return None

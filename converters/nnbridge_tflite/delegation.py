@@ -24,7 +24,7 @@ from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
 from nnbridge_tflite.passes.states import Key, Variables
 from nnbridge_tflite.read.flatbuffer import Span
-from nnbridge_tflite.read.graph import Graph, Operator, Subgraph
+from nnbridge_tflite.read.graph import Graph, Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile, read_pool
 
 NAME = Path("interpreter")
@@ -128,7 +128,7 @@ class TfliteDelegation:
         # The interpreter has the variables' values from run to run.
         return Part(replace(model, states=()), (*passed, *variables), (*outputs, *variables), len(variables))
 
-    def _graph(self, subgraph: int, dims: Dims) -> Subgraph:
+    def _graph(self, subgraph: int, dims: Dims) -> TfliteSubgraph:
         """The file's subgraph with the interpreter's dimensions, constants apart."""
         graph = self.file.graph.subgraphs[subgraph]
         tensors = tuple(
@@ -137,7 +137,7 @@ class TfliteDelegation:
         )
         return replace(graph, tensors=tensors)
 
-    def _converted(self, number: int, graph: Subgraph, target: DelegateTarget) -> Conversion:
+    def _converted(self, number: int, graph: TfliteSubgraph, target: DelegateTarget) -> Conversion:
         TYPES.register(HOST)
         options = ConversionOptions(target.feature_level, MappingKind.DELEGATE.value, accelerated=target.accelerated)
         draft = Draft(target.feature_level, most_new_elements(self.file.pool))

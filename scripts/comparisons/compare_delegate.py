@@ -45,7 +45,7 @@ from nnbridge.compare.litert import LiteRT
 from nnbridge.compare.tensors import tensors_of
 from nnbridge.converters.delegation import Part
 from nnbridge.converters.inspection import Mapped
-from nnbridge.delegate.interpreter import Context
+from nnbridge.delegate.interpreter import InterpreterContext
 from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
@@ -81,7 +81,7 @@ def recorded_runs() -> Iterator[list[Run]]:
     runs: list[Run] = []
     invoke = DelegateKernel.invoke
 
-    def recorded(kernel: DelegateKernel, context: Context, places: Any) -> None:
+    def recorded(kernel: DelegateKernel, context: InterpreterContext, places: Any) -> None:
         part, nodes = kernel.part, {o.source.index for o in kernel.part.model.main.operations if o.source is not None}
         run = Run(tuple(sorted(nodes)), part, {t: bytes(context.buffer(t)) for t in part.inputs})
         invoke(kernel, context, places)

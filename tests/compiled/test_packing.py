@@ -9,7 +9,7 @@ import pytest
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.compiled.bindings import binding
-from nnbridge.cpu.compiled.bindings.packing import pack_bytes
+from nnbridge.cpu.compiled.bindings.products import pack_bytes
 from nnbridge.cpu.compiled.bindings.repeated import KnownSteps
 from nnbridge.cpu.compiled.instructions import host_sets
 from nnbridge.cpu.compiled.kernels.products import pack_strips

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.model import Array
-from nnbridge_onnx.host.byte_tables import Function, Step, with_tables
+from nnbridge_onnx.host.byte_tables import Function, TableStep, with_tables
 from nnbridge_onnx.read.graph import attribute_values, dtype_of
 
 OFTEN = 64
@@ -252,7 +252,7 @@ class Body:
         """Constants by their place; None for what a run brings or computes."""
         for tensor in graph.initializer:
             self._values[self._place(tensor.name)] = numpy_helper.to_array(tensor)
-        self.steps: list[Step] = []
+        self.steps: list[TableStep] = []
         """What a run computes, in order."""
         self._runs, self._has_tables = 0, False
         for proto in graph.node:
@@ -278,10 +278,10 @@ class Body:
         light = _LIGHT.get(proto.op_type) if len(outputs) == len(proto.output) else None
         compute = None if light is None else light.make(node)
         if light is not None and compute is not None:
-            step = Step(node.kind, compute, tuple(inputs[: light.data]), outputs, light.elementwise)
+            step = TableStep(node.kind, compute, tuple(inputs[: light.data]), outputs, light.elementwise)
         else:
             whole = _whole(proto, self._prepare(proto, self._version), len(outputs))
-            step = Step(node.kind, whole, tuple(i for i in inputs if i), outputs)
+            step = TableStep(node.kind, whole, tuple(i for i in inputs if i), outputs)
         known = compute is not None or node.kind == "Constant"
         if known and all(self._values[i] is not None for i in step.inputs):
             found = step.compute(*[self._values[i] for i in step.inputs])

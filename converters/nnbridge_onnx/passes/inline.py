@@ -144,7 +144,7 @@ def _unrolled(onnx: Any, node: Any, known: Known, weights: dict[str, Any], budge
     each = len(body.node) + len(scanning.scanned) + len(scanning.stacked)
     if scanning.count * max(each, 1) > budget:
         return None
-    return _Writer(onnx, node, body, weights, version).nodes(scanning)
+    return _LoopWriter(onnx, node, body, weights, version).nodes(scanning)
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _is_true(known: Known, name: str) -> bool:
     return not name or (name in known.constants and bool(np.ravel(known.constants[name])[0]))
 
 
-class _Writer:
+class _LoopWriter:
     """One loop being written out."""
 
     def __init__(self, onnx: Any, node: Any, body: Any, weights: dict[str, Any], version: int) -> None:

@@ -26,7 +26,7 @@ from nnbridge_tflite.rules import (
     RANK_4,
     Condition,
     DelegateRule,
-    Node,
+    OperatorView,
     first_type,
     from_level,
     input_in,
@@ -56,7 +56,7 @@ def binary(
     return declared
 
 
-def _scalars_are_constant(node: Node) -> bool:
+def _scalars_are_constant(node: OperatorView) -> bool:
     return all(t is None or t.shape or node.constant(i) for i in (0, 1) for t in [node.input(i)])
 
 

@@ -22,7 +22,7 @@ from nnbridge_tflite.rules import (
     RANK_4,
     Condition,
     DelegateRule,
-    Node,
+    OperatorView,
     constant,
     from_level,
     input_in,
@@ -44,7 +44,7 @@ def _as_in(part: HostTensor, out: HostTensor) -> Array:
     return saturate(steps.astype(np.int64) + out.zero_point, np.uint8)
 
 
-def _sizes_above_0(node: Node) -> bool:
+def _sizes_above_0(node: OperatorView) -> bool:
     """Every size of SPLIT_V is above 0, also the one that is left open."""
     sizes = node.values.constant(node.operator.inputs[1])
     data, axis = node.input(0), node.values.constant(node.operator.inputs[2])

@@ -36,7 +36,7 @@ from nnbridge_tflite.host.numbers import (
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
-from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, Node, constant, from_level
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, constant, from_level
 
 DILATIONS = (
     Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),
@@ -48,12 +48,12 @@ _DILATIONS_FROM_LEVEL_3 = from_level(
 )
 
 
-def _check(node: Node) -> None:
+def _check(node: OperatorView) -> None:
     node.require_ranks({0: 4, 1: 4})
     node.require_weights(0, 1, 2)
 
 
-def _check_transposed(node: Node) -> None:
+def _check_transposed(node: OperatorView) -> None:
     node.require_ranks({1: 4, 2: 4})
     node.require_weights(2, 1, 3)
     batch = node.values.value(node.operator.inputs[2]).dims[0]
@@ -65,7 +65,7 @@ def _check_transposed(node: Node) -> None:
         node.refuse(f"an output shape with the input's batch, {batch}", listed)
 
 
-def _one_group(node: Node) -> bool:
+def _one_group(node: OperatorView) -> bool:
     data, filter = node.input(0), node.input(1)
     return data is None or filter is None or data.shape[3:] == filter.shape[3:]
 

@@ -15,12 +15,12 @@ from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, INT32, Lowerer, Value
-from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, Node, first_type, type_in
+from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, OperatorView, first_type, type_in
 
 _PICKS = Folding(lambda data, indices: data.size * indices.size, moves_only=True)
 
 
-def _is_projection(node: Node) -> bool:
+def _is_projection(node: OperatorView) -> bool:
     return node.option("type") != 1 or (node.level >= 3 and len(node.operator.inputs) == 2)
 
 

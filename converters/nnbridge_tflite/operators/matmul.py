@@ -19,7 +19,7 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integ
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
-from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, Node, from_level, input_rank
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, from_level, input_rank
 
 _ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "true: floats beside 8-bit weights get a zero point")
 
@@ -51,13 +51,13 @@ FULLY_CONNECTED = TfliteOperator(
 )
 
 
-def _same_stacks(node: Node) -> bool:
+def _same_stacks(node: OperatorView) -> bool:
     """True if the dimensions before the matrices are equal."""
     left, right = (tensor.shape if tensor is not None else () for tensor in map(node.input, (0, 1)))
     return len(left) == len(right) and left[:-2] == right[:-2]
 
 
-def _check_batches(node: Node) -> None:
+def _check_batches(node: OperatorView) -> None:
     """LiteRT writes float32 products into an output of any type."""
     if node.type(0) == "FLOAT32" and node.output().type.name != "FLOAT32":
         node.refuse("an output of float32", f"{node.output()}")

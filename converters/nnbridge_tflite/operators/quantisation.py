@@ -34,7 +34,7 @@ from nnbridge_tflite.rules import (
     QUANT8,
     Condition,
     DelegateRule,
-    Node,
+    OperatorView,
     first_type,
     input_in,
     output_in,
@@ -42,7 +42,7 @@ from nnbridge_tflite.rules import (
 )
 
 
-def _symmetric_int8(node: Node) -> bool:
+def _symmetric_int8(node: OperatorView) -> bool:
     data = node.input(0)
     return data is None or data.type.name != "INT8" or data.quantisation.zero_point == 0
 

@@ -79,7 +79,7 @@ def host_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class StridedRange:
     """What a STRIDED_SLICE reads of one dimension."""
 
     begin: int
@@ -96,7 +96,7 @@ class Cut:
 class Cuts:
     """A STRIDED_SLICE with its masks worked out."""
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[StridedRange, ...]
     shape: tuple[int, ...]
     """The result's dimensions: dropped axes gone, new ones in place."""
 
@@ -125,12 +125,12 @@ def cuts(
     named = sum(not marked("new_axis", i) and not marked("ellipsis", i) for i in range(len(begins)))
     if named > len(shape):
         raise ValueError(f"at most {len(shape)} ranges, found {named}")
-    ranges: list[Cut] = []
+    ranges: list[StridedRange] = []
     result: list[int] = []
 
     def whole(until: int) -> None:
         result.extend(shape[len(ranges) : until])
-        ranges.extend(Cut(0, size, 1) for size in shape[len(ranges) : until])
+        ranges.extend(StridedRange(0, size, 1) for size in shape[len(ranges) : until])
 
     for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
         if marked("ellipsis", i):
@@ -146,13 +146,13 @@ def cuts(
         if marked("shrink_axis", i):
             if not 0 <= start < size:
                 raise ValueError(f"an index below {size}, found {begin}")
-            ranges.append(Cut(start, 1, 1))
+            ranges.append(StridedRange(start, 1, 1))
             continue
         offset = options.get("offset")
         stop = end + start if offset else end
         open_end = marked("end", i) and not offset
         stop = (high if step > 0 else low) if open_end else min(max(stop + size * (stop < 0), low), high)
-        ranges.append(Cut(start, len(range(start, stop, step)), step))
+        ranges.append(StridedRange(start, len(range(start, stop, step)), step))
         result.append(ranges[-1].size)
     whole(len(shape))
     return Cuts(tuple(ranges), tuple(result))

@@ -24,9 +24,9 @@ from nnbridge_tflite.passes.folding import folded
 from nnbridge_tflite.passes.shape_inference import infer_dims
 from nnbridge_tflite.passes.states import Key, Variables
 from nnbridge_tflite.passes.values import TensorValues
-from nnbridge_tflite.read.graph import Operator, Subgraph
+from nnbridge_tflite.read.graph import Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
-from nnbridge_tflite.rules import Node, refusals
+from nnbridge_tflite.rules import OperatorView, refusals
 
 MAX_DEPTH = 16
 """Subgraphs that call each other."""
@@ -71,7 +71,7 @@ class Conversion:
     """One subgraph, or a call of one, while it is drafted."""
 
     def __init__(
-        self, context: Context, number: int, graph: Subgraph, draft: Draft, variables: Variables, calls: Calls | None = None
+        self, context: Context, number: int, graph: TfliteSubgraph, draft: Draft, variables: Variables, calls: Calls | None = None
     ) -> None:
         self.context = context
         self.number = number
@@ -85,7 +85,7 @@ class Conversion:
         self._calls = calls or Calls()
         self._declared = {operator.index: definition_of(operator) for operator in graph.operators}
 
-    def subgraph(self, number: int, operator: Operator) -> Subgraph:
+    def subgraph(self, number: int, operator: Operator) -> TfliteSubgraph:
         """A subgraph that an operator names."""
         subgraphs = self.context.file.graph.subgraphs
         if not 0 <= number < len(subgraphs):
@@ -132,7 +132,7 @@ class Conversion:
     def check_operator(self, declared: TfliteOperator | None, operator: Operator) -> None:
         """ConversionError for an operator that makes the file wrong whatever it is mapped to."""
         if declared is not None and declared.check is not None:
-            declared.check(Node(operator, self.values))
+            declared.check(OperatorView(operator, self.values))
 
     def report(self, hosted: Reason | None = None) -> None:
         """Report the outcome of a called subgraph's operators; ``hosted`` is why the host runs NNAPI's operations as well."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from nnbridge.errors import Reason, Why
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
-from nnbridge_tflite.read.graph import Graph, Operator, Subgraph, Tensor
+from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
 
 MANAGED = ("STRING", "RESOURCE", "VARIANT")
 """Element types whose tensors have no size before they are computed."""
@@ -50,12 +50,12 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
 
     All subgraphs are offered to a delegate in turn, bodies and those of other signatures too.
     """
-    prepared = _Prepared(graph)
+    prepared = _PreparedSubgraphs(graph)
     offered = (number for number, subgraph in enumerate(graph.subgraphs) if not subgraph.name.startswith(VALIDATION))
     return next((found for number in offered if (found := prepared.dynamic(number)) is not None), None)
 
 
-def known_early(subgraph: Subgraph) -> set[int]:
+def known_early(subgraph: TfliteSubgraph) -> set[int]:
     """The tensors that kernels compute when they are prepared."""
     known = {t.index for t in subgraph.tensors if t.data is not None}
     early: set[int] = set()
@@ -67,7 +67,7 @@ def known_early(subgraph: Subgraph) -> set[int]:
 
 
 @dataclass
-class _Prepared:
+class _PreparedSubgraphs:
     """The subgraphs of a file as TFLite prepares them."""
 
     graph: Graph
@@ -80,7 +80,7 @@ class _Prepared:
             self.found[number] = self._dynamic(number, self.graph.subgraphs[number])
         return self.found[number]
 
-    def _dynamic(self, number: int, subgraph: Subgraph) -> DynamicTensor | None:
+    def _dynamic(self, number: int, subgraph: TfliteSubgraph) -> DynamicTensor | None:
         tensors = subgraph.tensors
         stored = {t.index for t in tensors if t.data is not None}
         known = set(stored)
@@ -95,7 +95,7 @@ class _Prepared:
         return None
 
     def _waits(
-        self, declared: TfliteOperator | None, operator: Operator, subgraph: Subgraph, stored: set[int], known: set[int]
+        self, declared: TfliteOperator | None, operator: Operator, subgraph: TfliteSubgraph, stored: set[int], known: set[int]
     ) -> bool:
         """True if the kernel lacks a value that decides dimensions."""
         tensors = subgraph.tensors

@@ -22,9 +22,9 @@ from nnbridge_tflite.read.graph import (
     Graph,
     Operator,
     Quantisation,
-    Signature,
-    Subgraph,
+    SubgraphSignature,
     Tensor,
+    TfliteSubgraph,
     element_of,
 )
 from nnbridge_tflite.read.schema import builtin_codes, builtin_names
@@ -69,7 +69,7 @@ def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
         found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"
         raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER.decode()} at byte 4)", found, operand=str(path)))
     try:
-        graph = _Reading(data, as_litert).graph()
+        graph = _GraphReading(data, as_litert).graph()
     except Malformed as error:
         raise ConversionError(Reason(error.rule, error.found, str(path), error.place)) from error
     return TfliteFile(path, pool, graph)
@@ -103,7 +103,7 @@ def _check_once(place: str, what: str, tables: Sequence[Table]) -> None:
         _refuse(place, f"each {what} listed once", len(tables))
 
 
-class _Reading:
+class _GraphReading:
     """Builds the graph from the decoded root table."""
 
     def __init__(self, data: memoryview, as_litert: bool) -> None:
@@ -153,7 +153,7 @@ class _Reading:
         custom = code == builtin_codes()["CUSTOM"]
         return (table["custom_code"] or "CUSTOM" if custom else name), code, table["version"], custom
 
-    def _subgraph(self, table: Table) -> Subgraph:
+    def _subgraph(self, table: Table) -> TfliteSubgraph:
         listed = table["operators"] or ()
         _check_once("operators", "operator", listed)
         tensors = tuple(self._tensor(i, t) for i, t in enumerate(table["tensors"] or ()))
@@ -164,7 +164,7 @@ class _Reading:
         self._spend(f"subgraph {name!r}", table["inputs"], table["outputs"])
         inputs = _indexes(table["inputs"], len(tensors), f"inputs of subgraph {name!r}")
         outputs = _indexes(table["outputs"], len(tensors), f"outputs of subgraph {name!r}")
-        return Subgraph(name, tensors, operators, inputs, outputs)
+        return TfliteSubgraph(name, tensors, operators, inputs, outputs)
 
     def _spend(self, place: str, *vectors: Any) -> None:
         """Account for what is copied, before it is."""
@@ -261,14 +261,14 @@ class _Reading:
             return {key: self._plain(part, place) for key, part in value.items()}
         return value
 
-    def _signature(self, table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
+    def _signature(self, table: Table, subgraphs: tuple[TfliteSubgraph, ...]) -> SubgraphSignature:
         key = table["signature_key"] or ""
         place = f"signature {key!r}"
         if table["subgraph_index"] >= len(subgraphs):
             _refuse(place, f"a subgraph below {len(subgraphs)}", table["subgraph_index"])
         count = len(subgraphs[table["subgraph_index"]].tensors)
         self._spend(place, table["inputs"], table["outputs"])
-        return Signature(
+        return SubgraphSignature(
             key, table["subgraph_index"], _tensor_map(table["inputs"], count, place), _tensor_map(table["outputs"], count, place)
         )
 

@@ -75,7 +75,7 @@ def read_defaults(config: str | None, root: click.Group, passed_over: list[str] 
         found = _nearest(_here(), [] if passed_over is None else passed_over)
     if found is None:
         return None
-    reader = _Reader(*found, config is not None)
+    reader = _DefaultsReader(*found, config is not None)
     table = reader.commands(root, found[1], {}, "")
     if reader.mistakes:
         raise InputError("\n".join(map(str, dict.fromkeys(reader.mistakes))))
@@ -127,7 +127,7 @@ def _table(path: Path, content: bytes) -> dict[str, Any]:
     return found
 
 
-class _Reader:
+class _DefaultsReader:
     """One file being read; mistakes are collected."""
 
     def __init__(self, path: Path, table: dict[str, Any], named: bool) -> None:

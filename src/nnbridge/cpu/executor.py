@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from nnbridge.cpu.operands import (
     store_results,
 )
 from nnbridge.cpu.settings import Tier, current
-from nnbridge.cpu.steps import PreparedRun, Run, Step, ignoring, nothing
 from nnbridge.model import INFERRED, Array, Model, Operation, Subgraph
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import evaluate, make_call, prepare, run_kernel
@@ -45,6 +44,38 @@ from nnbridge.records import seldom_collected
 
 if TYPE_CHECKING:
     from nnbridge.cpu.compiled.program import Program
+
+
+class Run:
+    """One run: the arrays by operand index, then scratch buffers (None where nothing is held), and what it resolved itself."""
+
+    __slots__ = ("limits", "resolved", "values")
+
+    def __init__(self, values: list[Any], limits: Limits) -> None:
+        self.values = values
+        self.limits = limits
+        self.resolved: dict[int, Arg] = {}
+
+
+Step: TypeAlias = Callable[[Run], None]
+
+
+class PreparedRun(NamedTuple):
+    """An operation whose shapes a run brought: its outputs, the operands that it reads, and its kernel."""
+
+    outs: tuple[Arg, ...]
+    sources: list[int]
+    compute: Callable[..., Any]
+
+
+def nothing(_: Run) -> None:
+    """The step of an operation that a program computes."""
+
+
+def ignoring(function: Callable[[], None]) -> Step:
+    """A function of nothing as a step."""
+    return lambda _: function()
+
 
 _BOUND_PROGRAMS = 8
 """How many sets of input shapes of a subgraph stay bound."""

@@ -12,7 +12,7 @@ from nnbridge import devices as device_list
 from nnbridge.converters.delegation import DelegateTarget, Dims, Part, whole_or_nothing
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
+from nnbridge.delegate.interpreter import DELEGATED, InterpreterContext, OpenGraph
 from nnbridge.delegate.kernel import DelegateKernel, compiled, mismatches
 from nnbridge.delegate.options import DelegateOptions
 from nnbridge.delegate.source import DELEGATE_NAME
@@ -81,7 +81,7 @@ class Delegate:
         levels = [int(device.level) for device in self.target if device.kind == "device"]
         return DelegateTarget(min([*levels, int(RUNTIME_FEATURE_LEVEL)]), bool(levels))
 
-    def prepare(self, context: Context, replace_nodes: Callable[[Sequence[int]], int]) -> int:
+    def prepare(self, context: InterpreterContext, replace_nodes: Callable[[Sequence[int]], int]) -> int:
         """Hand nodes of a graph to NNAPI; TFLite's status. NnapiError where NNAPI fails."""
         if not self.useful:
             return 0
@@ -154,7 +154,7 @@ class Delegate:
         return graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, dims, self.decisive)
 
     def _supported(
-        self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int], *, whole: bool
+        self, context: InterpreterContext, graph: OpenGraph, dims: Dims, nodes: list[int], *, whole: bool
     ) -> list[tuple[DelegatePartition, Part]]:
         """Partitions of the nodes that the target devices support as a whole, with their models.
 
@@ -176,7 +176,9 @@ class Delegate:
         left = [] if whole else [node for node in nodes if node not in refused]
         return self._parts(context, graph, dims, left)
 
-    def _parts(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[DelegatePartition, Part]]:
+    def _parts(
+        self, context: InterpreterContext, graph: OpenGraph, dims: Dims, nodes: list[int]
+    ) -> list[tuple[DelegatePartition, Part]]:
         """The partitions that TFLite makes of nodes, with their models; those that cannot be models are left to TFLite."""
         found = []
         for members, inputs, outputs in context.partitions(nodes) if nodes else ():
@@ -193,7 +195,7 @@ class Delegate:
                 found.append((partition, part))
         return found
 
-    def _say_refusals(self, context: Context, plan: Sequence[int], outcomes: dict[int, Mapped]) -> None:
+    def _say_refusals(self, context: InterpreterContext, plan: Sequence[int], outcomes: dict[int, Mapped]) -> None:
         for node in plan:
             mapped = outcomes.get(node)
             if mapped is not None and mapped.mapping != MappingKind.DELEGATE:
@@ -201,7 +203,7 @@ class Delegate:
                 why = "; ".join(map(str, mapped.reasons)) or f"{mapped.mapping} at conversion"
                 self.log(f"INFO: Operator {mapped.operator} (v{version}) refused by NNAPI delegate: {why}\n")
 
-    def _say_replaced(self, context: Context, graph: OpenGraph, accepted: int, total: int) -> None:
+    def _say_replaced(self, context: InterpreterContext, graph: OpenGraph, accepted: int, total: int) -> None:
         """TFLite's line, which its own log has at a level that is not shown."""
         name = graph.delegation.subgraph_name(graph.subgraph)
         delegated = [context.builtin_code(node)[0] == DELEGATED for node in context.nodes()]

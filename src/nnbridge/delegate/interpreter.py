@@ -34,7 +34,7 @@ class OpenGraph:
     """How many tensors the file has for it; the interpreter may have more."""
 
 
-class Context:
+class InterpreterContext:
     """A TfLiteContext: one subgraph of an interpreter."""
 
     def __init__(self, embedded: Any, context: Any) -> None:

@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 
 def load_profiles(path: Path) -> tuple[ProfileDevice, ...]:
     """The devices of a file; InputError names its mistakes with their lines."""
-    return _Reader(path).devices()
+    return _ProfileReader(path).devices()
 
 
 def shipped() -> tuple[ProfileDevice, ...]:
@@ -80,7 +80,7 @@ def _shipped_file(path: Path) -> tuple[ProfileDevice, ...]:
     return load_profiles(path)
 
 
-class _Reader(TableValues):
+class _ProfileReader(TableValues):
     """One file being read. Mistakes are collected; readers of values return a default for what is wrong."""
 
     def __init__(self, path: Path) -> None:

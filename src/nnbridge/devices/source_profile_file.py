@@ -34,10 +34,10 @@ _SHOWN = 80
 
 def source_profiles(path: Path, text: str, data: Mapping[str, Any]) -> tuple[SourceProfile, ...]:
     """The devices of a file whose TOML was read already; InputError has every mistake with its line."""
-    return _Reader(path, text).devices(data.get("device"))
+    return _SourceProfileReader(path, text).devices(data.get("device"))
 
 
-class _Reader(TableValues):
+class _SourceProfileReader(TableValues):
     def __init__(self, path: Path, text: str) -> None:
         self._path, self._text = path, text
         self._mistakes: dict[Reason, None] = {}

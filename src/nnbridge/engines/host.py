@@ -86,7 +86,7 @@ class _Loading:
         self._model, self._host = model, host
         self.refused: dict[Source, Reason] = {}
         """What the runtime does not run, where that is no error."""
-        self._loaded: dict[tuple[int, ...], tuple[_Group, Function]] = {}
+        self._loaded: dict[tuple[int, ...], tuple[_HostedGroup, Function]] = {}
         self._ends = [self._ends_of(operation) for operation in model.main.operations]
         self._groups = self._grouped()
         while not all(map(self._load, self._groups)):
@@ -149,7 +149,7 @@ class _Loading:
 
     def _open(self, members: Sequence[int]) -> None:
         if tuple(members) not in self._loaded:
-            group = _Group(self._model, members, [one for k in members if (one := self._ends[k]) is not None])
+            group = _HostedGroup(self._model, members, [one for k in members if (one := self._ends[k]) is not None])
             self._loaded[tuple(members)] = group, group.function(self._host)
 
     def _refusal(self, k: int) -> Reason | None:
@@ -191,7 +191,7 @@ def _groups(main: Subgraph, kinds: Sequence[GraphKey | None]) -> list[list[int]]
     return groups
 
 
-class _Group:
+class _HostedGroup:
     """Operators of one graph of the file that run as one part of it."""
 
     def __init__(self, model: Model, members: Sequence[int], ends: Sequence[Ends]) -> None:

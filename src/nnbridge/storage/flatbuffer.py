@@ -127,7 +127,7 @@ def read(schema: Schema, data: memoryview, source: str, version: int | None = No
     does not lie inside ``data``, for a wrong identifier, for another ``version`` than the one required, if there is one, and for
     files that repeat parts beyond their size.
     """
-    reader = _Reader(schema, data, source)
+    reader = _TableReader(schema, data, source)
     reader.need(0, 8, "the header")
     if schema.identifier and bytes(data[4:8]) != schema.identifier:
         reader.fail(f"the identifier {schema.identifier!r}", repr(bytes(data[4:8])), "the header")
@@ -137,7 +137,7 @@ def read(schema: Schema, data: memoryview, source: str, version: int | None = No
     return values
 
 
-class _Reader:
+class _TableReader:
     def __init__(self, schema: Schema, data: memoryview, source: str) -> None:
         self._schema = schema
         self._data = data

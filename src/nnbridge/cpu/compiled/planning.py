@@ -13,9 +13,9 @@ from nnbridge.cpu.compiled.program import (
     Bound,
     Candidate,
     Join,
+    KernelCall,
     Program,
     Shared,
-    Step,
     Unsupported,
     is_half,
     program_of,
@@ -93,7 +93,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     programs = []
     for group in groups:
         # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.
-        if len(group) < len(operations) and not any(isinstance(step, Step | Join) for _, bound in group for step in bound):
+        if len(group) < len(operations) and not any(isinstance(step, KernelCall | Join) for _, bound in group for step in bound):
             left.update((c.index, "requires a compiled neighbour: nothing is computed here") for c, _ in group)
             continue
         if len(group) == 1 and _is_light(group[0][0].call):

@@ -18,10 +18,10 @@ from nnbridge.cpu.compiled.program import (
     Bound,
     Buffer,
     Candidate,
+    KernelCall,
     Place,
     Scratch,
     Shared,
-    Step,
     Unsupported,
     View,
     element_of,
@@ -244,7 +244,7 @@ class Binding:
         reads = tuple(places.difference(self.candidate.outputs))
         if writes is None:
             writes = (*self.candidate.outputs, *(buffer for buffer in places if isinstance(buffer, Scratch)))
-        self.bound.append(Step(variant, arguments, chunks, self.candidate.index, reads, tuple(writes)))
+        self.bound.append(KernelCall(variant, arguments, chunks, self.candidate.index, reads, tuple(writes)))
 
     def view(self, output: int, of: int, offset: int = 0) -> None:
         """The output is part of another operand's buffer."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnbridge.cpu.compiled.constants import POOLED
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.program import Bound, Buffer, Candidate, Join, Place, Scratch, Slot, Step, View
+from nnbridge.cpu.compiled.program import Bound, Buffer, Candidate, Join, KernelCall, Place, Scratch, Slot, View
 from nnbridge.operations.evaluate import is_nchw
 from nnbridge.types import OperationCode
 
@@ -50,7 +50,7 @@ class KnownSteps:
         """Keep an operation's steps if they hold no more than some tables."""
         size, held = _ENTRY, []
         for item in bound:
-            if isinstance(item, Step):
+            if isinstance(item, KernelCall):
                 arguments = dict(item.arguments)
                 for name, value in arguments.items():
                     if isinstance(value, np.ndarray):
@@ -103,13 +103,13 @@ def _renamed(bound: Sequence[Bound], names: Mapping[int, int], index: int) -> li
 
     made: list[Bound] = []
     for item in bound:
-        if isinstance(item, Step):
+        if isinstance(item, KernelCall):
             arguments = {
                 name: Place(buffer(value.buffer), value.offset) if type(value) is Place else value
                 for name, value in item.arguments.items()
             }
             reads, writes = tuple([buffer(of) for of in item.reads]), tuple([buffer(of) for of in item.writes])
-            made.append(Step(item.variant, arguments, item.chunks, index, reads, writes))
+            made.append(KernelCall(item.variant, arguments, item.chunks, index, reads, writes))
         elif isinstance(item, View):
             made.append(View(names[item.operand], names[item.of], item.offset, index))
         else:
