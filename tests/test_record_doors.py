@@ -82,7 +82,7 @@ def test_equal_changes_have_one_line(script: Any) -> None:
 
 def test_long_texts_are_shown_from_where_they_differ_on(script: Any) -> None:
     old, new = f"{'x' * 100} runs here", f"{'x' * 100} runs there"
-    assert script.row_differences(row(old), row(new)) == ["out: ...xxxxx runs here' => ...xxxxx runs there'"]
+    assert script.row_differences(row(old), row(new)) == ["out: ...xxxxxx runs here' => ...xxxxxx runs there'"]
 
 
 def test_true_is_not_one(script: Any) -> None:

@@ -391,7 +391,8 @@ _SHOWN, _BEFORE = 90, 12
 def _short(old: Any, new: Any) -> Iterator[str]:
     """Two values in short, numbers left out: texts from where they differ on."""
     texts = [type(v).__name__ if isinstance(v, (dict, list)) else re.sub(r"\d+", "N", repr(v)) for v in (old, new)]
-    start = max(len(os.path.commonprefix(texts)) - _BEFORE, 0) if max(map(len, texts)) > _SHOWN else 0
+    differs = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    start = max(differs - _BEFORE, 0) if max(map(len, texts)) > _SHOWN else 0
     for text in texts:
         shown = text[start : start + _SHOWN]
         yield f"{'...' * (start > 0)}{shown}{'...' * (start + _SHOWN < len(text))}"
