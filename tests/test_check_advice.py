@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnbridge.cli.advising import FileAdvice
 
-from nnbridge.advice import Advice
+from nnbridge.advice import Advice, FileAdvice
 from nnbridge.converters.edits import Edit
 from nnbridge.errors import Reason
 from nnbridge.file import ModelFile
@@ -42,7 +41,7 @@ def judge(script: Any) -> Any:
 
 
 def first_edit(script: Any, path: Path) -> Advice:
-    found = script.advised(FileAdvice(path), path, SETTING)
+    found = script.advised(FileAdvice(ModelFile(path)), SETTING[1], SETTING[3])
     return next(advice for advice in found if advice.edit is not None)
 
 

@@ -82,14 +82,14 @@ def test_a_plan_names_place_device_and_reasons_of_each_operation() -> None:
 
 
 def test_low_power_leaves_the_fast_driver_for_the_cpu() -> None:
-    plan = data("plan", DIGITS, "--device", FAST, "--preference", "low-power")
+    plan = data("plan", DIGITS, "--device", FAST, "--preference", "low-power", "--fallback", "cpu")
     assert {operation["device"] for operation in plan["operations"]} == {"nnapi-reference"}
     [reason] = plan["operations"][0]["reasons"]
     assert (reason["figure"], reason["best"]) == (1.2, 1.0)
 
 
 def test_quantised_models_stay_on_the_cpu_with_every_float_driver() -> None:
-    plan = data("plan", MODELS / "digits_uint8.tflite", "--device", FAST)
+    plan = data("plan", MODELS / "digits_uint8.tflite", "--device", FAST, "--fallback", "cpu")
     for operation in plan["operations"]:
         assert operation["place"] == "NNAPI CPU"
         assert operation["reasons"][0]["found"] == "TENSOR_QUANT8_ASYMM"
@@ -100,7 +100,7 @@ def test_partitioning_modes_are_androids() -> None:
     assert plan["counts"]["NNAPI CPU"] == len(plan["operations"])
     assert plan["fallback"]["rule"] == "partitioning is switched off"
     broken = "tests.runtime.wrong:CANNOT_PREPARE"
-    assert data("plan", DIGITS, "--device", broken)["fallback"] is not None
+    assert data("plan", DIGITS, "--device", broken, "--fallback", "cpu")["fallback"] is not None
     assert "cannot prepare" in refused("plan", DIGITS, "--device", broken, "--partitioning", "without-fallback")
 
 
@@ -200,7 +200,7 @@ def test_run_writes_outputs_and_times(tmp_path: Path) -> None:
 def test_a_converted_model_is_the_same_to_every_command(tmp_path: Path) -> None:
     target = str(tmp_path / "digits.nnapi")
     assert data("convert", DIGITS, "-o", target)["operations"] > 0
-    ours, theirs = (data("plan", path, "--device", FAST)["operations"] for path in (target, DIGITS))
+    ours, theirs = (data("plan", path, "--device", FAST, "--fallback", "cpu")["operations"] for path in (target, DIGITS))
     assert ours == theirs
     assert data("compare", target, "--reference", REFERENCE)["pass"]
 
@@ -323,7 +323,7 @@ def test_reasons_keep_a_sample_drivers_name_whole() -> None:
 
 
 def test_a_tie_is_called_one() -> None:
-    assert "which wins" in call("plan", DIGITS, "--device", "nnapi-sample_full").stdout
+    assert "which wins" in call("plan", DIGITS, "--device", "nnapi-sample_full", "--fallback", "cpu").stdout
 
 
 def test_a_model_is_not_converted_into_its_own_place(tmp_path: Path) -> None:

@@ -61,12 +61,12 @@ def test_an_empty_name_among_devices_is_refused(names: str) -> None:
 
 def test_only_tflites_delegate_disallows_nnapis_cpu() -> None:
     message = refused("plan", ONNX, "--device", "nnapi-sample_all", "--disallow-nnapi-cpu")
-    assert "--disallow-nnapi-cpu: expected the mapping of TFLite's delegate" in message
-    assert "--disallow-nnapi-cpu: expected at least one --device, found none" in refused("plan", DIGITS, "--disallow-nnapi-cpu")
+    assert "--fallback: expected the mapping of TFLite's delegate" in message
+    assert "--fallback app: expected at least one device, found none" in refused("plan", DIGITS, "--disallow-nnapi-cpu")
 
 
 def test_no_fallback_without_a_device_names_the_option() -> None:
-    assert "--no-fallback: expected at least one --device, found none" in refused("plan", DIGITS, "--no-fallback")
+    assert "--fallback none: expected at least one device, found none" in refused("plan", DIGITS, "--no-fallback")
 
 
 def test_an_operation_that_no_device_accepts_is_named_with_its_model() -> None:
@@ -165,7 +165,7 @@ def test_every_command_gives_the_model_by_its_path_in_json() -> None:
 )
 def test_conversion_options_of_a_saved_model_are_refused(option: str, value: str, saved: str) -> None:
     message = refused("plan", saved, f"--{option}", value)
-    assert f"{saved}: expected no --{option}, which does nothing with a saved model, found" in message
+    assert f"{saved} --{option}: expected no such option, which does nothing with nnapi files, found" in message
     if option != "mapping":
         assert f"expected no --{option}" in refused("inspect", saved, f"--{option}", value)
 
@@ -174,9 +174,9 @@ def test_conversion_options_of_a_saved_model_are_refused(option: str, value: str
 @pytest.mark.parametrize(
     ("model", "option", "value", "message"),
     [
-        (DIGITS, "--layout", "nchw", "expected no --layout, which does nothing with tflite files, found nchw"),
-        (DIGITS, "--float64", "narrow", "expected no --float64"),
-        (ONNX, "--signature", "x", "expected no --signature, which does nothing with onnx files, found x"),
+        (DIGITS, "--layout", "nchw", "--layout: expected no such option, which does nothing with tflite files, found nchw"),
+        (DIGITS, "--float64", "narrow", "--float64: expected no such option"),
+        (ONNX, "--signature", "x", "--signature: expected no such option, which does nothing with onnx files, found x"),
         (DIGITS, "--signature", "nope", "--signature: expected a signature of the file"),
         (DIGITS, "--shape", "nosuch=1,2", f"--shape: expected an input ({INPUT}), found nosuch"),
         (ONNX, "--shape", "nosuch=1,2", "--shape: expected an input (image[4 dimensions]), found nosuch=[1, 2]"),
@@ -194,7 +194,7 @@ def test_a_file_that_is_no_model_says_what_was_expected_and_found(tmp_path: Path
     empty.touch()
     found = refused("plan", text)
     assert f"{text}: expected a model file (" in found
-    assert ".nnapi), found a file that begins with b'some tex'" in found
+    assert "(.nnapi, .onnx, .tflite), found a file that begins with b'some tex'" in found
     assert f"{empty}: expected a model file, found an empty file" in refused("plan", empty)
     assert "missing.tflite: expected a model file, found none at this path" in refused("plan", tmp_path / "missing.tflite")
 

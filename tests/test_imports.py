@@ -130,6 +130,18 @@ def test_converters_import_no_devices_and_no_runtime() -> None:
     }
 
 
+def test_no_module_imports_a_private_name_of_another() -> None:
+    found = [
+        f"{name} imports {node.module}.{alias.name}"
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__")
+    ]
+    assert not found
+
+
 @pytest.mark.parametrize("package", SAME_NAMES)
 def test_no_two_classes_of_a_package_have_one_name(package: str) -> None:
     trees = (ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items() if name.split(".")[0] == package)

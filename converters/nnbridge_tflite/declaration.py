@@ -97,7 +97,7 @@ class TfliteOperator(OperatorDef):
     """Only a run knows the output's dimensions, unless what it reads is constant."""
     dynamic_unless: Sequence[int] | Waits | None = None
     """Inputs whose values TFLite's kernel has to know when it is prepared, else its outputs are dynamic tensors, and TFLite
-    refuses a delegate. None: those whose values decide dimensions. As LiteRT 2.3 does it (``compare_verdicts.py`` of scripts/)."""
+    refuses a delegate. None: those whose values decide dimensions. As LiteRT 2.3 does it (``compare_verdicts.py``)."""
     dynamic_unless_stored: bool = False
     """Of these, what an earlier kernel computed when it was prepared does not do; the file has to hold them."""
     known_when_prepared: bool = False

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from nnbridge.converters.rules import Condition as SharedCondition
 from nnbridge.converters.rules import broken
 from nnbridge.errors import ConversionError, Reason, Why
-from nnbridge.records import quick
 from nnbridge_tflite.read.graph import Operator, Tensor
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ NUMBERS_HALF = (*NUMBERS, "FLOAT16")
 Shape: TypeAlias = "tuple[int, ...]"
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Node:
     """An operator with its tensors, as conditions and checks see it."""

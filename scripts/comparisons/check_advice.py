@@ -34,15 +34,14 @@ from script_support import RUNTIMES, argument_parser, one_line_errors
 with one_line_errors():
     from advice.equality import Judgement, judge, prove
     from advice.tally import ADVISED, DIFFERS, FAILURES, LOST, NOT_PLANNED, PREDICTED, REFUSED, UNADVISED, UNEQUAL, Tally
-    from nnbridge.cli.advising import FileAdvice
 
     from nnbridge import NnbridgeError, load
-    from nnbridge.advice import Advice
+    from nnbridge.advice import Advice, FileAdvice
     from nnbridge.cli.commands import cli
-    from nnbridge.cli.commands.plan import plan as plan_command
     from nnbridge.converters.edits import Answers, Edit
     from nnbridge.errors import Reason
     from nnbridge.file import ModelFile
+    from nnbridge.target import Target
 
 
 def command(*arguments: str) -> Any:
@@ -89,10 +88,10 @@ def of_file(path: Path, settings: Sequence[tuple[str, str]], inputs: int) -> Tal
     """Plans and advices on a file."""
     tally = Tally()
     proven: dict[tuple[int, int, str], Judgement] = {}
-    file = FileAdvice(path)
+    file = FileAdvice(ModelFile(path))
     for device, android in settings:
         setting = ("--device", device, "--android", android)
-        found = advised(file, path, setting)
+        found = advised(file, device, android)
         if isinstance(found, Reason):
             tally.plans[refused_plan(path, setting, found)] += 1
             continue
@@ -106,16 +105,11 @@ def of_file(path: Path, settings: Sequence[tuple[str, str]], inputs: int) -> Tal
     return tally
 
 
-_OWN = ("model", "full", "with_cost", "with_advice", "estimate", "optimise", "memory", "cpu", "as_json")
-"""What ``plan`` does not pass on to the compilation."""
-
-
-def advised(file: FileAdvice, path: Path, setting: tuple[str, ...]) -> tuple[Advice, ...] | Reason:
+def advised(file: FileAdvice, device: str, android: str) -> tuple[Advice, ...] | Reason:
     """What ``plan --advice`` advises, or why it refuses."""
-    context = plan_command.make_context("plan", [str(path), *setting])
     try:
-        # What is advised is planned anew below, with all steps prepared.
-        return file.on({name: value for name, value in context.params.items() if name not in _OWN}, prepare=False).advice
+        # What is advised is planned again below, with all steps prepared.
+        return file.on(Target.of(device, android=android), prepare=False).advice
     except NnbridgeError as error:
         return error.reason
 
@@ -155,7 +149,7 @@ def check(
 def changed_setting(setting: tuple[str, ...], advice: Advice) -> list[str]:
     """The command's options with those that are advised."""
     changed = {f"--{name.replace('_', '-')}": str(value) for name, value in advice.options.items() if name != "shapes"}
-    shapes = [word for shape in advice.options.get("shapes", ()) for word in ("--shape", shape)]
+    shapes = [word for shape in advice.as_dict()["options"].get("shapes", ()) for word in ("--shape", shape)]
     kept = setting[:2] if "--feature-level" in changed else setting
     return [*kept, *shapes, *(word for item in changed.items() for word in item)]
 

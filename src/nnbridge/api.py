@@ -1,9 +1,10 @@
 """``nnbridge.plan``, ``run``, ``compare``, ``report`` and ``inspect``: the commands in Python, with their defaults.
 
 Keyword arguments are the commands' options: ``--max-partitions 0`` is ``max_partitions=0``. Those of the file (``mapping``,
-``shapes``, ``signature``, ``layout``, ``float64``, ``allow_dynamic_dimensions``) are fields of :class:`~nnbridge.converters.ConversionOptions`, those of the
-phone (``device``, ``android``, ``feature_level``, ``fallback``, ``max_partitions``, ``preference``, ``partitioning``, ``host``,
-``kernels``, ``threads``, ``cache_dir``) are attributes of :class:`~nnbridge.target.Target`. InputError for other words.
+``shapes``, ``signature``, ``layout``, ``float64``, ``allow_dynamic_dimensions``) are fields of
+:class:`~nnbridge.converters.ConversionOptions`, those of the phone (``device``, ``android``, ``feature_level``, ``fallback``,
+``max_partitions``, ``preference``, ``partitioning``, ``host``, ``kernels``, ``threads``, ``cache_dir``) are attributes of
+:class:`~nnbridge.target.Target`. InputError for other words.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.records import quick
 from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
@@ -27,7 +26,6 @@ _FLOAT32 = struct.Struct("<f")
 Array = npt.NDArray[Any]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ChannelQuant:
     """Parameters of TENSOR_QUANT8_SYMM_PER_CHANNEL: one scale for each index along ``channel_dim``."""
@@ -38,7 +36,6 @@ class ChannelQuant:
     """True if who made it has seen that all scales are finite and above 0; others look for themselves."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a constant lies: ``length`` bytes at ``offset`` of a pool, or an index of a referenced model."""
@@ -51,7 +48,6 @@ class Location:
 _NOWHERE = Location()
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One operand: type, dimensions (0 = not known, ``()`` of a tensor = rank not known), quantisation, lifetime."""
@@ -104,7 +100,6 @@ class Operand:
         return f"{type_name(self.type)}[{dims}]" if self.is_tensor or dims else type_name(self.type)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Source:
     """The operator of the source file that an operation was converted from. Equal for all operations of one operator."""
@@ -124,7 +119,6 @@ class Source:
         return self.subgraph, self.index
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation: its code, operand indexes, and where it came from."""
@@ -177,6 +171,9 @@ class Subgraph:
                 readers.setdefault(operand, []).append(i)
         return MappingProxyType({operand: tuple(found) for operand, found in readers.items()})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Subgraph, (self.operands, self.operations, self.inputs, self.outputs, self.relaxed)
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -203,6 +200,9 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pool.of, (bytes(self.data),)  # another process has the bytes, not the mapping
 
     def part(self, offset: int, length: int) -> memoryview:
         """Bytes of the pool. ConversionError where the mapped file was cut short: reading on would end the process (SIGBUS)."""
@@ -244,9 +244,9 @@ def _mapped_file(owner: object) -> mmap | None:
     return owner if isinstance(owner, mmap) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
-    """A finished NNAPI model, as devices see it."""
+    """A finished NNAPI model, as devices see it. It pickles with a copy of its constants."""
 
     main: Subgraph
     referenced: tuple[Subgraph, ...] = ()
@@ -260,6 +260,10 @@ class Model:
     name: str = ""
     states: tuple[State, ...] = ()
     """Values that go from one execution to the next; for NNAPI these are inputs and outputs like others."""
+
+    def __repr__(self) -> str:
+        sides = (", ".join(str(self.main.operands[i]) for i in side) for side in (self.own_inputs, self.own_outputs))
+        return f"Model({self.name!r}: {len(self.main.operations)} operations, {' -> '.join(sides)})"
 
     @cached_property
     def own_inputs(self) -> tuple[int, ...]:

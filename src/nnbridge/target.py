@@ -119,11 +119,13 @@ class Target:
         """The fallback that was asked for, else the phone's.
 
         From Android 10 on TFLite's delegate compiles for the device that its user names, without NNAPI's CPU: what that device
-        does not take stays with TFLite (``disallow_nnapi_cpu``, true by default). Elsewhere NNAPI's CPU takes it.
+        does not take stays with TFLite (``disallow_nnapi_cpu``, true by default). Elsewhere NNAPI's CPU takes it, and where
+        ``partitioning`` was changed, which concerns that CPU only.
         """
         if self.fallback is not None:
             return self.fallback
         delegated = mapping == "delegate" and bool(self.devices) and self.level >= FeatureLevel.LEVEL_3
+        delegated = delegated and self.partitioning == PARTITIONING[1]
         return Fallback.APP if delegated else Fallback.CPU
 
     def partition_limit(self, mapping: str, of_devices: int | None) -> int:

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from nnbridge.model import Array
-from nnbridge.records import quick
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
@@ -31,7 +30,6 @@ SMALL = 4096
 MAX_RANK = 64
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class _Step:
     """What of a ``NodeProto`` is looked at more than once: reading a message's fields costs more than what is done with them."""

@@ -271,19 +271,18 @@ def host_sparse_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> S
     return [result / whole.reshape(*shape, *[1] * (table.ndim - 1))]
 
 
+_SPARSE, _DENSE = 1, 2
+"""LSHProjectionType of numbers and of single bits."""
+
+
 @LSH_PROJECTION.lowering()
 def hash_projection(to: Lowerer) -> None:
     """LSH_PROJECTION: TFLite's sparse projections are NNAPI's of type 3, without weights."""
-    sparse, dense = 1, 2
     kind = to.option("type")
-    to.require(kind in (sparse, dense), "a sparse or dense projection", kind)
-    to.require(to.has(2) == (kind == dense), "weights for dense projections alone", to.count)
+    to.require(kind in (_SPARSE, _DENSE), "a sparse or dense projection", kind)
+    to.require(to.has(2) == (kind == _DENSE), "weights only for dense projections", to.count)
     weights = to.optional(2, FLOAT32)
-    to.finish(OperationCode.LSH_PROJECTION, to.input(0), to.input(1), weights, to.scalar(3 if kind == sparse else dense))
-
-
-_DENSE = 2
-"""LSHProjectionType of single bits."""
+    to.finish(OperationCode.LSH_PROJECTION, to.input(0), to.input(1), weights, to.scalar(3 if kind == _SPARSE else kind))
 
 
 @LSH_PROJECTION.host_kernel

@@ -12,7 +12,6 @@ import numpy as np
 
 from nnbridge.extensions import HostTensor
 from nnbridge.model import Array
-from nnbridge.records import quick
 from nnbridge_tflite.read.flatbuffer import Span
 
 DISPATCH = "DISPATCH_OP"
@@ -57,7 +56,6 @@ def element_of(dtype: np.dtype[Any]) -> ElementType:
     return _BY_DTYPE[dtype]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Quantisation:
     """Scales and zero points; ``axis`` counts where there is more than one scale."""
@@ -95,7 +93,6 @@ class Blocks:
     """Elements in a block."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One tensor. ``data`` is where its constant value lies in the file."""
@@ -141,7 +138,6 @@ class Tensor:
         return f"{self.type.name}{list(self.shape)}"
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One operator; -1 among the inputs is an omitted optional input."""

@@ -162,7 +162,9 @@ class Importer(ABC):
         for option in fields(options):
             value = getattr(options, option.name)
             if option.name not in self.options and value != getattr(standard, option.name) and value != PHONE:
-                raise OptionError(Reason(f"an option that {self.name} files have", str(value), str(self.path), option.name))
+                raise OptionError(
+                    Reason(f"no such option, which does nothing with {self.name} files", str(value), str(self.path), option.name)
+                )
         if options.mapping not in (PHONE, *self.mappings):
             rule = f"a mapping of {self.name} files ({', '.join(self.mappings)})"
             raise OptionError(Reason(rule, options.mapping, str(self.path), "mapping"))

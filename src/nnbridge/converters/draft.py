@@ -28,7 +28,6 @@ from nnbridge.operations.validation import (
     validate_operation,
     verdict_of,
 )
-from nnbridge.records import quick
 from nnbridge.types import (
     CONTROL_FLOW,
     MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,
@@ -57,7 +56,6 @@ class Unmappable(Exception):
         self.reason = reason if reason.kind is not None else replace(reason, kind=Why.OPERAND_VALUE)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Region:
     """A constant's place in a mapped file or another pool: bytes."""
@@ -170,7 +168,6 @@ class Value:
         return Operand(self.type, self.dims, float32(self.scale), self.zero_point, self.channel_quant, lifetime, name=self.name)
 
 
-@quick
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
     """A drafted operation."""
@@ -186,7 +183,6 @@ class Step:
 StepKinds: TypeAlias = "tuple[tuple[OperandKind, ...], tuple[OperandKind, ...]]"
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Checked:
     """What was found of an operation when it was drafted."""

@@ -12,11 +12,9 @@ import numpy as np
 from nnbridge.errors import MissedDeadlineTransientError, OpFailedError, Reason
 from nnbridge.model import Array, Operation, Subgraph
 from nnbridge.operations.call import Arg
-from nnbridge.records import quick
 from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, OperationCode
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What bounds one run, an absolute deadline (``time.monotonic_ns``) and the time for each WHILE loop, and who observes it."""

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from nnbridge.errors import OpFailedError, Reason
 from nnbridge.extensions import Extension, value_size
 from nnbridge.model import Model, Operand, known
-from nnbridge.records import quick
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     RUNTIME_FEATURE_LEVEL,
@@ -86,7 +85,6 @@ def uniform_capabilities(
     return Capabilities({code: float32 if code in floats else other for code in _RATED}, relaxed, relaxed, other, other)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class OutputBuffer:
     """Where an output goes: writable bytes (flat uint8; None for an omitted output) and what is known of its shape."""
@@ -100,7 +98,6 @@ Observe: TypeAlias = "Callable[[int, int, npt.NDArray[Any]], None]"
 ``model.subgraphs()[subgraph]``. The array is valid during the call alone; loops report each iteration."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Request:
     """One execution: inputs in model-input order with their true shapes (None: omitted), and where outputs go."""
@@ -127,7 +124,6 @@ def deadline_after(nanoseconds: int | None) -> int | None:
     return None if nanoseconds is None or nanoseconds > LONGEST_TIMEOUT_NS else time.monotonic_ns() + nanoseconds
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class OutputShape:
     """What an execution says of an output: its dimensions, and whether the buffer was large enough."""
@@ -136,7 +132,6 @@ class OutputShape:
     sufficient: bool = True
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Result:
     """How an execution ended. Times are nanoseconds, None where not measured."""
@@ -264,6 +259,9 @@ class Device(ABC):
     """True for a device that looks at a file's operators and was not asked about one yet: it takes nothing of an NNAPI model."""
     is_profile: ClassVar[bool] = False
     """True for a device that a profile describes: one chip's, or one driver's."""
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}>"
 
     @property
     @abstractmethod

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -102,9 +103,11 @@ class Faults:
     """The last bit of every byte of every output is flipped."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ProfileDevice(Device):
     """A driver that a profile describes. It computes with the CPU executor."""
+
+    is_profile: ClassVar[bool] = True
 
     name: str
     rules: Mapping[OperationCode, tuple[ProfileRule, ...]]

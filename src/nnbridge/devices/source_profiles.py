@@ -62,7 +62,7 @@ class Claim:
         return self.reason is None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SourceProfile(Device):
     """A device that a profile at the level of a file format describes, before it has seen a file."""
 

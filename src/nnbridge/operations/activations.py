@@ -296,7 +296,7 @@ _FEW_ROWS = 8
 
 def _softmax_quantised(call: Call, axis: int) -> Function:
     """N46: exponentials come from tables of all differences to the maximum, as do the results of a row."""
-    exponentials, counted, terms = _softmax_tables(call)
+    exponentials, counted, terms = softmax_tables(call)
     low, high = integer_range(call.out)
     dtype = call.out.dtype
 
@@ -337,7 +337,7 @@ def _softmax_quantised(call: Call, axis: int) -> Function:
     return compute
 
 
-def _softmax_tables(call: Call) -> tuple[Array, Array, Array]:
+def softmax_tables(call: Call) -> tuple[Array, Array, Array]:
     """For differences of -255 to 0: the exponential, whether it counts, and what it adds to the sum."""
     x = call["input"]
     real = min(float(call.scalar("beta")) * float(np.float32(x.scale)) * 2**26, 2.0**31 - 1)

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from nnbridge.errors import OpFailedError, Reason, Why
 from nnbridge.model import Array, ChannelQuant, Operand
 from nnbridge.operations.declaration import OperationDef, Signature
-from nnbridge.records import quick
 from nnbridge.types import TYPE_FACTS, is_extension, type_name
 
 
@@ -21,7 +20,6 @@ class NeedsValue(Exception):
     """A shape rule or kernel reads a value that only execution knows."""
 
 
-@quick
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Arg:
     """One operand of a call: its declaration and, where known, its value. Immutable; the value's elements are not copied."""
@@ -124,7 +122,6 @@ def _positions(signature: Signature, count: int) -> Mapping[str, int | tuple[int
     return positions
 
 
-@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """The operands of one operation, immutable.

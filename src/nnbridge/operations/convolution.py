@@ -283,7 +283,7 @@ def grouped_conv_2d(call: Call) -> Function:
     return convolve
 
 
-def _transpose_padding(call: Call) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+def transpose_padding(call: Call) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
     """Output height and width, then padding before and after of each; N22: SAME may leave a negative tail."""
     x, w = call["input"], call["filter"]
     strides = int(call.scalar("stride_h")), int(call.scalar("stride_w"))
@@ -325,7 +325,7 @@ def _transpose_shape(call: Call) -> tuple[int, ...]:
     x, w = _check_depth(call)
     _check_bias(call, w.dims[0])
     require_pixels(call)
-    size, _, _ = _transpose_padding(call)
+    size, _, _ = transpose_padding(call)
     call.require(min(size) > 0, "an output height and width above 0", list(size), "output")
     return (x.dims[0], *size, w.dims[0])
 
@@ -358,7 +358,7 @@ def _transpose_forms() -> list[Signature]:
 def transpose_conv_2d(call: Call) -> Function:
     """Every input position adds its value times the filter to the output around it; what falls outside is dropped."""
     x, w = call["input"], operand_values(call["filter"])
-    (out_h, out_w), (top, _), (left, _) = _transpose_padding(call)
+    (out_h, out_w), (top, _), (left, _) = transpose_padding(call)
     stride_h, stride_w = int(call.scalar("stride_h")), int(call.scalar("stride_w"))
     batch, height, width, depth = x.dims
     units, filter_h, filter_w, _ = w.shape

@@ -111,7 +111,7 @@ def _by_index(call: Call) -> Function:
     return lambda x: x.take(rows, axis=1).take(columns, axis=2)
 
 
-def _neighbours(call: Call, size: int, target: int) -> Neighbours:
+def neighbours_of(call: Call, size: int, target: int) -> Neighbours:
     """:func:`neighbours` with the call's flags."""
     aligned, centred = _flag(call, "align_corners"), _flag(call, "half_pixel_centers")
     return neighbours(size, target, align_corners=aligned, half_pixel_centers=centred)
@@ -128,7 +128,7 @@ def neighbours(size: int, target: int, *, align_corners: bool, half_pixel_center
     return lower, upper, source - lower.astype(np.float32)
 
 
-def _neighbours_fixed(call: Call, size: int, target: int) -> Neighbours:
+def neighbours_fixed_of(call: Call, size: int, target: int) -> Neighbours:
     """:func:`neighbours_fixed` with the call's flags."""
     aligned, centred = _flag(call, "align_corners"), _flag(call, "half_pixel_centers")
     return neighbours_fixed(size, target, align_corners=aligned, half_pixel_centers=centred)
@@ -169,9 +169,9 @@ def resize_bilinear(call: Call) -> Function:
 def _by_weights(call: Call) -> Function:
     x, dims = call["input"], call.out.dims
     if x.type == T.TENSOR_QUANT8_ASYMM:
-        return by_corners(*(_neighbours(call, x.dims[k], dims[k]) for k in (1, 2)))
+        return by_corners(*(neighbours_of(call, x.dims[k], dims[k]) for k in (1, 2)))
     signed = x.type == T.TENSOR_QUANT8_ASYMM_SIGNED
-    find: Any = _neighbours_fixed if signed else _neighbours
+    find: Any = neighbours_fixed_of if signed else neighbours_of
     one = np.int32(1 << 10) if signed else np.float32(1)
     # The rows last where there will be more of them: what is long then lies in one piece.
     order = (2, 1) if dims[1] >= x.dims[1] else (1, 2)

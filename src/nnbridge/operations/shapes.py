@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nnbridge.operations.call import Call
-from nnbridge.records import quick
 from nnbridge.types import PaddingCode
 
 
@@ -34,7 +33,6 @@ def broadcast(call: Call, *dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Window:
     """A sliding window along one axis: size, stride, dilation and the padding before and after."""

@@ -13,7 +13,6 @@ from nnbridge.errors import BadDataError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
-from nnbridge.records import quick
 from nnbridge.runtime.driver_calls import read_only
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, is_extension, type_name
@@ -22,7 +21,6 @@ MAX_LENGTH = 2**32 - 1
 """Bytes of the largest input or output."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Argument:
     """An input or output that was set: its bytes (None: omitted), its dimensions, and the memory that they lie in."""

@@ -53,18 +53,19 @@ def bench(
     from nnbridge.bench.measure import first_answers, measure
     from nnbridge.bench.profiling import profile
     from nnbridge.compare import seeded_inputs
+    from nnbridge.plan import plan
     from nnbridge.report.bench import bench_as_dict, bench_events, bench_tables
     from nnbridge.report.trace import write_trace
-    from nnbridge.runtime.compilation import Compilation
+    from nnbridge.target import Target
 
     check_outputs({"--trace": trace}, suffix=".json")
-    nnapi = read_model(file_of(model, options))
+    file = file_of(model, options)
+    nnapi = read_model(file)
     inputs = seeded_inputs(nnapi, seed)
     with working("Measuring"):
         found = measure(model, nnapi, inputs, sorted({1, threads}), rounds, seconds, TIERS[kernels])
-        alone = Compilation.create(nnapi, [], threads=1)
-        alone.finish()
-        found = replace(found, operations=profile(alone, inputs), first=first_answers(model) if first else {})
+        single = plan(file, Target(threads=1)).compilation
+        found = replace(found, operations=profile(single, inputs), first=first_answers(model) if first else {})
     if trace is not None:
         write_trace(trace, bench_events(model.name, found))
     if as_json:

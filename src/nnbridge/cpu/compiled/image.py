@@ -1,4 +1,10 @@
-"""Kernels' object files brought into memory without the compiler, whose import costs more than preparing a small model.
+"""Kernels' object files brought into memory without the compiler.
+
+A process that finds all of its kernels in the cache thereby never imports LLVM, which takes 18 ms and 40 MiB (one run of
+models/digits_int8.tflite: 55 MiB in place of 103)::
+
+    python -c "import resource, llvmlite.ir; m = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; a = m()
+    import llvmlite.binding; print(m() - a, 'KiB')"
 
 Only what LLVM writes for kernels on Linux with x86-64 processors: ELF with read-only sections and absolute 64-bit addresses. Any
 other object is left to LLVM's own loader.

@@ -26,7 +26,6 @@ from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.objects import Variant, function, library
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
-from nnbridge.records import quick
 from nnbridge.types import OperandCode
 
 
@@ -45,7 +44,6 @@ Buffer: TypeAlias = "int | Scratch"
 """An operand's buffer, by the operand's index, or a scratch buffer."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Place:
     """An address inside the arena."""

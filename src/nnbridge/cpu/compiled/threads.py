@@ -1,4 +1,5 @@
-"""Helper threads, one pool for the process: they take chunks of a running program's steps (see ``kernels/loops.py``).
+"""Helper threads, one pool for the process: they take chunks of a running program's steps (see ``kernels/loops.py``,
+also for why they are not Python's).
 
 The caller starts at once and never waits for a helper to wake. A helper that is still busy is left alone. A helper never shares
 the caller's core: schedulers like to wake a thread where its waker runs, and there it could only take the caller's place.

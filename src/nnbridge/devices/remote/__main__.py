@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.devices.remote.server import refuse_session, serve, serve_session
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import InputError, NnbridgeError, Reason
 
 
 def main() -> None:
@@ -28,6 +28,9 @@ def main() -> None:
         sys.stdout.reconfigure(line_buffering=True)  # What a driver prints is seen when it prints it, and if it is killed.
     try:
         device = device_list.device(arguments.device)
+        if device.before_nnapi:
+            rule = "a driver, which takes NNAPI operations (name a device that looks at a file's operators without process:)"
+            raise InputError(Reason(rule, device.name, operand="device"))
     except NnbridgeError as error:
         if arguments.session is None:
             sys.exit(f"nnbridge: {error}")

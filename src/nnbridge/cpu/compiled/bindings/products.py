@@ -42,7 +42,7 @@ from nnbridge.operations.arithmetic import (
     quantize_multiplier,
 )
 from nnbridge.operations.call import Arg
-from nnbridge.operations.convolution import _transpose_padding as transpose_padding
+from nnbridge.operations.convolution import transpose_padding
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import OperationCode
 

@@ -34,14 +34,13 @@ from nnbridge.cpu.compiled.program import (
 )
 from nnbridge.cpu.compiled.requantise import Rescaling
 from nnbridge.model import Array
-from nnbridge.operations.activations import _softmax_tables as softmax_tables
+from nnbridge.operations.activations import softmax_tables
 from nnbridge.operations.arithmetic import (
     fused_activation,
 )
 from nnbridge.operations.call import Arg
 from nnbridge.operations.integer_mean import IntegerMean
-from nnbridge.operations.resizing import _neighbours as neighbours
-from nnbridge.operations.resizing import _neighbours_fixed as neighbours_fixed
+from nnbridge.operations.resizing import neighbours_fixed_of, neighbours_of
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
@@ -246,7 +245,7 @@ def resize_bilinear(b: Binding) -> None:
     real = require_types(x, out)
     element = 4 if real else 1
     batch, height, width, depth = x.dims
-    find = neighbours_fixed if is_signed(x) else neighbours
+    find = neighbours_fixed_of if is_signed(x) else neighbours_of
     tables = []
     for axis, step in ((1, width * depth * element), (2, depth * element)):
         lower, upper, share = find(call, x.dims[axis], out.dims[axis])

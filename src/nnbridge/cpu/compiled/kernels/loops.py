@@ -1,4 +1,12 @@
-"""The loops that run a program's steps, on one thread or on several."""
+"""The loops that run a program's steps, on one thread or on several.
+
+Threads share steps in compiled code, since most steps take less time than Python needs to hand one to another thread: a chunk is
+4 µs, a task of a concurrent.futures pool takes 25 or more, and the interpreter lock. mobilenet_v2 quant takes 2.70 ms on one
+thread and 1.65 on two. Measured by::
+
+    python -m timeit -s "from concurrent.futures import ThreadPoolExecutor as P; p = P(1)" "p.submit(int).result()"
+    nnbridge bench MODEL.tflite --threads 2
+"""
 
 from __future__ import annotations
 
