@@ -196,7 +196,7 @@ def test_a_file_that_is_no_model_says_what_was_expected_and_found(tmp_path: Path
     assert f"{text}: expected a model file (" in found
     assert "(.nnapi, .onnx, .tflite), found a file that begins with b'some tex'" in found
     assert f"{empty}: expected a model file, found an empty file" in refused("plan", empty)
-    assert "missing.tflite: expected a model file, found none at this path" in refused("plan", tmp_path / "missing.tflite")
+    assert "missing.tflite: expected a model file, found no such file" in refused("plan", tmp_path / "missing.tflite")
 
 
 @pytest.mark.parametrize("name", ["model.tflite", "model.onnx", "model.nnapi"])
