@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types records",
     "errors reading",
-    "model allowlist entry_points platforms toml",
+    "model allowlist entry_points platforms toml budget",
     "source",
     "estimate",
     "extensions",
@@ -40,7 +40,7 @@ LAYERS = (
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {
-    "records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms", "types",
+    "records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms", "types", "budget",
 }  # fmt: skip
 SAME_NAMES = {"nnbridge": {"Candidate", "Step", "Value"}, "nnbridge_tflite": set(), "nnbridge_onnx": set()}
 """Names that two classes of a package have: here, and in ``cpu/compiled``. No name is added."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import Enum
+from itertools import islice
 from typing import ClassVar
 
 from nnbridge.types import ResultCode
@@ -124,9 +125,13 @@ def first_line(error: BaseException) -> str:
     return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+_MAX_OPTIONS = 500
+"""Words that one is compared with: a file that defines thousands may misspell thousands."""
+
+
 def near(word: str, options: Iterable[str]) -> str:
     """A hint at what could have been meant, or nothing."""
-    plain = {_plain(option): option for option in options}
+    plain = {_plain(option): option for option in islice(options, _MAX_OPTIONS)}
     found = get_close_matches(_plain(word), plain, 1, 0.7)
     return f" (did you mean {plain[found[0]]}?)" if found else ""
 

@@ -14,8 +14,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["content_of", "read_toml", "table_of", "tomllib"]
+__all__ = ["content_of", "parse_toml", "read_toml", "table_of", "tomllib"]
 _MAX_BYTES = 1 << 20
+_MAX_DOTS = 10_000_000
+"""Dots of a line times those that its keys may have, of all lines: TOML's reader looks up every beginning of a dotted key."""
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -37,6 +39,18 @@ def content_of(path: Path, what: str) -> bytes:
 def table_of(content: bytes, path: Path, what: str) -> dict[str, Any]:
     """The table of a file's bytes."""
     try:
-        return tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
+        return parse_toml(content.decode())
+    except ValueError as error:
         raise InputError(Reason(what, str(error), operand=str(path))) from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table of a text. ValueError for what is no TOML, is nested too deep, or has dotted keys of too many parts."""
+    lines = [(line.count("."), line) for line in text.splitlines() if "." in line]
+    head = max((dots for dots, line in lines if line.lstrip().startswith("[")), default=0)
+    if sum(dots * (dots + head) for dots, line in lines if not line.lstrip().startswith("#")) > _MAX_DOTS:
+        raise ValueError("keys of too many parts between dots")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("tables or lists that are nested too deep") from None

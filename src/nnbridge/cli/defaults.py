@@ -6,7 +6,7 @@ with a command's name for that command alone. What is typed wins.
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,8 @@ NONE = "none"
 _OWN, _SHARED = "nnbridge.toml", "pyproject.toml"
 _WHAT = "a TOML file of defaults"
 _NOT_DEFAULTS = ("--help", "--version", "--config")
-_FILE = re.compile(r"([^,#]+\.(?:toml|npz))(#[^,]*)?")
+_FILES = (".toml", ".npz")
+_MAX_MISTAKES = 100
 _ONE_OF = (("--android", "--feature-level"), ("--reference", "--against"), ("--layers", "--envelope"))
 """Options that exclude each other: the one that is typed silences the others' defaults."""
 
@@ -137,7 +138,7 @@ class _Reader:
                     if not isinstance(made, Reason):
                         found[option.name or key] = made
                     elif source:
-                        self.mistakes.append(made)
+                        self._mistaken(made)
                     elif key not in table:
                         self.refused.setdefault(name.partition(".")[0], {})[option.opts[0]] = made
                 elif source:
@@ -147,7 +148,12 @@ class _Reader:
     def _unknown(self, name: str, key: str, known: Sequence[str]) -> None:
         at = f" of {name}" if name else ""
         rule = f"a long option{at} without its dashes{' or a command' if not name else ''}{near(key, known)}"
-        self.mistakes.append(Reason(rule, key, operand=self._where(name, key)))
+        self._mistaken(Reason(rule, key[:80], operand=self._where(name, key[:80])))
+
+    def _mistaken(self, mistake: Reason) -> None:
+        self.mistakes.append(mistake)
+        if len(self.mistakes) >= _MAX_MISTAKES:
+            raise InputError.of(self.mistakes)
 
     def _where(self, name: str, key: str) -> str:
         section = ".".join(filter(None, (self._head, name)))
@@ -178,11 +184,12 @@ class _Reader:
         """Files are named from the folder of the file of defaults."""
         if isinstance(option.type, click.Path):
             return str(self._path.parent / text)
-        return _FILE.sub(lambda found: self._found(found[1]) + (found[2] or ""), text)
+        return ",".join(map(self._found, text.split(",")))
 
-    def _found(self, name: str) -> str:
+    def _found(self, text: str) -> str:
+        name, sign, member = text.partition("#")
         path = self._path.parent / name.strip()
-        return str(path) if path.is_file() else name
+        return f"{path}{sign}{member}" if name.endswith(_FILES) and os.path.isfile(path) else text
 
 
 def _options(command: click.Command) -> Iterator[tuple[str, click.Option]]:

@@ -9,13 +9,13 @@ from nnbridge.devices.profile_file import MAX_BYTES, SHIPPED, SUFFIX, load_profi
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.source_profile_file import LEVELS, source_profiles
 from nnbridge.devices.source_profiles import SourceProfile
-from nnbridge.toml import tomllib
+from nnbridge.toml import parse_toml
 
 
 def load_any(path: Path) -> tuple[ProfileDevice | SourceProfile, ...]:
     """The devices of a file, all of one level; InputError names its mistakes with their lines."""
     text = _source_text(path)
-    return load_profiles(path) if text is None else source_profiles(path, text, tomllib.loads(text))
+    return load_profiles(path) if text is None else source_profiles(path, text, parse_toml(text))
 
 
 def _source_text(path: Path) -> str | None:
@@ -24,8 +24,8 @@ def _source_text(path: Path) -> str | None:
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
             return None
         text = path.read_text(encoding="utf-8")
-        listed = tomllib.loads(text).get("device") if any(level in text for level in LEVELS) else None
-    except (OSError, ValueError, RecursionError):
+        listed = parse_toml(text).get("device") if any(level in text for level in LEVELS) else None
+    except (OSError, ValueError):
         return None
     first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
     return text if "level" in first else None

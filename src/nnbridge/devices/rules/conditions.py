@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from nnbridge.budget import WorkBudget
 from nnbridge.devices.rules.compiling import RuleErrors, compiled, plain
 from nnbridge.devices.rules.facts import ANY, Fact, Subject, Value, Vocabulary
 from nnbridge.devices.rules.sentences import leaves, sentence
@@ -102,15 +103,17 @@ def _parsed(text: str) -> Expression:
 
 
 def _truth(condition: RuleCondition) -> str:
-    return "true" if condition.test(_NOBODY) else "false"
+    return "true" if condition.test(_Nobody(condition.vocabulary.work)) else "false"
 
 
 class _Nobody:
+    """No operation: what conditions say of their own constants. It is evaluated while a profile is read, and counted there."""
+
+    def __init__(self, work: WorkBudget) -> None:
+        self.work = work
+
     def get(self, name: str) -> Value:
         return None
-
-
-_NOBODY = _Nobody()
 
 
 def _first_name(node: Expression) -> str:
@@ -224,4 +227,4 @@ def _constant(node: Expression, vocabulary: Vocabulary) -> Any:
     names: Sequence[Name] = [part for part in walk(node) if isinstance(part, Name)]
     if any(name.name not in vocabulary.words for name in names) or any(isinstance(p, (Attribute,)) for p in walk(node)):
         return None
-    return compiled(node, vocabulary, ANY)(_NOBODY)
+    return compiled(node, vocabulary, ANY)(_Nobody(vocabulary.work))
