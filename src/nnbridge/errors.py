@@ -166,6 +166,10 @@ class InputError(NnbridgeError):
         return cls(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
 
 
+class ExhaustedError(InputError):
+    """A file of the user's asks for more work than is done for one; no device is at fault."""
+
+
 class NnapiError(NnbridgeError):
     """An NNAPI call failed; ``code`` is Android's result code."""
 

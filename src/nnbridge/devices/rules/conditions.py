@@ -26,6 +26,7 @@ from nnbridge.devices.rules.syntax import (
     parse,
     walk,
 )
+from nnbridge.errors import ExhaustedError
 
 _SHOWN = 100
 """Characters of what was found that a reason shows."""
@@ -57,9 +58,12 @@ class RuleCondition:
 
     def broken(self, subject: Subject) -> bool:
         """True if the operation does not meet the condition, as far as is known."""
-        if self.when is not None and not self.when.test(subject):
-            return False
-        found = self.test(subject)
+        try:
+            if self.when is not None and not self.when.test(subject):
+                return False
+            found = self.test(subject)
+        except ExhaustedError as error:
+            raise ExhaustedError(replace(error.reason, operand=self.text[:_SHOWN])) from error
         return found is not None and not found
 
     @cached_property

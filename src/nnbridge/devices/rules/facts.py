@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any, Protocol
 
 from nnbridge.budget import WorkBudget, refused
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import ExhaustedError, Reason
 
 Value = Any
 """Of a condition's part: a number, a truth, a type, a tuple, a :class:`Fact`, or None where it is not known."""
@@ -67,8 +67,8 @@ class Fact:
 def evaluations(operations: int, device: str = "") -> WorkBudget:
     """What one device may evaluate for a model, by its operations."""
 
-    def refuse(rule: str, found: str, place: str) -> InputError:
-        return InputError(Reason(rule, found, f"device {device}", place))
+    def refuse(rule: str, found: str, place: str) -> ExhaustedError:
+        return ExhaustedError(Reason(rule, found, f"device {device}", place))
 
     return WorkBudget(_EVALUATED + _EVALUATED_EACH * operations, "evaluations of parts of conditions for this model", refuse)
 
