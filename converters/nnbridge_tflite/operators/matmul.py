@@ -107,7 +107,8 @@ def fully_connected(to: Lowerer) -> None:
     to.require(to.option("weights_format") == 0, "weights in default format", to.option("weights_format"))
     to.require(filter.rank == 2, "weights of rank 2", filter.rank)
     # As a 1x1 convolution such sums would be rounded twice, where TFLite rounds them once.
-    to.require(filter.channel_quant is None, "one scale for all weights", "one for each unit")
+    # The delegate adds the operation all the same, and NNAPI refuses it.
+    to.require(filter.channel_quant is None or not to.free, "one scale for all weights", "one for each unit")
     units = bias(to, 2, whole, filter, filter.dims[0])
     lowest = 2 if to.mapping == MappingKind.DELEGATE else 1
     to.require(lowest <= whole.rank <= 4, f"an input of rank {lowest} to 4", whole.rank)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nnbridge.converters.delegation import refusal_of
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import Why
 from nnbridge.report.inspection import ON_NNAPI
@@ -48,6 +49,8 @@ class Summary:
     elsewhere: dict[str, int]
     """Where the others run."""
     fallback: bool = False
+    refusal: str = ""
+    """Where the phone fails with TFLite's delegate, in one sentence."""
 
     @property
     def sentence(self) -> str:
@@ -59,6 +62,8 @@ class Summary:
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENTS[self.mapping]
+        if self.refusal and not self.handed_over:
+            return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
         groups = f" in {counted(self.partitions, 'partition')}" if self.handed_over else ""
         text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: "
         text += f"{client} hands over {self.handed_over:,} of {counted(self.operators, self.unit)}{groups}"
@@ -69,7 +74,7 @@ class Summary:
             text += f", {self.limited:,} of them beyond the limit on partitions" if self.limited else ""
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
-        return f"{text}; {', '.join(rest)}" if rest else text
+        return "; ".join(part for part in (text, ", ".join(rest), self.refusal) if part)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -105,6 +110,7 @@ def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, 
         counts["device"],
         elsewhere,
         compilation.plan.fallback is not None and bool(drivers),
+        "" if (refusal := refusal_of(mapped)) is None else refusal.sentence,
     )
 
 
