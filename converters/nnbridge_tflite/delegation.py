@@ -6,6 +6,7 @@ Operators of the file have the indexes of the interpreter's nodes, tensors those
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from nnbridge_tflite.passes.dynamic import first_dynamic, offered
 from nnbridge_tflite.passes.nodes import NodeConversion, alone
 from nnbridge_tflite.passes.states import Key
 from nnbridge_tflite.read.flatbuffer import Span
-from nnbridge_tflite.read.graph import Graph, Subgraph
+from nnbridge_tflite.read.graph import Graph, Operator, Subgraph
 from nnbridge_tflite.read.reader import TfliteFile, read_pool
 
 NAME = Path("interpreter")
@@ -124,12 +125,14 @@ def groups(graph: Subgraph, nodes: frozenset[int]) -> list[NodeGroup]:
     readers: dict[int, list[int]] = {}
     missing: dict[int, int] = {}
     ready: dict[bool, list[int]] = {True: [], False: []}
+    effects = [operator.index for operator in graph.operators if _has_effects(graph, operator)]
+    following = dict(itertools.pairwise(effects))
     for operator in graph.operators:
         needed = {i for i in operator.inputs if i in graph.written}
-        missing[operator.index] = len(needed)
+        missing[operator.index] = len(needed) + (operator.index in effects[1:])
         for i in needed:
             readers.setdefault(i, []).append(operator.index)
-        if not needed:
+        if not missing[operator.index]:
             ready[operator.index in nodes].append(operator.index)
     found = []
     while ready[True] or ready[False]:
@@ -138,13 +141,20 @@ def groups(graph: Subgraph, nodes: frozenset[int]) -> list[NodeGroup]:
         while ready[handed]:
             node = heapq.heappop(ready[handed])
             members.append(node)
-            for reader in (reader for i in graph.operators[node].outputs for reader in readers.get(i, ())):
+            after = [following[node]] if node in following else []
+            for reader in (*after, *(reader for i in graph.operators[node].outputs for reader in readers.get(i, ()))):
                 missing[reader] -= 1
                 if missing[reader] == 0:
                     heapq.heappush(ready[reader in nodes], reader)
         if handed:
             found.append(_group(graph, members, readers))
     return found
+
+
+def _has_effects(graph: Subgraph, operator: Operator) -> bool:
+    """True for operators whose order TFLite keeps: those of resources, and control flow (``OpMightHaveSideEffect``)."""
+    types = {graph.tensors[i].type.name for i in (*operator.inputs, *operator.outputs) if i >= 0}
+    return "RESOURCE" in types or operator.name in ("IF", "WHILE", "CALL_ONCE")
 
 
 def _group(graph: Subgraph, members: Sequence[int], readers: Mapping[int, Sequence[int]]) -> NodeGroup:
