@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import tempfile
 from collections import Counter
 from contextlib import suppress
 from importlib.metadata import version
@@ -75,8 +76,9 @@ def operators() -> int:
 class Comparison:
     """Verdicts on files, ours beside LiteRT's."""
 
-    def __init__(self, keep: Path | None) -> None:
+    def __init__(self, folder: Path, keep: Path | None) -> None:
         self.counts, self.keep, self._fork = Counter[str](), keep, Fork(asked)
+        self._file = folder / "file.tflite"
 
     def compare(self, label: str, model: bytes, device: str, options: dict[str, Any]) -> None:
         """One file on one device."""
@@ -89,7 +91,8 @@ class Comparison:
             self.counts[UNREADABLE] += 1
             return
         try:
-            ours = planned(model, device, options)
+            self._file.write_bytes(model)
+            ours = planned(self._file, device, options)
         except NnbridgeError as error:
             self.counts["nnbridge does not read it"] += 1
             print(f"{label}: not read: {error}"[:200])
@@ -139,7 +142,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="files that differ")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    comparison = Comparison(options.keep)
+    folder = tempfile.TemporaryDirectory()
+    comparison = Comparison(Path(folder.name), options.keep)
     for path in sorted(path for folder in options.folders for path in folder.rglob("*.tflite")):
         for device in options.devices:
             for more in ({}, {"allow_dynamic_dimensions": True}, {"max_number_delegated_partitions": 0}):
@@ -151,6 +155,7 @@ def main() -> int:
                 more = {"allow_dynamic_dimensions": True} if number % 5 == 0 else {}
                 comparison.compare(f"{kind}{number}", model, options.devices[number % len(options.devices)], more)
     differ = comparison.close()
+    folder.cleanup()
     return int(bool(differ or (options.operators and operators())))
 
 

@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
+from nnbridge import Compilation
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import Target, verdict_of
+from nnbridge.delegate.verdicts import file_verdict
+from nnbridge.devices import device
 from nnbridge.errors import Stage
 from nnbridge.loading import load_with_report
 from nnbridge.model import Model
+from nnbridge.report.summary import summarise
 from nnbridge_tflite.convert import OF_A_BODY
 from nnbridge_tflite.delegation import TfliteDelegation
 from tests.differential import Fork
@@ -95,16 +99,16 @@ def test_each_graph_is_offered_partitioned_and_limited_by_itself(name: str) -> N
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_litert_hands_over_the_same_of_each_graph(name: str) -> None:
+def test_litert_hands_over_the_same_of_each_graph(name: str, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert.interpreter")
     builder = TfliteBuilder()
-    model = builder.content(*FILES[name][0](builder))
+    path = builder.write(tmp_path / "file.tflite", *FILES[name][0](builder))
     fork = Fork(asked)
     try:
-        (theirs,) = fork.run(model)
+        (theirs,) = fork.run(path.read_bytes())
     finally:
         fork.close()
-    assert theirs.graphs == planned(model).graphs
+    assert theirs.graphs == planned(path).graphs
 
 
 def test_an_operator_of_a_body_has_its_own_reason(tmp_path: Path) -> None:
@@ -129,7 +133,7 @@ def test_a_composite_is_not_handed_over_as_its_decomposition(tmp_path: Path) -> 
 def test_a_body_that_cannot_be_built_leaves_the_program_without_an_interpreter(tmp_path: Path) -> None:
     builder = TfliteBuilder()
     path = builder.write(tmp_path / "if.tflite", *body_that_nnapi_refuses(builder))
-    verdict = planned(path.read_bytes())
+    verdict = planned(path)
     assert (verdict.outcome, verdict.text.partition(":")[0]) == ("fails", "operator 0 TRANSPOSE of subgraph 1 input")
     placed = load_with_report(path, ConversionOptions(mapping="delegate"))[1]
     assert {reason.stage for one in placed for reason in one.reasons} == {Stage.BUILDING, Stage.DELEGATE}
@@ -142,3 +146,14 @@ def test_the_main_graph_alone_is_counted_without_graphs() -> None:
     delegation = TfliteDelegation.of(memoryview(builder.content([x], [y])))
     found = verdict_of(delegation, Target(7, True), supported=every, limit=3)
     assert found.counts == "1 operator; 1 delegated in 1 partition"
+
+
+def test_the_first_line_of_a_plan_counts_graphs(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    path = builder.write(tmp_path / "if.tflite", *branch(builder))
+    model, mapped = load_with_report(path, ConversionOptions(mapping="delegate"))
+    compilation = Compilation.create(model, ["nnapi-sample_all"])
+    compilation.finish(prepare=False)
+    verdict = file_verdict(path, [device("nnapi-sample_all")])
+    line = "On nnapi-sample_all, Android 14: TFLite's NNAPI delegate: 4 operators in 3 graphs; 3 delegated in 3 partitions"
+    assert summarise(compilation, mapped, "delegate", 7, "Android 14", verdict).sentence == line

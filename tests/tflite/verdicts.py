@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -12,11 +13,10 @@ import numpy as np
 from flatbuffers import flexbuffers
 
 from nnbridge import devices
-from nnbridge.converters.delegation import GraphVerdict, Target, verdict_of
+from nnbridge.converters.delegation import GraphVerdict
+from nnbridge.delegate.verdicts import file_verdict
 from nnbridge.errors import Stage
-from nnbridge.runtime.compilation import supported_operations
-from nnbridge.types import RUNTIME_FEATURE_LEVEL
-from nnbridge_tflite.delegation import TfliteDelegation
+from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
 from tests.tflite.case import Case
 from tests.tflite.differential import DRAWS
 from tests.tflite.drawing import Case as Drawn
@@ -91,17 +91,12 @@ def asked(model: bytes, device: str = "nnapi-sample_all", options: Mapping[str, 
     return [Verdict(CREATED, tuple(graphs[k] for k in sorted(graphs)), "", tuple(prepared), shapes)]
 
 
-def planned(model: bytes, device: str = "nnapi-sample_all", options: Mapping[str, Any] | None = None) -> Verdict:
+def planned(path: Path, device: str = "nnapi-sample_all", options: Mapping[str, Any] | None = None) -> Verdict:
     """nnbridge's verdict on a file, without an interpreter."""
-    target = devices.device(device)
-    delegation = TfliteDelegation.of(memoryview(model))
-    found = verdict_of(
-        delegation,
-        Target(min(int(target.level), int(RUNTIME_FEATURE_LEVEL)), True),
-        supported=lambda part: supported_operations(part, [target]),
-        limit=(options or {}).get("max_number_delegated_partitions", 3),
-        allow_dynamic_dimensions=bool((options or {}).get("allow_dynamic_dimensions")),
-    )
+    given = dict(options or {})
+    limit = given.pop("max_number_delegated_partitions", TFLITE_DEFAULT)
+    found = file_verdict(path, [devices.device(device)], limit=limit, **given)
+    assert found is not None
     outcome = {None: CREATED, Stage.GRAPH: REFUSED, Stage.BUILDING: FAILS}[found.stage]
     graphs = tuple(replace(graph, groups=tuple(sorted(graph.groups))) for graph in found.graphs)
     return Verdict(outcome, graphs if found.created else (), str(found.reason or ""))

@@ -5,6 +5,7 @@ The file importer's rules decide, on the graph as the interpreter has it now: it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -158,6 +159,20 @@ def decide(
     return Decision(outcomes, tuple(_largest(found, limit)))
 
 
+def of_dims(part: Part, dims: Dims) -> Part:
+    """A model whose outputs are as large as the tensors; ConversionError for one that TFLite has other dimensions for."""
+    operands = (part.model.main.operands[i] for i in part.model.main.outputs)
+    pairs = zip(part.outputs[: len(part.outputs) - part.variables], operands, strict=False)
+    wrong = [
+        f"tensor {tensor}: {list(operand.dims)} for {list(dims[tensor])}"
+        for tensor, operand in pairs
+        if 0 not in operand.dims and math.prod(operand.dims) != math.prod(dims[tensor])
+    ]
+    if wrong:
+        raise ConversionError(Reason("the interpreter's dimensions", ", ".join(wrong)))
+    return part
+
+
 def _models(
     preview: Callable[[Sequence[int]], Sequence[NodeGroup]],
     part: Callable[[NodeGroup], Part],
@@ -284,6 +299,11 @@ def verdict_of(
     found, failure = [], None
     for subgraph in delegation.graphs():
         dims, count = delegation.stated(subgraph), len(delegation.codes(subgraph))
+
+        def part(group: NodeGroup, subgraph: int = subgraph, dims: Dims = dims) -> Part:
+            made = delegation.part(subgraph, group.nodes, group.inputs, group.outputs, dims, target)
+            return made if allow_dynamic_dimensions else of_dims(made, dims)
+
         decision = decide(
             delegation,
             subgraph,
@@ -291,7 +311,7 @@ def verdict_of(
             target,
             range(count),
             preview=lambda nodes: delegation.preview(subgraph, nodes),  # noqa: B023  # called at once
-            part=lambda g: delegation.part(subgraph, g.nodes, g.inputs, g.outputs, dims, target),  # noqa: B023
+            part=part,
             supported=supported,
             limit=limit,
             log=log,

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import Decision, Dims, NodeGroup, Part, Target, building_failure, decide, stage_of
+from nnbridge.converters.delegation import Decision, Dims, NodeGroup, Part, Target, building_failure, decide, of_dims, stage_of
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
-from nnbridge.delegate.kernel import DelegateKernel, compiled, mismatches
+from nnbridge.delegate.kernel import DelegateKernel, compiled
 from nnbridge.delegate.options import DelegateOptions
 from nnbridge.delegate.source import DELEGATE_NAME
 from nnbridge.devices.device import Device
-from nnbridge.errors import BadDataError, ConversionError, InputError, NnapiError, Reason, Stage
+from nnbridge.errors import BadDataError, ConversionError, InputError, NnapiError, Stage
 from nnbridge.model import Model
 from nnbridge.ndk.core import traced
 from nnbridge.ndk.device_functions import devices_of_process
@@ -157,10 +157,7 @@ class Delegate:
         def part(group: NodeGroup) -> Part:
             made = self.part(DelegatePartition(graph, group.nodes, group.inputs, group.outputs, dims))
             # With open dimensions, those of outputs follow when the node is prepared.
-            wrong = [] if self.options.allow_dynamic_dimensions else mismatches(made, context)
-            if wrong:
-                raise ConversionError(Reason("the interpreter's dimensions", ", ".join(wrong)))
-            return made
+            return made if self.options.allow_dynamic_dimensions else of_dims(made, dims)
 
         def supported(model: Model) -> Sequence[bool]:
             return traced("Model_getSupportedOperationsForDevices", lambda: supported_operations(model, self.target))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nnbridge.converters.delegation import refusal_of
+from nnbridge.converters.delegation import PhoneVerdict, refusal_of
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import Why
 from nnbridge.report.inspection import ON_NNAPI
@@ -51,6 +51,8 @@ class Summary:
     fallback: bool = False
     refusal: str = ""
     """Where the phone fails with TFLite's delegate, in one sentence."""
+    graphs: str = ""
+    """Of a file with several graphs, the operators and partitions of all of them, in words."""
 
     @property
     def sentence(self) -> str:
@@ -64,6 +66,9 @@ class Summary:
         client = CLIENTS[self.mapping]
         if self.refusal and not self.handed_over:
             return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
+        if self.graphs:
+            counts = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {client}: {self.graphs}"
+            return "; ".join(part for part in (counts, self.refusal) if part)
         groups = f" in {counted(self.partitions, 'partition')}" if self.handed_over else ""
         text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: "
         text += f"{client} hands over {self.handed_over:,} of {counted(self.operators, self.unit)}{groups}"
@@ -81,8 +86,17 @@ class Summary:
         return {"sentence": self.sentence, **asdict(self)}
 
 
-def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, level: int, android: str) -> Summary:
-    """What a plan comes to. ``mapped``: the outcome of each operator of the file; ``android``: the phone's version."""
+def summarise(
+    compilation: Compilation,
+    mapped: Sequence[Mapped],
+    mapping: str,
+    level: int,
+    android: str,
+    verdict: PhoneVerdict | None = None,
+) -> Summary:
+    """What a plan comes to. ``mapped``: the outcome of each operator of the file; ``android``: the phone's version;
+    ``verdict``: the phone's on a file with several graphs, whose bodies are no operations of the plan.
+    """
     drivers = {share.device for share in compilation.shares()}
     found = operator_outcomes(compilation, mapped)
     # From Android 10 on, the delegate offers its operators to the devices without NNAPI's CPU.
@@ -111,6 +125,7 @@ def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, 
         elsewhere,
         compilation.plan.fallback is not None and bool(drivers),
         "" if (refusal := refusal_of(mapped)) is None else refusal.sentence,
+        verdict.counts if verdict is not None and verdict.created and len(verdict.graphs) > 1 else "",
     )
 
 
