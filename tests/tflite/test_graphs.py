@@ -14,6 +14,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import Target, verdict_of
 from nnbridge.delegate.verdicts import file_verdict
 from nnbridge.devices import device
+from nnbridge.engines import host_for
 from nnbridge.errors import Stage
 from nnbridge.loading import load_with_report
 from nnbridge.model import Model
@@ -157,3 +158,14 @@ def test_the_first_line_of_a_plan_counts_graphs(tmp_path: Path) -> None:
     verdict = file_verdict(path, [device("nnapi-sample_all")])
     line = "On nnapi-sample_all, Android 14: TFLite's NNAPI delegate: 4 operators in 3 graphs; 3 delegated in 3 partitions"
     assert summarise(compilation, mapped, "delegate", 7, "Android 14", verdict).sentence == line
+
+
+def test_the_wide_mapping_has_no_delegate_that_fails(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((2, 2, 1, 1, 1), "int64"), builder.tensor((2, 2, 1, 1, 1), "int64")
+    builder.operator("TRANSPOSE", [x, builder.constant(np.int32([1, 0, 2, 3, 4]))], [y], {})
+    model, mapped = load_with_report(builder.write(tmp_path / "t.tflite", [x], [y]), ConversionOptions(mapping="wide"))
+    compilation = Compilation.create(model, ["nnapi-sample_all", *host_for("nnbridge", tmp_path, ConversionOptions())])
+    compilation.finish(prepare=False)
+    assert summarise(compilation, mapped, "wide", 7, "Android 14").refusal == ""
+    assert summarise(compilation, mapped, "delegate", 7, "Android 14").refusal.startswith("TFLite's NNAPI delegate takes 1 of 1")

@@ -107,6 +107,7 @@ def summarise(
     for outcome in found.values():
         if outcome in places:
             elsewhere[places[outcome]] = elsewhere.get(places[outcome], 0) + 1
+    refusal = refusal_of(mapped) if mapping == "delegate" else None
     counts = Counter(found.values())
     merged = counts.pop("", 0)
     handed = counts.total() - counts[_HOST]
@@ -124,7 +125,7 @@ def summarise(
         counts["device"],
         elsewhere,
         compilation.plan.fallback is not None and bool(drivers),
-        "" if (refusal := refusal_of(mapped)) is None else refusal.sentence,
+        "" if refusal is None else refusal.sentence,
         verdict.counts if verdict is not None and verdict.created and len(verdict.graphs) > 1 else "",
     )
 
