@@ -19,7 +19,7 @@ LAYERS = (
     "types records trust",
     "errors reading caches processes",
     "apart",
-    "model allowlist entry_points escaping foreign platforms",
+    "model allowlist entry_points escaping foreign platforms budget",
     "toml",
     "source",
     "estimate",
@@ -46,6 +46,7 @@ LAYERS = (
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {
     "records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms", "trust", "types",
+    "budget",
 }  # fmt: skip
 IMPORTERS = ("nnbridge_tflite", "nnbridge_onnx")
 """Built alike: a class may have its counterpart, under the same name, in the other one's module of the same name."""

@@ -85,8 +85,9 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
         main.values.value(i).name = name
     _resize_inputs(main, options)
     main.convert()
+    passed = set(graph.inputs)
     for name, i in signature.outputs.items() if signature else ():
-        if i not in graph.inputs and not main.values.value(i).constant:
+        if i not in passed and not main.values.value(i).constant:
             main.values.value(i).name = name
     inputs, outputs = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
     hosted = options.left is not None

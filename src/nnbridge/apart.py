@@ -49,7 +49,7 @@ class Apart:
         """
         self._title, self._created = title, (target, arguments)
         self._lock = threading.RLock()
-        self._process: _Process | None = None
+        self._process: _ApartProcess | None = None
         self.generation = 0
         """The number of the process, from 1 on: what an object has made is gone with its process."""
         self.start()
@@ -58,7 +58,7 @@ class Apart:
         """A process with an object, a new one where the last one has ended; its generation."""
         with self._lock:
             if self._process is None or not self._process.runs:
-                self._process, self.generation = _Process(), self.generation + 1
+                self._process, self.generation = _ApartProcess(), self.generation + 1
                 self._exchange(self._process, "", *self._created[1])
             return self.generation
 
@@ -69,7 +69,7 @@ class Apart:
             assert self._process is not None
             return self._exchange(self._process, method, *arguments)
 
-    def _exchange(self, process: _Process, method: str, *arguments: Any) -> Any:
+    def _exchange(self, process: _ApartProcess, method: str, *arguments: Any) -> Any:
         try:
             good, found = process.exchange([method or self._created[0], *arguments], create=not method)
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
@@ -82,7 +82,7 @@ class Apart:
         return found
 
 
-class _Process:
+class _ApartProcess:
     """A process that serves one object."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ def _receive(stream: IO[bytes] | BinaryIO) -> tuple[bool, Any]:
     """EOFError at the end; ValueError, KeyError or TypeError for what is no message."""
     length, size, flag = _HEAD.unpack(_exactly(stream, _HEAD.size))
     text = json.loads(_exactly(stream, length))
-    return flag, _Reader(memoryview(_exactly(stream, size))).read(text)
+    return flag, _MessageReader(memoryview(_exactly(stream, size))).read(text)
 
 
 def _exactly(stream: IO[bytes] | BinaryIO, length: int) -> bytearray:
@@ -225,7 +225,7 @@ def _written(value: Any, parts: list[Any]) -> Any:
     raise TypeError(f"a {type(value).__name__} between processes")
 
 
-class _Reader:
+class _MessageReader:
     """Values of a message, whose bytes come in the order in which they were written."""
 
     def __init__(self, content: memoryview) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import Enum
+from itertools import islice
 from typing import Any, ClassVar
 
 from nnbridge.types import ResultCode
@@ -134,9 +135,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+_MAX_OPTIONS = 500
+"""Words that one is compared with: a file that defines thousands may misspell thousands."""
+
+
 def near(word: str, options: Iterable[str]) -> str:
     """A hint at what could have been meant, or nothing."""
-    plain = {_plain(option): option for option in options}
+    plain = {_plain(option): option for option in islice(options, _MAX_OPTIONS)}
     found = get_close_matches(_plain(word), plain, 1, 0.7)
     return f" (did you mean {plain[found[0]]}?)" if found else ""
 
@@ -181,6 +186,10 @@ class ShortageError(NnbridgeError):
     def __init__(self, message: str | Reason, code: ResultCode = ResultCode.RESOURCE_EXHAUSTED_TRANSIENT) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ExhaustedError(InputError):
+    """A file of the user's asks for more work than is done for one; no device is at fault."""
 
 
 class NnapiError(NnbridgeError):

@@ -100,7 +100,9 @@ def summarise(
             elsewhere[places[outcome]] = elsewhere.get(places[outcome], 0) + 1
     counts = Counter(found.values())
     merged = counts.pop("", 0)
-    handed = counts.total() - counts[_HOST]
+    mapped_for_nnapi = counts.total() - counts[_HOST]
+    # Without NNAPI's CPU the delegate hands over what the devices take, and no more.
+    handed = mapped_for_nnapi if left is None else mapped_for_nnapi - counts["refused"] - counts["limited"]
     return Summary(
         tuple(share.device for share in compilation.shares()),
         android,
@@ -110,7 +112,7 @@ def summarise(
         merged,
         handed,
         handed_groups(compilation),
-        handed - counts["refused"],
+        mapped_for_nnapi - counts["refused"],
         counts["limited"],
         counts["device"],
         elsewhere,

@@ -303,11 +303,12 @@ class Conversion:
     def _outputs(self, inputs: list[Value]) -> list[Value]:
         """One written value for each output, under its name."""
         outputs: list[Value] = []
+        used = set(map(id, inputs))
         for name in self._facts.graph.outputs:
             self._operands.begin(self._operands.producer(name))
             value = self._operands.value(name)
             # Layouts of an output may be drafted first, so that outputs are copied one by one.
-            [own] = own_outputs([value], [*inputs, *outputs], partial(self._copy, name=name))
+            [own] = own_outputs([value], used, partial(self._copy, name=name))
             own.name = name
             outputs.append(own)
         return outputs

@@ -37,6 +37,8 @@ MAX_OPERANDS = 100_000
 """Inputs or outputs of one operator."""
 MAX_EXPANDED = 2_000_000
 """Numbers that are copied out of vectors, where a table or vector that is shared counts each time."""
+_MAX_CUSTOM = 1_024
+"""Characters of a custom operator's name."""
 ENTRY = 8
 """What each tensor and operator counts beside its vectors."""
 
@@ -151,6 +153,9 @@ class _GraphReading:
         if name is None:
             _refuse(f"operator_codes[{index}]", "a known builtin operator code", code)
         custom = code == builtin_codes()["CUSTOM"]
+        if custom and len(table["custom_code"] or "") > _MAX_CUSTOM:
+            # Every message about each of its operators has it.
+            _refuse(f"operator_codes[{index}]", f"a custom operator's name of at most {_MAX_CUSTOM:,} characters", "a longer one")
         return (table["custom_code"] or "CUSTOM" if custom else name), code, table["version"], custom
 
     def _subgraph(self, table: Table) -> TfliteSubgraph:

@@ -151,7 +151,9 @@ class Importer(ABC):
 
     def operators(self, options: ConversionOptions) -> SourceGraph:
         """The file's own operators, for devices that look at these; ConversionError for formats that no device looks at."""
-        raise ConversionError(Reason("a TFLite file, whose operators the device looks at", f"a {self.name} file", str(self.path)))
+        raise ConversionError(
+            Reason("a TFLite file, whose operators the device looks at", f"the format {self.name}", str(self.path))
+        )
 
     def resolved(self, options: ConversionOptions) -> ConversionOptions:
         """The options with the mapping's own name in place of ``phone``.
@@ -199,7 +201,7 @@ def opened(path: str | Path) -> Importer:
     by_content = next((importer for importer in converters() if importer.recognises(head)), None)
     if by_content is not None and by_suffix is not None and by_content is not by_suffix:
         raise ConversionError(
-            Reason(f"a {by_suffix.name} file, as its name says", f"a {by_content.name} file", operand=str(path))
+            Reason(f"a file of the format {by_suffix.name}, as its name says", f"one of {by_content.name}", operand=str(path))
         )
     chosen = by_content or by_suffix
     if chosen is None:

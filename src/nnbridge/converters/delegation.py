@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from nnbridge.budget import WorkBudget
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.model import Model
@@ -90,7 +91,7 @@ class InMemory:
 
     mark: tuple[int, bytes]
     """Where the format's mark lies, and what it is."""
-    places: Callable[[memoryview], Places | None]
-    """Where the tensors' names and constants lie; None for what is no file of the format."""
+    places: Callable[[memoryview, WorkBudget], Places | None]
+    """Where the tensors' names and constants lie; None for what is no file of the format. Decoding spends tables."""
     open: Callable[[memoryview], Delegation]
     """Read the file; the bytes behind it are passed over. ConversionError for a wrong one."""

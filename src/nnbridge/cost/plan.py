@@ -210,15 +210,16 @@ def bytes_alive(partition: Partition) -> tuple[int, ...]:
     changes = [0] * (len(order) + 1)
     for number, source in enumerate(partition.sources):
         main = source.model.main
+        coming, going = set(main.inputs), set(main.outputs)
         for i, operand in enumerate(main.operands):
-            inner = number > 0 and (i in main.inputs or i in main.outputs)
+            inner = number > 0 and (i in coming or i in going)
             if not operand.is_tensor or inner or operand.lifetime not in (*WRITTEN, Lifetime.SUBGRAPH_INPUT):
                 continue
             readers = [ends[number, reader] for reader in main.consumers.get(i, ())]
-            if i not in main.producers and i not in main.inputs:
+            if i not in main.producers and i not in coming:
                 continue
             first = place[number, main.producers[i]] if i in main.producers else 0
-            last = len(order) - 1 if i in main.outputs else max([first, *readers])
+            last = len(order) - 1 if i in going else max([first, *readers])
             size = tensor_bytes(operand) or 0
             changes[first] += size
             changes[last + 1] -= size

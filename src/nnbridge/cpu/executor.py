@@ -409,11 +409,12 @@ class _Program:
     def _bound_values(self, inputs: Arrays, outputs: Arrays) -> list[Any] | None:
         """The values of a run on these arrays; None if only a run knows what to do with them."""
         subgraph, values = self._subgraph, self._new_values()
+        read, written = frozenset(subgraph.inputs), frozenset(subgraph.outputs)
         for i, array in zip((*subgraph.inputs, *subgraph.outputs), (*inputs, *outputs), strict=True):
             spec, as_is = self._specs[i], array is not None and array.flags.c_contiguous
-            if self._dynamic or spec is None or not (as_is or (i in subgraph.inputs and array is None)):
+            if self._dynamic or spec is None or not (as_is or (i in read and array is None)):
                 return None
-            if array is not None and (array.shape != spec.dims or (i in subgraph.outputs and array.dtype != spec.dtype)):
+            if array is not None and (array.shape != spec.dims or (i in written and array.dtype != spec.dtype)):
                 return None
             values[i] = array
         return values
@@ -473,12 +474,13 @@ class _Program:
 
     def _plan(self, steps: list[Step]) -> None:
         subgraph, last = self._subgraph, {}
+        outputs = frozenset(subgraph.outputs)
         for k, operation in enumerate(subgraph.operations):
             last.update(dict.fromkeys((*operation.inputs, *operation.outputs), k))
         count = len(subgraph.operands)
         leases = []
         for i, (shape, dtype) in self._buffers.items():
-            if i in subgraph.outputs:
+            if i in outputs:
                 continue
             if i < count:
                 # What a program writes lives from the program's first operation on.
@@ -490,7 +492,7 @@ class _Program:
         self._foreign = [i for i, o in enumerate(subgraph.operands) if i not in self._offsets and not o.is_constant]
         ended: list[list[int]] = [[] for _ in steps]
         for i in self._foreign:
-            if i in last and i not in subgraph.outputs:
+            if i in last and i not in outputs:
                 ended[last[i]].append(i)
         self._steps = list(zip(steps, ended, strict=True))
         self._no_outputs = [None] * len(subgraph.outputs)

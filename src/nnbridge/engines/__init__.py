@@ -62,6 +62,8 @@ def _phones(file: ModelFile) -> HostDevice:
     from nnbridge.devices.host import HostDevice
 
     name = _COMPILED if file.importer.is_compiled else _PHONES.get(file.mapping, "")
+    if file.format not in {of for of, _, _ in _ENGINES.values()}:
+        return HostDevice(Reason("a file of TFLite or ONNX Runtime", f"the format {file.format}", str(file.path)))
     if not name:
         return HostDevice(Reason("the mapping of a phone's delegate or provider", file.mapping, operand="mapping"))
     try:

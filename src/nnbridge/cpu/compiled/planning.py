@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,6 +76,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
     shared = Shared([c.call for c in operations if c.resolved is not None])
+    readers = Counter((*outputs, *(i for c in operations for i in c.inputs)))
     for candidate in operations:
         try:
             groups[-1].append((candidate, bind(candidate, producers, isa, shared)))
@@ -99,7 +101,8 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         if len(group) == 1 and _is_light(group[0][0].call):
             left[group[0][0].index] = "requires a compiled neighbour: to copy these operands takes longer than to compute"
             continue
-        inside = {c.index for c, _ in group}
-        read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
+        inside = Counter(i for c, _ in group for i in c.inputs)
+        mine = {*inside, *(i for c, _ in group for i in c.outputs)}
+        read_outside = {i for i in mine if readers[i] > inside[i]}
         programs.append(program_of(group, read_outside, isa))
     return ProgramPlan(tuple(programs), left)
