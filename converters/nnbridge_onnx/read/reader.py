@@ -91,7 +91,7 @@ def _graph(onnx: Any, model: Any, file: FileContext, folder: Path | None, weight
             model = run(model, file)
         constants = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= _OVERRIDABLE_IR else set()
         overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
-        reader = _Reader(onnx, file.source, folder, weights)
+        reader = _ModelReader(onnx, file.source, folder, weights)
         graph = infer_shapes(onnx, model, reader, loops=file.options.mapping == "wide")
         return replace(graph, origins=file.origins, overridable=overridable)
 
@@ -202,7 +202,7 @@ def _has_shape(value: Any) -> bool:
     return has_type(value) and (not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape"))
 
 
-class _Reader:
+class _ModelReader:
     """One model being read."""
 
     def __init__(self, onnx: Any, source: str, folder: Path | None, weights: Mapping[str, Array]) -> None:
