@@ -18,6 +18,7 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge_onnx.host.byte_tables import Function, Step, with_tables
+from nnbridge_onnx.host.halves import once, widened
 from nnbridge_onnx.read.graph import attribute_values, dtype_of
 
 OFTEN = 64
@@ -63,6 +64,7 @@ def _always(function: Function, node: BodyNode) -> Function:
     return function
 
 
+@once
 def _sigmoid(x: Array) -> Array:
     exponential = np.exp(x)
     return np.where(x > 0, 1.0 / (1.0 + np.exp(-x)), exponential / (1.0 + exponential)).astype(x.dtype)
@@ -77,10 +79,10 @@ def _quantise(node: BodyNode) -> Function | None:
     scale, zero = node.number(1), node.number(2)
     if scale is None or zero is None or node.version >= _FIRST_BLOCKED or zero.dtype.itemsize != 1:
         return None
-    kind = np.iinfo(zero.dtype)
+    kind, wide = np.iinfo(zero.dtype), np.asarray(scale, np.float32)
 
     def compute(x: Array) -> Array:
-        whole = np.rint(x / scale).astype(np.int32)
+        whole = np.rint(widened(x) / wide).astype(np.int32)
         whole += zero
         return np.minimum(np.maximum(whole, kind.min), kind.max).astype(zero.dtype)
 

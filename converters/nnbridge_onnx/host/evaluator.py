@@ -28,6 +28,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
+from nnbridge_onnx.host.halves import Rounding
 from nnbridge_onnx.host.messages import codec, decode, encode
 from nnbridge_onnx.host.work import work
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, attribute_values, dtype_of
@@ -50,12 +51,14 @@ class HostNode:
         self.domain = str(options["domain"])
         self.version = max(int(options["opset"]), 0 if self.domain else _EARLY.get(options["op"], 0))
         self.label = f"{self.domain or EXTENSION}.{options['op']}"
-        self.types: dict[str, int] = dict(options["types"])
         self.checked = bool(options.get("checked"))
         """True if numbers that do not fit are refused (casts that the conversion inserts)."""
         self.proto = onnx.NodeProto.FromString(base64.b64decode(options["node"]))
         self.definition = REGISTRY.get(f"{self.domain}.{options['op']}" if self.domain else options["op"])
         self.attributes = attribute_values(self.proto)
+        self._rounding = None if self.domain else Rounding(self.proto, self.version)
+        self.types = dict(options["types"]) if self._rounding is None else self._rounding.types(options["types"])
+        """The types of what kernels and evaluator read: numbers of 16 bits come as float32."""
         self._prepared: dict[Any, Any] = {}
 
     def prepared(self, key: object, prepare: Callable[[], Any]) -> Any:
@@ -67,9 +70,12 @@ class HostNode:
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs, by a kernel of our own where there is one for this form, else by the evaluator."""
         with _guarded(self.label):
-            kernel = None if self.definition is None or self.domain else self.definition.kernel
-            results = None if kernel is None else kernel(HostCall(self, feeds))
-            return self.evaluate(feeds) if results is None else results
+            return self._compute(feeds) if self._rounding is None else self._rounding.run(self._compute, feeds)
+
+    def _compute(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
+        kernel = None if self.definition is None or self.domain else self.definition.kernel
+        results = None if kernel is None else kernel(HostCall(self, feeds))
+        return self.evaluate(feeds) if results is None else results
 
     def evaluate(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs by the evaluator."""

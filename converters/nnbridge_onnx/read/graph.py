@@ -48,7 +48,7 @@ ELEMENT_TYPES: dict[int, tuple[str, int, str | None]] = {
 
 The host extension's operand types have the same numbers. Sequences and optionals, which are no elements, have further ones."""
 
-FLOAT, UINT8, INT8, INT32, INT64, STRING, BOOL, FLOAT16 = 1, 2, 3, 6, 7, 8, 9, 10
+FLOAT, UINT8, INT8, INT32, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 3, 6, 7, 8, 9, 10, 16
 SEQUENCE, OPTIONAL = 1001, 1002
 MESSAGES = frozenset([STRING, SEQUENCE, OPTIONAL])
 """Types whose values exist as the bytes of a message (:mod:`nnbridge_onnx.host.messages`)."""
