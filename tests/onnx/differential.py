@@ -13,7 +13,7 @@ import onnx
 from nnbridge.onnx_session import open_session
 from nnbridge_onnx.declaration import REGISTRY
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
-from tests.onnx import drawing_bodies, drawing_elements, drawing_groups, drawing_layers  # noqa: F401 - they fill DRAWS
+from tests.onnx import drawing_bodies, drawing_elements, drawing_groups, drawing_layers, drawing_structures  # noqa: F401 - they fill DRAWS
 from tests.onnx.drawing import DRAWS, Case
 
 APPROXIMATED = ("Sigmoid", "Gelu", "Swish", "Silu", "LSTM", "GRU", "RNN", "EntropyLoss", "Cos")

@@ -69,7 +69,7 @@ class HostNode:
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs, by a kernel of our own where there is one for this form, else by the evaluator."""
-        with _guarded(self.label):
+        with _guarded(self.label), np.errstate(all="ignore"):
             return self._compute(feeds) if self._rounding is None else self._rounding.run(self._compute, feeds)
 
     def _compute(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
@@ -83,19 +83,19 @@ class HostNode:
         results: Sequence[Any] = prepared.run(None, dict(feeds))
         return results
 
-    def body(self, outer: Sequence[str]) -> RunBody:
-        """The node's body, a function of its inputs and values from outside by name."""
-        return self.prepared(("body", *outer), lambda: self._body(outer))
+    def body(self, outer: Sequence[str], name: str = "body") -> RunBody:
+        """One of the node's bodies, a function of its inputs and values from outside by name."""
+        return self.prepared((name, *outer), lambda: self._body(outer, name))
 
-    def _body(self, outer: Sequence[str]) -> RunBody:
-        if can_prepare(self.attributes["body"]):
-            return Body(self.attributes["body"], self.version, of_body).run
+    def _body(self, outer: Sequence[str], name: str) -> RunBody:
+        if can_prepare(self.attributes[name]):
+            return Body(self.attributes[name], self.version, of_body).run
         import onnx
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
 
         body = onnx.GraphProto()
-        body.CopyFrom(self.attributes["body"])
+        body.CopyFrom(self.attributes[name])
         body.input.extend(onnx.ValueInfoProto(name=name) for name in outer)
         model = helper.make_model(body, opset_imports=[helper.make_opsetid("", self.version)])
         return partial(ReferenceEvaluator(model, new_ops=_replaced_operators(self.version)).run, None)

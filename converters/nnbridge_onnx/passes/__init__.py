@@ -20,7 +20,7 @@ from nnbridge_onnx import native
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.float64 import apply_float64
 from nnbridge_onnx.passes.folding import fold_constants
-from nnbridge_onnx.passes.inline import check_functions
+from nnbridge_onnx.passes.inline import check_functions, state_defaults
 from nnbridge_onnx.passes.provider import refusals
 from nnbridge_onnx.passes.qdq import Group, Quantisation, find_groups, find_quantisation
 from nnbridge_onnx.read.graph import Graph
@@ -80,6 +80,7 @@ def _inline_functions(model: Any, file: FileContext) -> Any:
     if not model.functions:
         return model
     check_functions(model, file.source)
+    state_defaults(model)
     return native.inline_functions(file.onnx, model)
 
 

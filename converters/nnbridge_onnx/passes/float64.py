@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.errors import ConversionError, Reason
-from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
+from nnbridge_onnx.read.graph import MAX_DEPTH, subgraphs
 
 CHOICES = ("host", "narrow", "refuse")
 _TYPED = ("to", "dtype", "output_dtype", "stash_type", "softmax_precision")
