@@ -22,10 +22,21 @@ from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, 
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
-from nnbridge_onnx.passes.inline import subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
-from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
-from nnbridge_onnx.read.mending import free_names, has_type, mend
+from nnbridge_onnx.read.graph import (
+    FLOAT,
+    OPTIONAL,
+    SEQUENCE,
+    STRING,
+    Graph,
+    Node,
+    Tensor,
+    dtype_of,
+    free_names,
+    subgraphs,
+    type_name,
+)
+from nnbridge_onnx.read.mending import has_type, mend
 
 OLDEST_IR = 3
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"

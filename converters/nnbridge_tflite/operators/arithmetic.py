@@ -141,12 +141,14 @@ through_float(DIV, MAXIMUM, MINIMUM, POW)
 
 @DIV.host_kernel
 def host_divide(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Division; integers are rounded towards zero."""
+    """Division; integers are rounded towards zero, and end at the largest: LiteRT clamps the lowest divided by -1."""
     a, b = real(inputs[0]), real(inputs[1])
     if a.dtype.kind in "iu":
         if (b == 0).any():
             raise ZeroDivisionError("division by zero")
-        return [stored(activated(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)), options), outputs[0])]
+        wide, by = a.astype(np.int64), b.astype(np.int64)
+        quotients = np.sign(wide) * np.sign(by) * (np.abs(wide) // np.abs(by))
+        return [saturate(activated(quotients, options), outputs[0].dtype)]
     return [stored(activated(a / b, options), outputs[0])]
 
 
