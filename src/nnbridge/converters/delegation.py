@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from nnbridge.budget import WorkBudget
@@ -226,10 +226,13 @@ class Refusal:
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
+        reason = self.reason
+        log = f' (log: "{reason.says}")' if reason.says else ""
         if self.stage is Stage.GRAPH:
-            return f"TFLite refuses the delegate: {self.reason.found}: the app's interpreter is not created with it"
-        place = " ".join(part for part in (self.reason.operation, self.reason.operand) if part)
-        what = f"{place}: {self.reason.rule}"
+            lost = "the app's interpreter is not created with it, unless it sets allow_dynamic_dimensions"
+            return f"TFLite refuses the delegate: {reason.found}{log}: {lost}"
+        place = " ".join(part for part in (reason.operation, reason.operand) if part)
+        what = f"{place}: NNAPI requires {reason.rule}, found {reason.found}{log}"
         if self.stage is Stage.BUILDING:
             share = f"{self.taken:,} of {self.operators:,} operator{'' if self.operators == 1 else 's'}"
             return f"TFLite's NNAPI delegate takes {share}; building fails at {what}: the app's interpreter is not created"
@@ -338,10 +341,10 @@ def building_failure(one: Mapped, subgraph: int = 0) -> Reason:
 
 
 def _required(one: Mapped, subgraph: int) -> Reason:
-    why, place = one.reasons[0], f" of subgraph {subgraph}" if subgraph else ""
-    label = f"operator {one.index} {one.operator}{place}"
-    requires = f"NNAPI requires {why.rule}, found {why.found}" if why.found else why.rule
-    return Reason(requires, operation=label, operand=why.operand, kind=why.kind, says=why.says, stage=why.stage)
+    """An operator's first reason, with the operator's place in the file."""
+    place = f" of subgraph {subgraph}" if subgraph else ""
+    why = one.reasons[0]
+    return replace(why, operation=f"operator {one.index} {one.operator}{place}", found=why.found or "another")
 
 
 @dataclass(frozen=True)
