@@ -144,7 +144,7 @@ def test_prints_go_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_current_folder_is_not_imported_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), ""])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), "", *sys.path])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "json.py").write_text("raise SystemExit('planted')")
     assert {"", str(tmp_path)}.isdisjoint(served().call("path"))

@@ -123,7 +123,7 @@ def test_a_damaged_file_is_refused_with_its_name(folder: Path, content: bytes) -
 
 def test_verbose_states_what_came_from_the_file_and_every_decision(folder: Path) -> None:
     write(folder / "nnbridge.toml", 'device = "aosp-minimal"', 'mapping = "wide"')
-    lines = call("-v", *PLAN, "--mapping", "delegate").stderr.splitlines()
+    lines = call("-v", *PLAN, "--mapping", "delegate", "--fallback", "cpu").stderr.splitlines()
     assert lines[0].startswith("defaults of ")
     assert "--device" in lines[0]
     assert "--mapping" not in lines[0]

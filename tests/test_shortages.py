@@ -318,10 +318,10 @@ def children(parent: int) -> list[int]:
 def test_a_matrix_without_processes_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nnbridge.matrix import workers
 
-    def refuse(self: object) -> None:
+    def refuse(*arguments: object, **settings: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refuse)
+    monkeypatch.setattr("subprocess.Popen", refuse)
     with pytest.raises(BlockingIOError) as raised:
         list(workers.compute([[object()]], 1, 1.0))  # type: ignore[list-item]
     found = shortage_of(raised.value)

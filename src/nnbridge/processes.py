@@ -6,6 +6,7 @@ would be run; the connections between processes are its.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -66,15 +67,21 @@ def main() -> None:
         connection = Connection(int(number))
     module, _, name = function.partition(":")
     compute: Callable[[Any], Iterable[Any]] = getattr(import_module(module), name)
-    connection.send(None)
-    with suppress(EOFError, OSError):
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # What a driver prints is seen when it prints it, and if it is killed.
+    with suppress(EOFError, OSError):  # The parent has ended.
+        connection.send(None)
         while True:
-            request = connection.recv()
-            try:
-                for result in compute(request):
-                    connection.send(result)
-            except Exception as error:
-                connection.send(error)
+            for result in _results(compute, connection.recv()):
+                connection.send(result)
+
+
+def _results(compute: Callable[[Any], Iterable[Any]], request: Any) -> Iterator[Any]:
+    """What a request yields; an error that ends it is the last result, to be raised by the parent."""
+    try:
+        yield from compute(request)
+    except Exception as error:  # of any kind, shortages too: the parent raises what this is
+        yield error
 
 
 def computed(function: str, requests: Sequence[_Request], jobs: int) -> Iterator[Any]:

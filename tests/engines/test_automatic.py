@@ -146,7 +146,7 @@ def test_other_mappings_and_saved_models_have_nnbridges_own_host(tmp_path: Path)
         assert isinstance(found, HostDevice)
         return str(found.computing(Source(0, "CONV_2D")).reason)
 
-    assert why(INT8, "wide") == "--mapping: expected the mapping of a phone's delegate or provider, found wide"
+    assert why(INT8, "wide") == "mapping: expected the mapping of a phone's delegate or provider, found wide"
     assert not call("convert", INT8, "-o", tmp_path / "m.nnapi").exit_code
     assert why(tmp_path / "m.nnapi", "phone").endswith("expected a file of TFLite or ONNX Runtime, found a saved model")
 

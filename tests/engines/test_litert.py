@@ -157,7 +157,7 @@ def test_what_the_runtime_refuses_at_a_run_has_its_words(tmp_path: Path) -> None
 
 def test_a_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
-    with pytest.raises(InputError, match=r"--host: expected LiteRT \(pip install ai-edge-litert\)"):
+    with pytest.raises(InputError, match=r"host: expected LiteRT \(pip install ai-edge-litert\)"):
         host_for("litert", ModelFile(MODELS / "digits_int8.tflite", ConversionOptions()))
 
 

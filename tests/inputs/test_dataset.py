@@ -44,7 +44,7 @@ def test_a_file_without_a_name_is_the_first_inputs(tmp_path: Path) -> None:
 
 
 def test_an_unknown_input_is_answered_with_those_there_are() -> None:
-    assert refused("foo=cat.png") == '--input: no input named "foo"; this model\'s inputs are: x (float32 [1, 4])'
+    assert refused("foo=cat.png") == 'input: no input named "foo"; this model\'s inputs are: x (float32 [1, 4])'
 
 
 def test_a_folder_is_a_data_set_in_the_order_of_names_with_sub_folders_as_labels(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_folder_without_usable_files_is_refused(tmp_path: Path) -> None:
 def test_a_bad_file_of_a_folder_is_named(tmp_path: Path) -> None:
     numbers(tmp_path / "good.txt", 1)
     bad = numbers(tmp_path / "ugly.txt", 1, 2, 3, 4, 5)
-    assert refused(str(tmp_path)) == f"--input x {bad}: expected at most 4 numbers for shape [1, 4], found 5"
+    assert refused(str(tmp_path)) == f"input x {bad}: expected at most 4 numbers for shape [1, 4], found 5"
 
 
 def test_an_archive_has_inputs_by_name_or_stacks_of_samples(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def test_an_archive_has_inputs_by_name_or_stacks_of_samples(tmp_path: Path) -> N
     np.savez(tmp_path / "none.npz", y=np.ones(1))
     path = tmp_path / "none.npz"
     rule = "an array named after an input; this model's inputs are: x (float32 [1, 4]), found none"
-    assert refused(str(path)) == f"--input {path}: expected {rule}"
+    assert refused(str(path)) == f"input {path}: expected {rule}"
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnbridge.compare.arrays.unpacked_limit", lambda packed: 1000)
+    monkeypatch.setattr(arrays, "unpacked_limit", lambda packed: 1000)
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, x=np.zeros((1, 4000), np.float32), small=np.zeros(3))
     assert zipfile.ZipFile(path).getinfo("x.npy").file_size > 16000
@@ -94,14 +94,14 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_unread(tmp_path: Path, m
 
 
 def test_inputs_without_a_file_are_drawn_with_the_seed_or_missing() -> None:
-    assert refused() == "expected --input for every input, or --seed, found none for x"
+    assert refused() == "expected input for every input, or --seed, found none for x"
     [item] = Dataset.of(CHAIN, [], seed=0)
     np.testing.assert_array_equal(item.inputs["x"], np.random.default_rng(0).standard_normal((1, 4)).astype(np.float32))
 
 
 def test_an_input_twice_is_refused(tmp_path: Path) -> None:
     path = numbers(tmp_path / "x.txt", 1)
-    assert refused(str(path), f"x={path}") == f"--input x: expected each input once, found {path} and {path}"
+    assert refused(str(path), f"x={path}") == f"input x: expected each input once, found {path} and {path}"
 
 
 def test_notes_of_all_files_stand_once(tmp_path: Path) -> None:
@@ -124,5 +124,5 @@ def test_a_file_of_labels_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xff")
     for name, found in (("empty", "an empty file"), ("bytes", "'utf-8' codec"), ("none", "No such file")):
-        with pytest.raises(InputError, match=f"--labels .*{name}: expected a text file with a label in each line, found {found}"):
+        with pytest.raises(InputError, match=f"labels .*{name}: expected a text file with a label in each line, found {found}"):
             read_labels(tmp_path / name)

@@ -364,7 +364,7 @@ def test_a_compiler_s_device_answers_for_the_file_with_an_estimate_of_its_time(r
 def test_a_compiler_s_device_refuses_what_is_no_file_of_its_format(zoo: Path) -> None:
     ((task,),) = groups_of(zoo / "a.nnapi", "ethos-u55-128")
     (cell,) = compute_all([task])
-    assert "expected a TFLite file, whose operators the device looks at, found a saved model" in cell.error
+    assert "expected a TFLite file, whose operators the device looks at, found the format nnapi" in cell.error
 
 
 def test_the_page_states_for_which_devices_times_are_estimated() -> None:

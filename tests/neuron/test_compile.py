@@ -241,7 +241,7 @@ def test_a_device_that_is_gone_is_an_error_of_litert(tmp_path: Path, caplog: pyt
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--soc", "mt1"], "--soc: expected one of mt6853"),
+        (["--soc", "mt1"], "soc: expected one of mt6853"),
         (["--device", "nothing"], "nothing"),
         (["--device", "host"], "--device: expected a driver or the CPU"),
     ],

@@ -67,5 +67,5 @@ def test_a_constant_that_does_not_fit_into_float32_is_not_narrowed(tmp_path: Pat
 
 
 def test_another_choice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match="--float64"):
+    with pytest.raises(ConversionError, match="float64: expected host, narrow, refuse, found double"):
         _ = ModelFile(network(tmp_path), ConversionOptions(float64="double")).converted

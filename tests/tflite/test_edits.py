@@ -20,6 +20,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.converters.edits import Answers
 from nnbridge.file import ModelFile
 from nnbridge_tflite.edits import REWRITES
+from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.tables import decoded
 from nnbridge_tflite.write import encode
 from tests.conftest import MODELS
@@ -172,7 +173,7 @@ def test_every_rewrite_has_a_file_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["digits_float32", "digits_uint8", "digits_dynamic"])
 def test_a_file_that_is_written_again_is_the_same_model(name: str, tmp_path: Path) -> None:
     path, again = MODELS / f"{name}.tflite", tmp_path / f"{name}.tflite"
-    again.write_bytes(encode(decoded(path)))
+    again.write_bytes(encode(decoded(read(path))))
     before, after = load(path), load(again)
     assert after.main.operations == before.main.operations
     for one, other in zip(before.main.operands, after.main.operands, strict=True):
@@ -203,7 +204,7 @@ def test_a_later_android_is_advised_where_it_helps() -> None:
 
 def test_advice_needs_a_device() -> None:
     message = call("plan", str(MODELS / "digits_uint8.tflite"), "--advice", status=2)
-    assert "--advice: expected at least one --device, to advise on, found none" in message
+    assert "--advice: expected at least one device, to advise on, found none" in message
 
 
 def test_a_number_that_is_not_advised_is_refused(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ import flatbuffers
 import numpy as np
 import pytest
 
-from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge_tflite import CONVERTER
+from nnbridge.file import load
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.read.schema import Kind, builtin_codes, fields
@@ -38,7 +37,7 @@ def _refused(tmp_path: Path, content: bytes) -> str:
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     with pytest.raises(ConversionError) as caught:
-        CONVERTER.convert(path, ConversionOptions())
+        load(path)
     assert str(path) in str(caught.value)
     return str(caught.value)
 
@@ -46,7 +45,7 @@ def _refused(tmp_path: Path, content: bytes) -> str:
 def test_intact_file_converts(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(_content())
-    assert len(CONVERTER.convert(path, ConversionOptions()).main.operations) == 1
+    assert len(load(path).main.operations) == 1
 
 
 def test_constants_are_views_of_the_mapped_file(tmp_path: Path) -> None:
@@ -54,7 +53,7 @@ def test_constants_are_views_of_the_mapped_file(tmp_path: Path) -> None:
     data, out = builder.tensor((1, 40)), builder.tensor((1, 40))
     weights = builder.constant(np.random.default_rng(0).standard_normal((40, 40)), "float32")
     builder.operator("FULLY_CONNECTED", [data, weights], [out], {})
-    model = CONVERTER.convert(builder.write(tmp_path / "m.tflite", [data], [out]), ConversionOptions())
+    model = load(builder.write(tmp_path / "m.tflite", [data], [out]))
     constant = next(o for o in model.main.operands if o.is_constant and o.dims == (40, 40))
     assert len(model.pools[constant.location.pool]) == (tmp_path / "m.tflite").stat().st_size
 
@@ -161,7 +160,7 @@ def test_buffer_behind_the_flatbuffer(tmp_path: Path) -> None:
     builder.buffers[1]["offset"] = size
     path = tmp_path / "large.tflite"
     path.write_bytes(builder.content([0], [1]) + weights)
-    assert len(CONVERTER.convert(path, ConversionOptions()).main.operations) == 1
+    assert len(load(path).main.operations) == 1
 
 
 def _shared(builder: flatbuffers.Builder, table: str, name: str, child: int, count: int) -> int:
@@ -206,7 +205,7 @@ def test_work_has_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_real_file_with_wrong_axis_is_refused_by_tensor() -> None:
     with pytest.raises(ConversionError, match=r"tensor 33 '.*Conv2D_bias': expected a quantized_dimension from 0 to 0, found 3"):
-        CONVERTER.convert(real_model("person_detect"), ConversionOptions())
+        load(real_model("person_detect"))
 
 
 def test_schema_knows_every_kind_of_field() -> None:
