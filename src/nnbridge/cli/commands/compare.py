@@ -20,11 +20,14 @@ from nnbridge.cli.options import (
     device_options,
     input_options,
     model_options,
+    of_comparison,
+    of_output,
     option,
     planned,
     tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
+from nnbridge.cli.sections import command
 
 if TYPE_CHECKING:
     from nnbridge.compare import Array, Sample, Tolerances
@@ -36,21 +39,27 @@ if TYPE_CHECKING:
     from nnbridge.sampling import FileSamples
 
 
-@click.command(short_help="Compare a model's outputs with a reference.")
+@command(short_help="Compare a model's outputs with a reference.")
 @MODEL
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
 @option("--layers", is_flag=True, help="Compare every tensor on the way: where a difference starts (docs/layers.md).")
 @option("--envelope", is_flag=True, help="Run under every plausible arithmetic: how far answers span (docs/envelope.md).")
-@option("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="With --layers: write a row per tensor.")
-@option("--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels.")
+@of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="With --layers: write a row per tensor.")
+@of_comparison(
+    "--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels."
+)
 @input_options
-@option("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
-@option("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
-@option("--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude.")
-@option("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
-@option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
-@option("--tolerances", type=click.Path(path_type=Path), metavar="FILE.toml", help="Tolerances of single outputs, by name.")
-@option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
+@of_comparison("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
+@of_comparison("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
+@of_comparison(
+    "--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude."
+)
+@of_comparison("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
+@of_comparison("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
+@of_comparison(
+    "--tolerances", type=click.Path(path_type=Path), metavar="FILE.toml", help="Tolerances of single outputs, by name."
+)
+@of_output("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
 @compute_options
 @device_options
 @model_options

@@ -12,6 +12,7 @@ from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import Written, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
+from nnbridge.cli.sections import group
 from nnbridge.report.json_data import json_text
 from nnbridge.report.terminal import counted
 from nnbridge.types import OperationCode
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from nnbridge.devices.device import Device
 
 
-@click.group(invoke_without_command=True, short_help="List the devices, check profiles, serve a driver.")
+@group(invoke_without_command=True, short_help="List the devices, check profiles, serve a driver.")
 @click.option("--profiles", is_flag=True, help="List the shipped profiles of drivers instead of the installed devices.")
 @json_option
 @click.pass_context

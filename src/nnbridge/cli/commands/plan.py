@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.completion import words
-from nnbridge.cli.options import MODEL, device_options, file_of, finished, model_options, option, target_of
+from nnbridge.cli.options import MODEL, device_options, file_of, finished, in_section, model_options, option, target_of
 from nnbridge.cli.output import json_option, print_blocks, print_json
+from nnbridge.cli.sections import ESTIMATE, command
 from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 
@@ -33,15 +34,18 @@ def _cpus() -> Iterable[str]:
     return cpus()
 
 
-@click.command(short_help="Show which device accepts each operation, and why.")
+of_estimate = in_section(ESTIMATE)
+
+
+@command(short_help="Show which device accepts each operation, and why.")
 @MODEL
-@click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
-@click.option("--cost", "with_cost", is_flag=True, help="Multiply-adds, parameters and bytes of operations and steps as well.")
-@click.option("--advice", "with_advice", is_flag=True, help="What to change so that more runs on the devices as well.")
+@option("--full", is_flag=True, help="One row for each operation instead of groups.")
+@option("--cost", "with_cost", is_flag=True, help="Multiply-adds, parameters and bytes of operations and steps as well.")
+@option("--advice", "with_advice", is_flag=True, help="What to change so that more runs on the devices as well.")
 @option("--estimate", is_flag=True, help=_ESTIMATE)
-@option("--optimise", is_flag=True, help=_OPTIMISE)
-@option("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
-@option("--cpu", default=ESTIMATE_CPU, metavar="NAME", shell_complete=words(_cpus), help=_CPU)
+@of_estimate("--optimise", is_flag=True, help=_OPTIMISE)
+@of_estimate("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
+@of_estimate("--cpu", default=ESTIMATE_CPU, metavar="NAME", shell_complete=words(_cpus), help=_CPU)
 @device_options
 @model_options
 @json_option
