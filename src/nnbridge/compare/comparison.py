@@ -18,6 +18,7 @@ from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance, Tolerances, as_tolerances
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
@@ -236,12 +237,25 @@ class Comparison(NotebookResult):
     causes: tuple[Cause, ...] = ()
     """What explains differences (:mod:`nnbridge.compare.explanation`)."""
     interrupted: bool = False
+    evidence: tuple[Evidence, ...] = ()
+    """The evidence of each driver that ran something."""
+
+    @property
+    def unknown(self) -> list[str]:
+        """The devices that ran something and whose arithmetic nothing emulates: NNAPI's CPU computed in their place."""
+        return [each.device for each in self.evidence if not each.emulated]
+
+    @property
+    def verdict(self) -> str:
+        """``pass`` or ``FAIL``, or that the devices' numbers are unknown."""
+        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"
 
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
         failing = [output.name for output in self.outputs if not output.passed]
         verdict = f"beyond tolerance: {', '.join(failing)}" if failing else "all outputs are within tolerance"
+        verdict = f"{NUMBERS_UNKNOWN}; of what was computed, {verdict}" if self.unknown else verdict
         samples = f"{self.samples} sample{'' if self.samples == 1 else 's'}"
         return f"{self.model} on {self.device} against {self.reference}, {samples}: {verdict}"
 
@@ -277,7 +291,8 @@ class Comparison(NotebookResult):
         outputs = [output.as_dict() for output in self.outputs]
         offered = [asdict(share) for share in self.shares]
         why = {"causes": [cause.as_dict() for cause in self.causes], "interrupted": self.interrupted}
-        return {**ran, "pass": self.passed, "outputs": outputs, "fallbacks": list(self.fallbacks), "offered": offered, **why}
+        found = {"pass": self.passed, "evidence": [each.as_dict() for each in self.evidence]}
+        return {**ran, **found, "outputs": outputs, "fallbacks": list(self.fallbacks), "offered": offered, **why}
 
 
 def compare(
@@ -316,8 +331,18 @@ def compare(
             raise
         interrupted = True
     devices = ", ".join(ran) or "no device"
+    known = evidences(device for device in compilation.devices if device.name in ran)
     return Comparison(
-        model.name, devices, reference, count, tuple(outputs), tuple(fallbacks), compilation.shares(), (), interrupted
+        model.name,
+        devices,
+        reference,
+        count,
+        tuple(outputs),
+        tuple(fallbacks),
+        compilation.shares(),
+        (),
+        interrupted,
+        tuple(known),
     )
 
 

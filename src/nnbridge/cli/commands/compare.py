@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nnbridge.compare.litert import LiteRT
     from nnbridge.compare.references import OnnxRuntime
     from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.devices.evidence import Evidence
     from nnbridge.plan import Planned
     from nnbridge.runtime.compilation import Compilation
     from nnbridge.sampling import FileSamples
@@ -182,9 +183,25 @@ class _Subject:
     def print(self, data: Mapping[str, Any], blocks: Callable[[], Iterable[Any]]) -> None:
         """As JSON or as tables."""
         if self.as_json:
-            print_json({**data, "model": str(self.path)})
+            print_json({"evidence": [each.as_dict() for each in self.evidence], **data, "model": str(self.path)})
         else:
             print_blocks(blocks())
+
+    @property
+    def evidence(self) -> list[Evidence]:
+        """That of each driver that the plan uses."""
+        from nnbridge.devices.evidence import evidences
+
+        used = {share.device for share in self.compilation.shares() if share.accepted}
+        return evidences(device for device in self.compilation.devices if device.name in used)
+
+    def evidence_lines(self) -> Iterator[str]:
+        """The same as lines, and last the devices whose numbers are unknown."""
+        from nnbridge.devices.evidence import NUMBERS_UNKNOWN
+        from nnbridge.report.outputs import evidence_lines
+
+        yield from evidence_lines(self.evidence)
+        yield from (f"{each.device}: {NUMBERS_UNKNOWN}" for each in self.evidence if not each.emulated)
 
 
 def _layers(subject: _Subject) -> tuple[bool, bool]:
@@ -200,7 +217,7 @@ def _layers(subject: _Subject) -> tuple[bool, bool]:
         )
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
-    subject.print(found.as_dict(), lambda: layer_tables(found))
+    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()])
     return found.passed, found.interrupted
 
 
@@ -226,7 +243,7 @@ def _envelope(subject: _Subject) -> tuple[bool, bool]:
         others[subject.reference] = reference_answers(model)
     with progress("Running arithmetics", subject.total * len(arithmetics(model, known)), subject.as_json) as advance:
         found = envelope(model, subject.samples, others, subject.tolerance, advance, known)
-    subject.print(found.as_dict(), lambda: envelope_tables(found))
+    subject.print(found.as_dict(), lambda: [*envelope_tables(found), *subject.evidence_lines()])
     return found.passed, found.interrupted
 
 

@@ -77,6 +77,7 @@ def plan(
     """
     from nnbridge.advice import advise
     from nnbridge.cost import cost_of
+    from nnbridge.devices.evidence import evidences
     from nnbridge.errors import ConversionError
     from nnbridge.plan import opened_devices
     from nnbridge.plan_data import operators_of
@@ -85,6 +86,7 @@ def plan(
     from nnbridge.report.estimate import estimate_as_dict, estimate_tables
     from nnbridge.report.inspection import host_reasons
     from nnbridge.report.operators import operators_only
+    from nnbridge.report.outputs import evidence_lines
     from nnbridge.report.plan import plan_tables, refusals_table
 
     file = file_of(model, options)
@@ -119,15 +121,16 @@ def plan(
             print_blocks([refusals_table(error.planned.model.name, refused)])
         raise
     advised = advise(file, target) if with_advice else None
+    known = evidences(planned.drivers)
     if as_json:
         changes = (
             {} if advised is None else {name: [one.as_dict() for one in getattr(advised, name)] for name in ("advice", "unmoved")}
         )
-        print_json({**planned.to_dict(), **changes, **estimates})
+        print_json({**planned.to_dict(), "evidence": [each.as_dict() for each in known], **changes, **estimates})
     else:
         costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
         rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
-        print_blocks([planned.summary.sentence, *plan_tables(planned, full), *tables, *rest])
+        print_blocks([planned.summary.sentence, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
 
 
 def _optimised(device: Device | str, best: Mapping[str, Collection[int]]) -> Device | str:

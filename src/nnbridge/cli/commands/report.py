@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,6 +31,9 @@ from nnbridge.cli.options import (
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_json, progress
 from nnbridge.cli.overlay import check_overlay, overlay_layers, show_overlay, write_overlay
 from nnbridge.cli.sections import command
+
+if TYPE_CHECKING:
+    from nnbridge.report.page import PageFacts
 
 OF_PAGES = ("--no-layers", "--against-device", "--repeat", "--input", "--labels")
 """Options that an overlay has no use for."""
@@ -123,25 +126,35 @@ def report(
         notes=_notes((*options["devices"], *against)),
         target=target_of(options),
     )
-    found, summary = facts.comparison, facts.planned.summary
+    found = facts.comparison
     if reference is not None or repeat is not None:
         tell_host(facts.planned.compilation, options["host"])
     made = None if overlay is None else write_overlay(facts.planned, overlay, facts.layers, numbers[0] if with_time else None)
+    _show(facts, output, reference, made, as_json)
+    if (found is not None and found.interrupted) or (facts.layers is not None and facts.layers.interrupted):
+        sys.exit(INTERRUPTED)
+
+
+def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str, Any] | None, as_json: bool) -> None:
+    """Print the plan's sentence, the evidence of its devices, the verdict, and what was written."""
+    from nnbridge.devices.evidence import evidences
+    from nnbridge.report.outputs import evidence_lines
+
+    found, summary, evidence = facts.comparison, facts.planned.summary, evidences(facts.planned.drivers)
     size = output.stat().st_size
     if as_json:
         verdict = {"pass": None if found is None else found.passed, "reference": reference}
-        beside = {} if made is None else {"overlay": made}
-        written = {"model": str(model), "output": str(output), "bytes": size}
+        beside = {"evidence": [each.as_dict() for each in evidence], **({} if made is None else {"overlay": made})}
+        written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
         print_json({**written, **verdict, "summary": summary.as_dict(), **beside})
-    else:
-        echo(summary.sentence)
-        if found is not None:
-            echo(found.sentence)
-        echo(f"{output}: {size:,} bytes")
-        if made is not None:
-            show_overlay(made)
-    if (found is not None and found.interrupted) or (facts.layers is not None and facts.layers.interrupted):
-        sys.exit(INTERRUPTED)
+        return
+    for line in (summary.sentence, *evidence_lines(evidence)):
+        echo(line)
+    if found is not None:
+        echo(found.sentence)
+    echo(f"{output}: {size:,} bytes")
+    if made is not None:
+        show_overlay(made)
 
 
 def _write_overlay(
