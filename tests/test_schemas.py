@@ -52,6 +52,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "devices ask": (("arm-nn-21.11", "{folder}/models.jsonl"), ("vsi-imx-1.3.0", "{folder}/models.jsonl")),
     "devices check": (("{profiles}/arm_nn.toml",),),
     "devices explain": (("arm-nn-21.11",), ("arm-nn-21.11", "CONV_2D")),
+    "devices find": (("i.MX 8M Plus",), ("pixel", "8")),
     "devices learn": (("{folder}/models.jsonl", "-o", "{folder}/npu.toml"),),
     "devices serve": (("nnapi-sample_minimal", "--socket", "{folder}/socket"),),
     "doctor": ((), ("--warm", INT8)),

@@ -34,6 +34,7 @@ COMMANDS = (
     "devices ask nnapi-sample_all named.jsonl",
     "devices check named.toml",
     "devices explain arm-nn-21.11",
+    "devices find pixel 8",
     "devices learn named.log",
     "devices serve nnapi-sample_all --socket named.socket",
     "doctor",

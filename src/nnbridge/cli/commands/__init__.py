@@ -44,7 +44,7 @@ _FIRST_STEPS = """With a file of yours, model.tflite or model.onnx:
   nnbridge report model.tflite --device vsi-nn-sl -o model.html
                                                       the same as a page, with figures
 
-Devices of drivers that are known: nnbridge devices --profiles
+Devices by chip, board or phone: nnbridge devices find "i.MX 8M Plus"
 All commands: nnbridge --help
 """
 """What is printed without arguments."""
@@ -225,7 +225,7 @@ def cli(config: str | None) -> None:
     Examples:
       nnbridge plan model.tflite --device nnapi-sample_float_fast
       nnbridge compare model.tflite --device nnapi-sample_quant --reference litert --seeds 0,1,2
-      nnbridge devices --profiles
+      nnbridge devices find "i.MX 8M Plus"
     """
 
 
