@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from nnbridge import toml
 
@@ -47,15 +46,6 @@ class Hardware:
         near = f"; the nearest is {' or '.join(self.nearest)}, which is not it" if self.nearest else ""
         unknown = f"no public rules are known for {self.unknown}{near}"
         return f"{use}; {unknown}" if use else f"{self.name}: {unknown}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """For ``--json``, with the evidence of each profile."""
-        from nnbridge.devices import device
-        from nnbridge.devices.evidence import evidence
-
-        texts = {key: getattr(self, key) for key in ("name", "accelerator", "driver", "android", "unknown", "note", "sentence")}
-        lists = {key: list(getattr(self, key)) for key in ("also", "profiles", "nearest", "sources")}
-        return {**texts, **lists, "evidence": [evidence(device(name)).as_dict() for name in (*self.profiles, *self.nearest)]}
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from nnbridge.devices import device
 from nnbridge.devices.evidence import evidence
@@ -10,6 +11,13 @@ from nnbridge.devices.hardware import Hardware
 
 _PROFILES = 3
 """Profiles whose evidence is printed; those of other releases are named."""
+
+
+def hardware_as_dict(entry: Hardware) -> dict[str, Any]:
+    """An entry for ``--json``, with the evidence of each profile."""
+    texts = {key: getattr(entry, key) for key in ("name", "accelerator", "driver", "android", "unknown", "note", "sentence")}
+    lists = {key: list(getattr(entry, key)) for key in ("also", "profiles", "nearest", "sources")}
+    return {**texts, **lists, "evidence": [evidence(device(name)).as_dict() for name in (*entry.profiles, *entry.nearest)]}
 
 
 def hardware_blocks(found: Iterable[Hardware]) -> Iterator[str]:

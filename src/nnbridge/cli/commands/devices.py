@@ -71,7 +71,7 @@ def devices_find(name: tuple[str, ...], as_json: bool) -> None:
     """
     from nnbridge.devices.hardware import find
     from nnbridge.errors import InputError, Reason
-    from nnbridge.report.hardware import hardware_blocks
+    from nnbridge.report.hardware import hardware_as_dict, hardware_blocks
 
     typed = " ".join(name)
     found = find(typed)
@@ -79,7 +79,7 @@ def devices_find(name: tuple[str, ...], as_json: bool) -> None:
         rule = "a chip, board, phone or vendor that is listed; nothing is known of another (devices --profiles has all profiles)"
         raise InputError(Reason(rule, typed, operand="NAME"))
     if as_json:
-        print_json([entry.as_dict() for entry in found])
+        print_json([hardware_as_dict(entry) for entry in found])
     else:
         print_blocks(hardware_blocks(found))
 
