@@ -63,22 +63,22 @@ class Verdict:
 
 def check_conversion(path: Path, options: ConversionOptions) -> Verdict:
     """Convert and plan a file; time and memory are those of both."""
-    return _verdict(lambda: _planned(path, options))
+    return verdict_of(lambda: _planned(path, options))
 
 
 def check_run(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
     """Run a file that converts, unless a tensor has more than ``elements`` elements; time and memory are not measured."""
-    return replace(_verdict(lambda: _run(_planned(path, options), elements)), seconds=0.0, bytes=0)
+    return replace(verdict_of(lambda: _run(_planned(path, options), elements)), seconds=0.0, bytes=0)
 
 
 def check_all(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
     """Inspect, convert and plan a file; run and save what converts. The first bad verdict, or that of the conversion."""
     found: list[Compilation] = []
-    converted = _verdict(lambda: found.append(_planned(path, options)))
+    converted = verdict_of(lambda: found.append(_planned(path, options)))
     acts: list[Callable[[], object]] = [lambda: ModelFile(path, options).inspection]
     if found:
         acts += [lambda: save(found[0].model, path.with_suffix(".nnapi")), lambda: _run(found[0], elements)]
-    verdicts = [converted, *(_verdict(act) for act in acts)]
+    verdicts = [converted, *(verdict_of(act) for act in acts)]
     if found:  # A run is bounded by the alarm alone.
         verdicts[-1] = replace(verdicts[-1], seconds=0.0, bytes=0)
     return next((verdict for verdict in verdicts if not verdict.good), converted)
@@ -101,7 +101,8 @@ def _run(compilation: Compilation, elements: int) -> None:
     Execution(compilation).run(seeded_inputs(model, 0))
 
 
-def _verdict(act: Callable[[], object]) -> Verdict:
+def verdict_of(act: Callable[[], object]) -> Verdict:
+    """What an act comes to; time and memory are those of it."""
     before = _cost(b"VmRSS")
     outcome, message = "model", ""
     try:

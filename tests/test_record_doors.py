@@ -80,6 +80,11 @@ def test_equal_changes_have_one_line(script: Any) -> None:
     assert script.row_differences(old, new) == ["out.gone: gone", "out.steps[].device: 'aN' => 'bN'", "status: N => N"]
 
 
+def test_long_texts_are_shown_from_where_they_differ_on(script: Any) -> None:
+    old, new = f"{'x' * 100} runs here", f"{'x' * 100} runs there"
+    assert script.row_differences(row(old), row(new)) == ["out: ...xxxxxx runs here' => ...xxxxxx runs there'"]
+
+
 def test_true_is_not_one(script: Any) -> None:
     assert script.row_differences(row({"of": 1}), row({"of": True})) == ["out.of: N => True"]
 

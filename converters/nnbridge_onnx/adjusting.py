@@ -11,9 +11,9 @@ import numpy as np
 
 from nnbridge.converters.edits import Adjustable, Parameter, Value
 from nnbridge.errors import Why
-from nnbridge_onnx.messages import EditedGraph, loaded
+from nnbridge_onnx.messages import EditedOnnxGraph, loaded
 
-Apply: TypeAlias = "Callable[[EditedGraph, Value], None]"
+Apply: TypeAlias = "Callable[[EditedOnnxGraph, Value], None]"
 Found: TypeAlias = "Iterator[tuple[Parameter, Apply]]"
 
 _LISTS = {"strides": 1, "dilations": 1, "kernel_shape": 1, "pads": 0}
@@ -48,7 +48,7 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
 
 
 def _content(
-    graphs: Callable[[int], EditedGraph], index: int, applied: Mapping[str, Apply], changes: Mapping[str, Value], alone: bool
+    graphs: Callable[[int], EditedOnnxGraph], index: int, applied: Mapping[str, Apply], changes: Mapping[str, Value], alone: bool
 ) -> bytes:
     graph = graphs(index)
     for name, value in changes.items():
@@ -56,16 +56,16 @@ def _content(
     return graph.finished(alone=alone)
 
 
-def _set(name: str, graph: EditedGraph, value: Value) -> None:
+def _set(name: str, graph: EditedOnnxGraph, value: Value) -> None:
     graph.set_attribute(graph.node, name, value)
 
 
-def _set_list(name: str, places: tuple[int, ...], graph: EditedGraph, value: Value) -> None:
+def _set_list(name: str, places: tuple[int, ...], graph: EditedOnnxGraph, value: Value) -> None:
     old = graph.attribute(name, [])
     graph.set_attribute(graph.node, name, [int(value) if k in places else int(d) for k, d in enumerate(old)])
 
 
-def _attributes(graph: EditedGraph) -> Found:
+def _attributes(graph: EditedOnnxGraph) -> Found:
     stated = {attribute.name for attribute in graph.node.attribute}
     for name, low in _LISTS.items():
         values = [int(v) for v in graph.attribute(name, [])]
@@ -94,7 +94,7 @@ def _attributes(graph: EditedGraph) -> Found:
             yield Parameter(name, word or "default", others, kinds=_ARGUMENT), partial(_set, name)
 
 
-def _windows(graph: EditedGraph) -> Found:
+def _windows(graph: EditedOnnxGraph) -> Found:
     weights = graph.value(graph.node.input[1]) if graph.node.op_type in _QUANTISED_WINDOW else None
     if weights is None or weights.ndim < 3:
         return
@@ -102,7 +102,7 @@ def _windows(graph: EditedGraph) -> Found:
     yield Parameter("kernel", side, high=2 * side + 8, kinds=_ARGUMENT), _set_window
 
 
-def _set_window(graph: EditedGraph, value: Value) -> None:
+def _set_window(graph: EditedOnnxGraph, value: Value) -> None:
     """All sides of the window: cut or filled with zeros around its centre."""
     weights = graph.value(graph.node.input[1])
     assert weights is not None, "a constant"
@@ -118,16 +118,16 @@ def _set_window(graph: EditedGraph, value: Value) -> None:
         graph.set_attribute(graph.node, "kernel_shape", [int(value)] * (weights.ndim - 2))
 
 
-def _constants(graph: EditedGraph) -> Found:
+def _constants(graph: EditedOnnxGraph) -> Found:
     """Inputs behind the first as constants: zeros, which stand for what is known."""
     for i, name in enumerate(graph.node.input):
         if i and name and graph.value(name) is None and graph.shape(name) is not None and graph.type(name) in _LETTERS:
             yield Parameter(f"input {i}", "computed", ("constant",), kinds=_CONSTANT), partial(_freeze, i)
 
 
-def _freeze(i: int, graph: EditedGraph, value: Value) -> None:
+def _freeze(i: int, graph: EditedOnnxGraph, value: Value) -> None:
     name = graph.node.input[i]
     graph.node.input[i] = graph.constant(np.zeros(graph.shape(name) or (), _LETTERS[graph.type(name)]))
 
 
-_PARAMETERS: tuple[Callable[[EditedGraph], Found], ...] = (_attributes, _windows, _constants)
+_PARAMETERS: tuple[Callable[[EditedOnnxGraph], Found], ...] = (_attributes, _windows, _constants)

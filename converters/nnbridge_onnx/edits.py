@@ -13,7 +13,7 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Answers, Edit
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
-from nnbridge_onnx.messages import EditedGraph, copied, loaded
+from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded
 
 _MAX_PIECES = 64
 _OPSET = 13
@@ -31,12 +31,12 @@ class Rewrite:
 
     operators: tuple[str, ...]
     text: str
-    replace: Callable[[EditedGraph], bool]
+    replace: Callable[[EditedOnnxGraph], bool]
     """Places what stands instead; False if the rewrite does not apply."""
     answers: Answers = Answers.SAME
 
 
-def _as_reshape(graph: EditedGraph) -> bool:
+def _as_reshape(graph: EditedOnnxGraph) -> bool:
     shape = graph.shape(graph.out)
     if shape is None or graph.reads_numbers:
         return False
@@ -44,7 +44,7 @@ def _as_reshape(graph: EditedGraph) -> bool:
     return True
 
 
-def _in_rank(rank: int, graph: EditedGraph) -> bool:
+def _in_rank(rank: int, graph: EditedOnnxGraph) -> bool:
     """An operator on single elements or on rows, between Reshapes: axes before the last ones become one, or 1s are added."""
     shape, inputs = graph.shape(graph.out), list(graph.node.input)
     whole = [name for name in inputs if graph.shape(name) == shape]
@@ -66,7 +66,7 @@ def _in_rank(rank: int, graph: EditedGraph) -> bool:
     return True
 
 
-def _split_as_slices(graph: EditedGraph) -> bool:
+def _split_as_slices(graph: EditedOnnxGraph) -> bool:
     outputs, shapes = list(graph.node.output), [graph.shape(name) for name in graph.node.output]
     if graph.opset < 10 or None in shapes or len(outputs) > _MAX_PIECES or graph.reads_numbers:
         return False
@@ -79,7 +79,7 @@ def _split_as_slices(graph: EditedGraph) -> bool:
     return True
 
 
-def _clip_as_extremes(graph: EditedGraph) -> bool:
+def _clip_as_extremes(graph: EditedOnnxGraph) -> bool:
     if graph.type(graph.out) != "FLOAT" or graph.opset < 8 or graph.reads_numbers:
         return False
     bounds = [
@@ -95,7 +95,7 @@ def _clip_as_extremes(graph: EditedGraph) -> bool:
     return bool(bounds)
 
 
-def _square_as_product(graph: EditedGraph) -> bool:
+def _square_as_product(graph: EditedOnnxGraph) -> bool:
     exponent = graph.value(graph.node.input[1])
     if exponent is None or exponent.size != 1 or exponent.item() != 2 or graph.type(graph.out) != "FLOAT":
         return False
@@ -103,7 +103,7 @@ def _square_as_product(graph: EditedGraph) -> bool:
     return True
 
 
-def _leaky_as_prelu(graph: EditedGraph) -> bool:
+def _leaky_as_prelu(graph: EditedOnnxGraph) -> bool:
     if graph.type(graph.out) != "FLOAT":
         return False
     slope = graph.constant(np.asarray([graph.attribute("alpha", 0.01)], np.float32))
@@ -111,7 +111,7 @@ def _leaky_as_prelu(graph: EditedGraph) -> bool:
     return True
 
 
-def _sum_as_additions(graph: EditedGraph) -> bool:
+def _sum_as_additions(graph: EditedOnnxGraph) -> bool:
     inputs = list(graph.node.input)
     if len(inputs) < 2 or len(inputs) > _MAX_PIECES:
         return False
@@ -218,7 +218,7 @@ def edits(path: Path) -> Iterator[Edit]:
             yield Edit(0, WHOLE, "", text, partial(_changed, path, text, change), Answers.ROUND)
 
 
-def _replaced(graphs: Callable[[int], EditedGraph], index: int, rewrite: Rewrite) -> EditedGraph | None:
+def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rewrite) -> EditedOnnxGraph | None:
     graph = graphs(index)
     return graph if rewrite.replace(graph) else None
 

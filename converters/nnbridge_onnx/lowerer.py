@@ -14,7 +14,7 @@ from nnbridge.model import Array, Model, Source
 from nnbridge.types import FLOATS, QUANT8, FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.declaration import OnnxOperator, declared
 from nnbridge_onnx.operands import LAST, TRANSPOSABLE, Operands, dims_of, in_place, moved
-from nnbridge_onnx.passes.qdq import Group
+from nnbridge_onnx.passes.qdq import QdqGroup
 from nnbridge_onnx.read.graph import INT64, Dims, Node, type_name
 
 C = OperationCode
@@ -30,7 +30,7 @@ class Lowerer(LowererBase):
         layout: str,
         convert: Callable[[Any, Source | None], Model],
         activation: FuseCode = FuseCode.NONE,
-        group: Group | None = None,
+        group: QdqGroup | None = None,
     ) -> None:
         self.node = node
         self.operands = operands
@@ -219,6 +219,15 @@ class Lowerer(LowererBase):
         like = next(v for v in inputs if isinstance(v, Value))
         values = [v if isinstance(v, Value) else self.float_tensor([v], like) for v in inputs]
         return self.emit(code, *values, out=out, like=like)
+
+    def below(self, x: Value, limit: float, near: Value, far: Value) -> Value:
+        """Element by element, one of two values: the first where a third one is below a number."""
+        holds = self.emit(C.LESS, x, self.float_tensor([limit], x), out=self.bools(x.dims))
+        return self.emit(C.SELECT, holds, near, far, like=near)
+
+    def bound(self, x: Value, limit: float) -> Value:
+        """A value between -limit and limit."""
+        return self.compute(C.MINIMUM, self.compute(C.MAXIMUM, x, -limit), limit)
 
     def bools(self, dims: Dims = ()) -> Value:
         """A new temporary of booleans."""

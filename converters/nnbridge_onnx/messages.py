@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import ConversionError, Reason, first_line
+from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
 
@@ -25,27 +25,28 @@ def copied(message: Any) -> Any:
     return made
 
 
-def loaded(path: Path) -> tuple[Any, Callable[[int], EditedGraph]]:
+def loaded(path: Path) -> tuple[Any, Callable[[int], EditedOnnxGraph]]:
     """A file's model with inferred shapes, not to be changed, and its graph seen from a node. ConversionError for other files."""
     facts = _facts(path, path.stat().st_mtime_ns)
-    return facts.model, partial(EditedGraph, facts)
+    return facts.model, partial(EditedOnnxGraph, facts)
 
 
 @lru_cache(maxsize=1)
-def _facts(path: Path, changed: int) -> ModelFacts:
+def _facts(path: Path, changed: int) -> InferredModel:
     import onnx
 
     try:
         model = onnx.load(str(path))
         inferred = infer_shapes(onnx, model).graph
     except Exception as error:
+        pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
-    return ModelFacts(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
+    return InferredModel(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
 
 
 @dataclass(frozen=True)
-class ModelFacts:
+class InferredModel:
     """A model and what is known of its values."""
 
     model: Any
@@ -64,10 +65,10 @@ class ModelFacts:
         return found | {tensor.name for tensor in self.model.graph.initializer} | {v.name for v in self.model.graph.input}
 
 
-class EditedGraph:
+class EditedOnnxGraph:
     """The main graph of a file while one of its nodes is edited."""
 
-    def __init__(self, facts: ModelFacts, index: int) -> None:
+    def __init__(self, facts: InferredModel, index: int) -> None:
         self._facts = facts
         self._index = index
         self.node = copied(facts.model.graph.node[index])
@@ -111,12 +112,10 @@ class EditedGraph:
 
     def type(self, name: str) -> str:
         """A value's element type; empty if it is not known."""
-        from onnx import TensorProto
-
         if name in self._facts.constants:
-            return str(TensorProto.DataType.Name(self._facts.constants[name].data_type))
+            return _type_name(self._facts.constants[name].data_type)
         value = self._facts.types.get(name)
-        return str(TensorProto.DataType.Name(value.type.tensor_type.elem_type)) if value is not None else ""
+        return _type_name(value.type.tensor_type.elem_type) if value is not None else ""
 
     def value(self, name: str) -> Array | None:
         """A constant's value; None for what is computed."""
@@ -209,3 +208,10 @@ class EditedGraph:
                 if name in self._facts.types:
                     value.type.tensor_type.ClearField("shape")
                     made.graph.output.append(value)
+
+
+def _type_name(code: int) -> str:
+    """ONNX's name of an element type; the number of one that it does not define."""
+    from onnx import TensorProto
+
+    return str(TensorProto.DataType.Name(code)) if code in TensorProto.DataType.values() else str(code)

@@ -22,7 +22,7 @@ from nnbridge_onnx.declaration import declared
 from nnbridge_onnx.host.extension import UNSUPPORTED, operation_code, options_of, options_value, type_code
 from nnbridge_onnx.host.messages import encode
 from nnbridge_onnx.passes.folding import Known
-from nnbridge_onnx.passes.qdq import BYTES, Quantisation
+from nnbridge_onnx.passes.qdq import BYTES, QdqParameters
 from nnbridge_onnx.read.graph import (
     BOOL,
     ELEMENT_TYPES,
@@ -87,7 +87,7 @@ class Operands(Known):
     """The values of a graph's main level, by name. Lowerings of a node can be undone: :meth:`mark`, :meth:`restore`."""
 
     def __init__(
-        self, graph: Graph, draft: Draft, mapping: MappingKind, quantised: Mapping[str, Quantisation], caller: Source | None
+        self, graph: Graph, draft: Draft, mapping: MappingKind, quantised: Mapping[str, QdqParameters], caller: Source | None
     ) -> None:
         super().__init__(graph)
         self.draft = draft
@@ -286,7 +286,7 @@ class Operands(Known):
         if self.shape(name) is None and value.rank in FIRST and 0 not in value.dims:
             self._tensors[name] = Tensor(self.tensor(name).type, moved(value.dims, FIRST[value.rank]))
 
-    def _type(self, type: int, name: str) -> tuple[int, Quantisation | None]:
+    def _type(self, type: int, name: str) -> tuple[int, QdqParameters | None]:
         plain, since = PLAIN.get(type, (None, 0))
         if plain is not None and since <= self.draft.feature_level:
             return plain, None

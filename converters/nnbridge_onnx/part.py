@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.converters.cutting import Excerpt, cut
-from nnbridge.errors import ConversionError, Reason, first_line
+from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge_onnx.native import infer_shapes
 from nnbridge_onnx.passes.inline import branch_nodes, replace_nodes
 
@@ -36,6 +36,7 @@ def loaded(path: Path, names: Collection[str] = ()) -> Any:
         inline_branches(model.graph, names)
         model.graph.CopyFrom(infer_shapes(onnx, model).graph)
     except Exception as error:
+        pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
     return model

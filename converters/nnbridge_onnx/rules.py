@@ -2,7 +2,7 @@
 
 The provider looks at node units: a node alone, or a group of DequantizeLinear nodes, the node that reads them and the
 QuantizeLinear behind it. What the provider's fused activations and ONNX Runtime's own optimiser do before that (batch
-normalisation into convolutions) is what :mod:`nnbridge_onnx.passes.fusion` does here.
+normalisation into convolutions) is what :mod:`nnbridge_onnx.passes.conversion` does here.
 """
 
 from __future__ import annotations

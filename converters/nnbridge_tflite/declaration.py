@@ -18,7 +18,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel, HostPrepare
 from nnbridge.types import FuseCode
 from nnbridge_tflite.read.graph import Operator, Tensor
-from nnbridge_tflite.rules import DelegateRule, Node, Shape
+from nnbridge_tflite.rules import DelegateRule, OperatorView, Shape
 
 if TYPE_CHECKING:
     from nnbridge.converters.draft import Value
@@ -27,7 +27,7 @@ Handler: TypeAlias = "Callable[..., Mapped]"
 """From a conversion and an operator that needs more of it than its operands: control flow, variables, tables, streams of random
 numbers."""
 
-Check: TypeAlias = "Callable[[Node], None]"
+Check: TypeAlias = "Callable[[OperatorView], None]"
 Waits: TypeAlias = "Callable[[Operator, Sequence[Tensor]], Sequence[int]]"
 """Inputs of an operator by position, for it and the tensors of its subgraph."""
 NEVER_KNOWN = (-1,)
@@ -44,7 +44,7 @@ NO_KERNEL = "an operator that LiteRT has a kernel for"
 REGISTRY: Registry[TfliteOperator] = Registry("nnbridge_tflite.operators")
 
 
-class Operands(Enum):
+class OperandKind(Enum):
     """What one of an operator's host kernels is for."""
 
     HYBRID = "float activations beside 8-bit weights, as LiteRT computes them"
@@ -54,7 +54,7 @@ class Operands(Enum):
     SIXTEEN_BITS = "16-bit activations, and 8-bit ones of ranks that NNAPI has not"
 
 
-def _kernel_for(operands: Operands) -> Callable[[TfliteOperator, AnyKernel], AnyKernel]:
+def _kernel_for(operands: OperandKind) -> Callable[[TfliteOperator, AnyKernel], AnyKernel]:
     """A decorator: the function computes the operator on these operands."""
 
     def register(self: TfliteOperator, kernel: AnyKernel) -> AnyKernel:
@@ -75,7 +75,7 @@ class TfliteOperator(OperatorDef):
     """The fewest inputs, where trailing optional ones must be listed (as -1)."""
     check: Check | None = None
     """What makes a file wrong whatever it is mapped to: conditions under which LiteRT refuses the operator, too."""
-    kernels: dict[Operands, HostKernel] = field(default_factory=dict)
+    kernels: dict[OperandKind, HostKernel] = field(default_factory=dict)
     """Its host kernels for some operands, beside :attr:`kernel`; the host tries them in an order by what they are for."""
     preparing: HostPrepare | None = None
     """Makes its host kernel of constants and dimensions; ValueError for operands that the other kernels are asked for."""
@@ -95,6 +95,8 @@ class TfliteOperator(OperatorDef):
     """From the operator and its inputs to its outputs' dimensions, for what NNAPI does not express and files do not state."""
     data_dependent: bool = False
     """Only a run knows the output's dimensions, unless what it reads is constant."""
+    wide_constants: bool = False
+    """The delegate reads constants of int64 itself, and passes them to NNAPI as int32."""
     dynamic_unless: Sequence[int] | Waits | None = None
     """Inputs whose values TFLite's kernel has to know when it is prepared, else its outputs are dynamic tensors, and TFLite
     refuses a delegate. None: those whose values decide dimensions. As LiteRT 2.3 does it (``compare_verdicts.py``)."""
@@ -135,13 +137,13 @@ class TfliteOperator(OperatorDef):
     @property
     def sixteen_bits(self) -> HostKernel | None:
         """Its host kernel for 16-bit activations."""
-        return self.kernels.get(Operands.INTEGERS) or self.kernels.get(Operands.SIXTEEN_BITS)
+        return self.kernels.get(OperandKind.INTEGERS) or self.kernels.get(OperandKind.SIXTEEN_BITS)
 
-    integer_kernel = _kernel_for(Operands.INTEGERS)
-    kernel_16_bit = _kernel_for(Operands.SIXTEEN_BITS)
-    channels_kernel = _kernel_for(Operands.CHANNELS)
-    hybrid_kernel = _kernel_for(Operands.HYBRID)
-    float_kernel = _kernel_for(Operands.FLOATS)
+    integer_kernel = _kernel_for(OperandKind.INTEGERS)
+    kernel_16_bit = _kernel_for(OperandKind.SIXTEEN_BITS)
+    channels_kernel = _kernel_for(OperandKind.CHANNELS)
+    hybrid_kernel = _kernel_for(OperandKind.HYBRID)
+    float_kernel = _kernel_for(OperandKind.FLOATS)
 
     def prepared_kernel(self, kernel: AnyPrepare) -> AnyPrepare:
         """Decorator: the function that makes what computes the operator, once constants and dimensions are known."""

@@ -20,7 +20,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, FileOperator
 from nnbridge.errors import ConversionError, OptionError
 from nnbridge_tflite.convert import convert, distinct_signatures
-from nnbridge_tflite.read.graph import Graph, Subgraph, Tensor
+from nnbridge_tflite.read.graph import Graph, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.metadata import metadata, tensor_metadata
 from nnbridge_tflite.read.reader import TfliteFile
 
@@ -98,7 +98,7 @@ def interface(file: TfliteFile, options: ConversionOptions) -> SignatureInfo:
     return next(named, _interface(file.graph, file.graph.main, stated))
 
 
-def _interface(graph: Graph, subgraph: Subgraph, stated: Mapping[str, Any]) -> SignatureInfo:
+def _interface(graph: Graph, subgraph: TfliteSubgraph, stated: Mapping[str, Any]) -> SignatureInfo:
     """All inputs and outputs of a subgraph, in order."""
     infos = _infos(graph, subgraph, stated)
     return SignatureInfo("", tuple(infos[i] for i in subgraph.inputs), tuple(infos[i] for i in subgraph.outputs))
@@ -114,7 +114,7 @@ def _signatures(graph: Graph, stated: Mapping[str, Any]) -> Iterable[SignatureIn
         yield SignatureInfo(signature.key, *(tuple(replace(infos[i], name=name) for name, i in side.items()) for side in sides))
 
 
-def _infos(graph: Graph, subgraph: Subgraph, stated: Mapping[str, Any]) -> dict[int, TensorInfo]:
+def _infos(graph: Graph, subgraph: TfliteSubgraph, stated: Mapping[str, Any]) -> dict[int, TensorInfo]:
     """The inputs and outputs of a subgraph by tensor index; metadata lists them in the subgraph's order."""
     subgraphs = stated.get("subgraph_metadata", ())
     number = next(k for k, candidate in enumerate(graph.subgraphs) if candidate is subgraph)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from nnbridge.converters.rules import Condition as SharedCondition
 from nnbridge.converters.rules import broken
-from nnbridge.errors import ConversionError, Reason, Why
+from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge_tflite.read.graph import Operator, Tensor
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Shape: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OperatorView:
     """An operator with its tensors, as conditions and checks see it."""
 
     operator: Operator
@@ -90,7 +90,7 @@ class Node:
             self.refuse(f"a bias of {' or '.join(allowed).lower()} beside {names[data].lower()}", f"{self.input(bias)}")
 
 
-Condition: TypeAlias = SharedCondition[Node]
+Condition: TypeAlias = SharedCondition[OperatorView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +106,21 @@ class DelegateRule:
     of: int = 0
     conditions: tuple[Condition, ...] = ()
 
+    @property
+    def every(self) -> tuple[Condition, ...]:
+        """Its conditions, those on version, level and types among them."""
+        return (*_common(self.version, self.level, self.types, self.of), *self.conditions)
+
 
 def refusals(
     rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int, accelerated: bool = False
 ) -> tuple[Reason, ...]:
     """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
-        return (Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR),)
-    conditions = (*_common(rule.version, rule.level, rule.types, rule.of), *rule.conditions)
-    return tuple(broken(conditions, Node(operator, values, level, accelerated), level, operator.label))
+        reason = Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR)
+        return (replace(reason, stage=Stage.DELEGATE),)
+    found = broken(rule.every, OperatorView(operator, values, level, accelerated), level, operator.label)
+    return tuple(replace(reason, stage=Stage.DELEGATE) for reason in found)
 
 
 @cache
@@ -135,7 +141,7 @@ def _common(version: int, level: int, types: tuple[str, ...] | None, of: int) ->
 # -- conditions ----------------------------------------------------------------------------------------------------------------
 
 
-def first_type(node: Node) -> str:
+def first_type(node: OperatorView) -> str:
     """The element type of the first input, which most conditions report as found."""
     return node.type(0)
 
@@ -149,7 +155,7 @@ def no_activation(types: tuple[str, ...]) -> Condition:
     )
 
 
-def version_at_most(version: int, exempt: Callable[[Node], object]) -> Condition:
+def version_at_most(version: int, exempt: Callable[[OperatorView], object]) -> Condition:
     """A highest version that some nodes may exceed; the rule's own is the highest of all."""
     return Condition(
         f"operator version {version} at most",
@@ -180,23 +186,23 @@ def output_in(*types: str, below: int = 99) -> Condition:
 
 
 def input_rank(rule: str, *ranks: int, below: int = 99) -> Condition:
-    def holds(node: Node) -> bool:
+    def holds(node: OperatorView) -> bool:
         return node.input(0) is None or node.rank(0) in ranks
 
     return Condition(rule, holds, lambda node: str(node.input(0)), below, Why.RANK)
 
 
-def from_level(level: int, rule: str, exempt: Callable[[Node], object]) -> Condition:
+def from_level(level: int, rule: str, exempt: Callable[[OperatorView], object]) -> Condition:
     return Condition(f"feature level {level} for {rule}", exempt, lambda node: node.level, level, Why.FEATURE_LEVEL)
 
 
-def _hybrid(node: Node) -> bool:
+def _hybrid(node: OperatorView) -> bool:
     # An LSTM's first weights may be omitted.
     weights = node.input(2 if "LSTM" in node.operator.name else 1)
     return node.type(0) == "FLOAT32" and weights is not None and weights.type.name in QUANT8
 
 
-def _scales_restricted(node: Node) -> bool:
+def _scales_restricted(node: OperatorView) -> bool:
     data, filter, out = node.input(0), node.input(1), node.output()
     if node.type(0) != "UINT8" or data is None or filter is None:
         return True
@@ -223,6 +229,13 @@ OLD_FLOATS = Condition("float32 below feature level 3", lambda node: node.type(0
 NO_SCALAR_OUT = Condition(
     "an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar", kind=Why.RANK
 )
+NO_EMPTY = Condition(
+    "an input with elements",
+    lambda node: (data := node.input(0)) is None or 0 not in data.shape,
+    lambda node: str(node.input(0)),
+    kind=Why.OPERAND_SIZE,
+)
+MOST_4 = Condition("an input of rank 4 at most", lambda node: node.rank(0) <= 4, lambda node: str(node.input(0)), kind=Why.RANK)
 RANK_4 = Condition(
     "inputs of rank 4 at most",
     lambda node: all(len(t.shape) <= 4 for i in (0, 1) if (t := node.input(i)) is not None),

@@ -10,10 +10,11 @@ from nnbridge.converters.draft import Draft
 from nnbridge.errors import OptionError, Reason
 from nnbridge.model import Array
 from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
-from nnbridge_tflite.convert import most_new_elements, requested_signature
+from nnbridge_tflite.convert import requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
+from nnbridge_tflite.passes.nodes import most_new_elements
 from nnbridge_tflite.passes.values import TensorValues
-from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Subgraph, Tensor
+from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.read.schema import builtin_codes
 
@@ -51,7 +52,7 @@ def declared() -> tuple[SourceDeclaration, ...]:
     )
 
 
-def _tensor(tensor: Tensor, subgraph: Subgraph, values: TensorValues) -> SourceTensor:
+def _tensor(tensor: Tensor, subgraph: TfliteSubgraph, values: TensorValues) -> SourceTensor:
     quantisation = tensor.quantisation
     held = tensor.data is not None and tensor.index not in subgraph.written and tensor.type.dtype is not None
     read: Callable[[], Array] | None = partial(_value, values, tensor.index) if held else None

@@ -24,6 +24,8 @@ SIDES = ("inputs", "outputs", "intermediates")
 def decoded(file: TfliteFile) -> Table:
     """A file's tables, which may be changed. ConversionError for files whose weights are outside of the tables."""
     model: Table = _plain(memoryview(file.pool.data), Decoder(file.pool.data).root("Model"))
+    if not model["buffers"]:
+        model["buffers"] = [{}]  # A file may have none; its tensors then have buffer 0, which is empty in others.
     outside = next((k for k, buffer in enumerate(model["buffers"]) if buffer.get("offset", 0) > 1), None)
     if outside is not None:
         raise ConversionError(Reason("a file whose weights stand in its tables", f"buffer {outside} behind them", str(file.path)))

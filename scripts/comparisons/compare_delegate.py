@@ -43,15 +43,15 @@ from nnbridge.compare import seeded_samples
 from nnbridge.compare.layers import compare_layers
 from nnbridge.compare.litert import LiteRT
 from nnbridge.compare.tensors import tensors_of
-from nnbridge.converters.delegation import Part
+from nnbridge.converters.delegation import Part, refusal_of
 from nnbridge.converters.inspection import Mapped
-from nnbridge.delegate.interpreter import Context
+from nnbridge.delegate.interpreter import InterpreterContext
 from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.engines import AUTO, OWN, host_for
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.plan import draft
@@ -81,7 +81,7 @@ def recorded_runs() -> Iterator[list[Run]]:
     runs: list[Run] = []
     invoke = DelegateKernel.invoke
 
-    def recorded(kernel: DelegateKernel, context: Context, places: Any) -> None:
+    def recorded(kernel: DelegateKernel, context: InterpreterContext, places: Any) -> None:
         part, nodes = kernel.part, {o.source.index for o in kernel.part.model.main.operations if o.source is not None}
         run = Run(tuple(sorted(nodes)), part, {t: bytes(context.buffer(t)) for t in part.inputs})
         invoke(kernel, context, places)
@@ -263,8 +263,9 @@ def row(file: File, target: Device) -> tuple[str, bool]:
                 interpreter.set_tensor(d["index"], array)
             interpreter.invoke()
     except (RuntimeError, ValueError) as error:
-        if not str(error):
-            return "refused, as on Android: tensors of dynamic dimensions", True
+        refusal = refusal_of(file.converted(target).mapped)
+        if refusal is not None and refusal.stage is Stage.BUILDING and "ANEURALNETWORKS_BAD_DATA" in str(error):
+            return f"no interpreter, as planned: {refusal.reason}", True
         return f"FAIL: {error}".splitlines()[0], False
     theirs = [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
     converted = file.converted(target)

@@ -381,14 +381,21 @@ def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
             for a, b in zip(old, new, strict=True):
                 yield from differences(a, b, f"{where}[]")
     elif old != new or type(old) is not type(new):
-        yield f"{where}: {_short(old)} => {_short(new)}"
+        yield f"{where}: {' => '.join(_short(old, new))}"
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, (dict, list)):
-        return f"{type(value).__name__}"
-    text = re.sub(r"\d+", "N", repr(value))
-    return text if len(text) <= 90 else f"{text[:87]}..."
+_SHOWN, _BEFORE = 90, 12
+"""Characters of a value that are shown, and how many before the first that differs."""
+
+
+def _short(old: Any, new: Any) -> Iterator[str]:
+    """Two values in short, numbers left out: texts from where they differ on."""
+    texts = [type(v).__name__ if isinstance(v, (dict, list)) else re.sub(r"\d+", "N", repr(v)) for v in (old, new)]
+    differs = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    start = max(differs - _BEFORE, 0) if max(map(len, texts)) > _SHOWN else 0
+    for text in texts:
+        shown = text[start : start + _SHOWN]
+        yield f"{'...' * (start > 0)}{shown}{'...' * (start + _SHOWN < len(text))}"
 
 
 def row_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

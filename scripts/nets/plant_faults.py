@@ -45,7 +45,7 @@ from nnbridge.compare.tensors import DeviceReference, tensors_of
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import CPU_NAME, Device
 from nnbridge.model import Model, Operation
-from nnbridge.reduction import Candidate, Search, Whole, bisect, reduce
+from nnbridge.reduction import ReductionCandidate, Search, Whole, bisect, reduce
 from nnbridge.reduction.saving import Saved, Saver
 from nnbridge.reduction.symptoms import DIFFERS, on_devices, symptom_of
 from tests.compare.faults import FAULTS, FaultyDriver, applies, fingerprint, recognisable
@@ -171,7 +171,7 @@ def searched(path: Path, shapes: Mapping[str, tuple[int, ...]], rng: np.random.G
         target, fault = candidates[int(k)]
         driver = FaultyDriver(target.name, fault, like=fingerprint(model, target))
         search = Search((driver,), (DIFFERS,), Tolerances(EXACT))
-        if symptom_of(search, Candidate(model, sample.inputs), sample.outputs, [driver]) is None:
+        if symptom_of(search, ReductionCandidate(model, sample.inputs), sample.outputs, [driver]) is None:
             continue
         found = bisect(model, search, [sample])
         named = [model.main.operations[c.placed.index].outputs for c in found.culprits] == [target.outputs]

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, distributions
 from typing import Any
 
 from nnbridge import trust
+from nnbridge.errors import pass_shortage
 
 
 def entry_points(group: str, name: str | None = None) -> Iterator[EntryPoint]:
@@ -25,5 +26,6 @@ def installed(group: str, name: str | None = None) -> Iterator[Any]:
         try:
             yield point.load()
         except Exception as error:
+            pass_shortage(error)
             # A stranger's module may raise anything while it is imported.
             logging.getLogger(group).warning("not loaded: %s = %s: %s", point.name, point.value, error)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import Enum
+from itertools import islice
 from typing import Any, ClassVar
 
 from nnbridge.types import ResultCode
@@ -57,6 +59,8 @@ class Why(str, Enum):
     """Accepted, but beyond the limit on partitions."""
     FALLBACK = "fallback"
     """Accepted, but the whole model went to the CPU."""
+    ENDED = "ended"
+    """The process that computes it has ended, such as by a signal."""
 
     def __str__(self) -> str:
         return self.value
@@ -65,6 +69,26 @@ class Why(str, Enum):
     def failure(self) -> str:
         """Its failure type in TFLite's ``compatibility_result.proto``; empty for what TFLite's checker does not look at."""
         return _FAILURES.get(self, "")
+
+
+class Stage(str, Enum):
+    """The part of a phone that refuses an operator of a file, in the order in which they are asked. Values are stable."""
+
+    GRAPH = "graph"
+    """TFLite refuses the delegate for the whole file."""
+    DELEGATE = "delegate"
+    """The delegate leaves the operator to TFLite (its ``Validate``)."""
+    BUILDING = "building"
+    """The delegate takes the operator, and the model cannot be built: the delegate fails, and the program has no interpreter."""
+    DEVICE = "device"
+    """The model is built, and a device of a lower feature level does not get the operation, which stays with TFLite."""
+    RUNNING = "running"
+    """The model is built, and NNAPI's own kernel fails to run the operation; a driver may refuse it, or compute it."""
+    OWN = "nnbridge"
+    """No part of a phone: nnbridge does not convert it."""
+
+    def __str__(self) -> str:
+        return self.value
 
 
 _FAILURES = {
@@ -104,6 +128,8 @@ class Reason:
     """For refusals of an operation: what sort of "no" it is."""
     says: str = ""
     """The words of the driver itself, as they stand in its log."""
+    stage: Stage | None = field(default=None, compare=False)
+    """For refusals of an operator of a TFLite file under the delegate's mapping: which part of a phone refuses."""
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.operation, self.operand) if part)
@@ -131,9 +157,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+_MAX_OPTIONS = 500
+"""Words that one is compared with: a file that defines thousands may misspell thousands."""
+
+
 def near(word: str, options: Iterable[str]) -> str:
     """A hint at what could have been meant, or nothing."""
-    plain = {_plain(option): option for option in options}
+    plain = {_plain(option): option for option in islice(options, _MAX_OPTIONS)}
     found = get_close_matches(_plain(word), plain, 1, 0.7)
     return f" (did you mean {plain[found[0]]}?)" if found else ""
 
@@ -166,6 +196,22 @@ class InputError(NnbridgeError):
         """One error for all mistakes of a file, a line each."""
         reasons = list(mistakes)
         return cls(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
+
+
+class ShortageError(NnbridgeError):
+    """This process, or its machine, lacks what a call needs: memory, descriptors, threads, processes, space on a disk.
+
+    No file, driver or model is at fault, and none is blamed: the error passes through whatever else turns errors into facts about
+    these. NNAPI clients see ``code``.
+    """
+
+    def __init__(self, message: str | Reason, code: ResultCode = ResultCode.RESOURCE_EXHAUSTED_TRANSIENT) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ExhaustedError(InputError):
+    """A file of the user's asks for more work than is done for one; no device is at fault."""
 
 
 class NnapiError(NnbridgeError):
@@ -262,3 +308,43 @@ class DeadObjectError(NnapiError):
 
 ERROR_OF_CODE: dict[ResultCode, type[NnapiError]] = {error.code: error for error in NnapiError.__subclasses__()}
 """Result code to exception class, for every code but NO_ERROR."""
+
+_SHORTAGES = {
+    errno.EMFILE: "no file could be opened (limit of this process's descriptors)",
+    errno.ENFILE: "no file could be opened (limit of the machine's open files)",
+    errno.EAGAIN: "no process could be started (limit of processes)",
+    errno.ENOMEM: "not enough memory",
+    errno.ENOBUFS: "not enough memory for a socket",
+    errno.ENOSPC: "no space is left",
+    errno.EFBIG: "no file or memory file of this size is allowed (limit of file sizes)",
+    **{getattr(errno, name): "no space is left (quota)" for name in ("EDQUOT",) if hasattr(errno, name)},
+}
+"""What the system says → what is short."""
+_NO_THREAD = "can't start new thread"
+"""Python's own words, of a RuntimeError (``Modules/_threadmodule.c``)."""
+
+
+def shortage_of(error: BaseException) -> ShortageError | None:
+    """The shortage that an error of the system or of Python means; None for any other error.
+
+    Not a MemoryError: who raises it may have asked for too much.
+    """
+    if isinstance(error, ShortageError):
+        return error
+    if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        return ShortageError("no thread could be started (limit of processes, or of memory)")
+    if isinstance(error, SystemError) and "without" in str(error) and "exception set" in str(error):
+        return ShortageError("not enough memory, or native code that failed without a reason", ResultCode.OUT_OF_MEMORY)
+    said = _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
+    if said is None:
+        return None
+    name = getattr(error, "filename", None)
+    code = ResultCode.OUT_OF_MEMORY if getattr(error, "errno", None) == errno.ENOMEM else ResultCode.RESOURCE_EXHAUSTED_TRANSIENT
+    return ShortageError(said if name is None or isinstance(name, int) else f"{said}: {name}", code)
+
+
+def pass_shortage(error: BaseException) -> None:
+    """Raise the shortage that an error means, if it means one. Each handler of all errors begins with this."""
+    found = shortage_of(error)
+    if found is not None:
+        raise found from error

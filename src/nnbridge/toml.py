@@ -76,6 +76,10 @@ def _value(value: Any, lines: bool = False) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
+_MAX_DOTS = 10_000_000
+"""Dots of a line times those that its keys may have, of all lines: TOML's reader looks up every beginning of a dotted key."""
+
+
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """The table of a file. InputError for what cannot be read, is larger than 1 MiB or is not TOML: ``what`` was expected."""
     return table_of(content_of(path, what), path, what)
@@ -93,8 +97,19 @@ def content_of(path: Path, what: str) -> bytes:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The table of a text. ValueError for what is no TOML, and for whole numbers of more than 64 bits, which Python reads."""
-    table = tomllib.loads(text)
+    """The table of a text.
+
+    ValueError for what is no TOML or nested too deep, for dotted keys of too many parts, and for whole numbers of more than 64
+    bits, which Python reads.
+    """
+    lines = [(line.count("."), line) for line in text.splitlines() if "." in line]
+    head = max((dots for dots, line in lines if line.lstrip().startswith("[")), default=0)
+    if sum(dots * (dots + head) for dots, line in lines if not line.lstrip().startswith("#")) > _MAX_DOTS:
+        raise ValueError("keys of too many parts between dots")
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("tables or lists that are nested too deep") from None
     rest: list[Any] = [table]
     while rest:
         value = rest.pop()
@@ -109,5 +124,5 @@ def table_of(content: bytes, path: Path, what: str) -> dict[str, Any]:
     """The table of a file's bytes."""
     try:
         return parse(content.decode())
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(Reason(what, str(error), operand=str(path))) from error

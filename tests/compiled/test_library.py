@@ -25,6 +25,7 @@ from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import INSTRUCTION_SETS, chosen, host_sets, supported
 from nnbridge.cpu.compiled.machine import cache_directory, machine
 from nnbridge.cpu.compiled.objects import Library, Variant, function
+from nnbridge.errors import InputError
 from nnbridge.storage import save
 from nnbridge.types import OperationCode
 from tests.graphs import unary_chain
@@ -73,6 +74,7 @@ import sys, numpy as np
 from nnbridge.cpu import compiled
 from nnbridge.cpu.compiled.instructions import chosen
 from nnbridge.cpu.compiled.objects import Variant, function, library
+from nnbridge.errors import InputError
 assert compiled.unavailable() is None
 source, target = np.array([7], np.uint8), np.zeros(1, np.uint8)
 block = np.array([source.ctypes.data, target.ctypes.data, 1, 9, 20], np.int64)
@@ -217,8 +219,15 @@ def test_instruction_sets_are_chosen_by_features() -> None:
 def test_the_environment_forces_an_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "plain")
     assert chosen().name == "plain"
-    monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "of another processor")
+    monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "")
     assert chosen() == host_sets()[0]
+
+
+@pytest.mark.parametrize("name", ["of another processor", "sse9", "PLAIN", " ", "plain,avx2"])
+def test_an_instruction_set_that_the_processor_does_not_run_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", name)
+    with pytest.raises(InputError, match="NNBRIDGE_INSTRUCTIONS: expected an instruction set that this processor runs"):
+        chosen()
 
 
 def test_importing_the_package_imports_no_compiler() -> None:

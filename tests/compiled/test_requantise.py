@@ -12,24 +12,24 @@ from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.objects import Variant, function, library
 from nnbridge.cpu.compiled.requantise import Inexact, Narrowing, Rescaling, column_order, load_parameters, rescale
-from nnbridge.cpu.compiled.values import I32, Value, vector
+from nnbridge.cpu.compiled.values import I32, IrValue, vector
 from nnbridge.operations.arithmetic import mbqm, mbqm_once, wrap32
 
 
 @kernel("source target parameters count")
-def rescale_only(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str) -> None:
+def rescale_only(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, form: str) -> None:
     """Vectors of sums, rescaled with the parameters of one vector."""
     lanes = e.instructions.lanes
     loaded = load_parameters(e, f.parameters, lanes, form)
 
-    def one(at: Value) -> None:
+    def one(at: IrValue) -> None:
         e.store(rescale(e, e.load(f.source + at * 4, vector(I32, lanes)), loaded, form), f.target + at * 4)
 
     e.loop(0, f.count, one, step=lanes)
 
 
 @kernel("source target low high")
-def narrow_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, across: int, rows: int) -> None:
+def narrow_rows(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, across: int, rows: int) -> None:
     """Rows of vectors narrowed to bytes, one row behind the other."""
     lanes = e.instructions.lanes
     narrowing = Narrowing(e, "relu", lanes, e.number(0), f.low, f.high)

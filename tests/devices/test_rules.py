@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnbridge.devices.rules import Fact, RuleErrors, Vocabulary, condition, contradictions
-from nnbridge.devices.rules.facts import NUMBER, OPERAND, OPERANDS, TYPE
+from nnbridge.devices.rules.facts import NUMBER, OPERAND, OPERANDS, TYPE, evaluations
 
 NAMES = {"input": OPERAND, "filter": OPERAND, "stride_w": OPERAND, "stride_h": OPERAND, "paddings": OPERAND, "inputs": OPERANDS}
 WORDS = {"FLOAT32": (TYPE, "f32"), "INT8": (TYPE, "i8"), "sram": (NUMBER, 4096)}
@@ -31,6 +31,8 @@ class Operation:
         "paddings": Fact("paddings", "i32", (2, 2), constant=True, read=lambda: (0, 0, 1, 2)),
         "inputs": (Fact(scale=0.5, identity=3), Fact(scale=1.0, identity=3)),
     }
+
+    work = evaluations(1)
 
     def get(self, name: str) -> Any:
         return self.facts.get(name)

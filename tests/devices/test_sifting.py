@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnbridge.devices.rules import Fact, RuleErrors, Vocabulary, condition
-from nnbridge.devices.rules.facts import LIST, NUMBER, OPERAND, TYPE
+from nnbridge.devices.rules.facts import LIST, NUMBER, OPERAND, TYPE, evaluations
 from nnbridge.devices.rules.sifting import LEAST, sifted
 
 VOCABULARY = Vocabulary(
@@ -30,6 +30,8 @@ class Operation:
             "input": Fact("input", chance.choice((3, 5, 14)), dims, scale=chance.choice((0.0, 0.1, 0.5)), zero_point=number % 5),
             "stride": Fact(type=1, tensor=False, constant=value is not None, read=lambda: value),
         }
+
+    work = evaluations(1)
 
     def get(self, name: str) -> Any:
         return self.facts.get(name)

@@ -17,7 +17,7 @@ from nnbridge.devices.host import HostDevice
 from nnbridge.engines import host_for
 from nnbridge.file import ModelFile, load
 from nnbridge.model import Source
-from nnbridge.report.hosts import host_as_dict, host_lines
+from nnbridge.report.outputs import host_as_dict, host_lines
 from tests.commands import call, data, refused
 from tests.conftest import MODELS
 from tests.delegate.interpreters import answer

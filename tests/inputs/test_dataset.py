@@ -85,11 +85,11 @@ def test_an_archive_has_inputs_by_name_or_stacks_of_samples(tmp_path: Path) -> N
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnbridge.compare.arrays.MAX_BYTES", 1000)
+    monkeypatch.setattr("nnbridge.compare.arrays.unpacked_limit", lambda packed: 1000)
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, x=np.zeros((1, 4000), np.float32), small=np.zeros(3))
     assert zipfile.ZipFile(path).getinfo("x.npy").file_size > 16000
-    assert f"{path}: expected a .npz file of numbers, found ValueError: 16,128 bytes for x, more than 1,000" in refused(str(path))
+    assert f"{path} x: expected at most 1,000 bytes of unpacked arrays, found more" in refused(str(path))
     assert list(load_arrays(path, {"small"})) == ["small"]
 
 

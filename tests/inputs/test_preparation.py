@@ -333,7 +333,7 @@ def test_sound_whose_header_claims_more_than_there_is_is_read_as_far_as_it_goes(
 
 def test_a_number_of_too_many_digits_is_refused_in_few_words(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("9" * 5000)
-    assert refused(operand(INT32, 3), tmp_path / "x.txt") == f"whole numbers for int32, found {'9' * 40}"
+    assert refused(operand(INT32, 3), tmp_path / "x.txt") == f"numbers of at most 400 characters, found '{'9' * 40}'"
 
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 
 from nnbridge.errors import InputError
-from nnbridge.matrix.budget import Budget, broken_limits
+from nnbridge.matrix.budget import MatrixLimit, broken_limits
 from nnbridge.matrix.cells import Cell
 from nnbridge.matrix.changes import as_dict, change_tables, changes
 from nnbridge.matrix.page import as_html
@@ -167,7 +167,7 @@ def test_a_cell_is_read_as_it_was_written() -> None:
 
 
 WRITERS: tuple[Callable[[list[Cell]], object], ...] = (
-    lambda cells: as_html(cells, broken_limits([Budget(limits={"share": 1.0})], cells)).encode(),
+    lambda cells: as_html(cells, broken_limits([MatrixLimit(limits={"share": 1.0})], cells)).encode(),
     lambda cells: as_csv(cells).encode(),
     lambda cells: as_markdown(cells).encode(),
     lambda cells: as_junit(cells, {}).encode(),

@@ -19,7 +19,7 @@ from nnbridge.devices import CPU_NAME
 from nnbridge.errors import ConversionError, InputError
 from nnbridge.file import load
 from nnbridge.model import Model
-from nnbridge.reduction import Candidate, Reduction, Search, Whole, part, reduce
+from nnbridge.reduction import Reduction, ReductionCandidate, Search, Whole, part, reduce
 from nnbridge.reduction.saving import Saved, Saver
 from nnbridge.reduction.source_part import inputs_of_part, source_part
 from nnbridge.reduction.symptoms import Predicate, Symptom, by_command, on_devices
@@ -62,7 +62,7 @@ def test_one_operation_is_left_of_a_model_with_one_fault(whole: Whole) -> None:
 
 
 def test_a_predicate_may_need_several_operations(whole: Whole) -> None:
-    def both(candidate: Candidate) -> object:
+    def both(candidate: ReductionCandidate) -> object:
         codes = {operation.type for operation in candidate.model.main.operations}
         return {OperationCode.ADD, OperationCode.SOFTMAX} <= codes or None
 
@@ -97,7 +97,7 @@ def test_a_model_that_shows_nothing_is_not_reduced(whole: Whole) -> None:
 
 
 def test_shapes_and_values_get_as_simple_as_the_predicate_allows(whole: Whole) -> None:
-    def varies(candidate: Candidate) -> Symptom | None:
+    def varies(candidate: ReductionCandidate) -> Symptom | None:
         """An ADD whose sum is not the same everywhere."""
         main = candidate.model.main
         output = next(iter(DeviceReference(candidate.model, CPU_NAME).run(candidate.inputs).values()))

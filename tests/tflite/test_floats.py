@@ -15,7 +15,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.errors import Reason
 from nnbridge.extensions import HostTensor
 from nnbridge.file import load
-from nnbridge_tflite.declaration import REGISTRY, Operands
+from nnbridge_tflite.declaration import REGISTRY, OperandKind
 from nnbridge_tflite.host.ordered import EXP, dots, total
 from tests.differential import Fork
 from tests.tflite import differential
@@ -24,7 +24,7 @@ from tests.tflite.files import TfliteBuilder
 
 LEFT = {0: Reason("a device that accepts it", "none")}
 IN_ORDER = sorted(
-    name for name in differential.DRAWS if (declared := REGISTRY.get(name)) is not None and Operands.FLOATS in declared.kernels
+    name for name in differential.DRAWS if (declared := REGISTRY.get(name)) is not None and OperandKind.FLOATS in declared.kernels
 )
 CASES = 8
 
@@ -67,7 +67,7 @@ def test_infinite_weights_are_multiplied_all_the_same(tmp_path: Path) -> None:
 def _held(name: str, shapes: Sequence[tuple[int, ...]], options: dict[str, int]) -> tuple[list[float], int]:
     """What a kernel computes of ones, and the most bytes that it held meanwhile."""
     tensors = [HostTensor(np.ones(shape, np.float32), shape, np.dtype(np.float32)) for shape in shapes]
-    kernel = REGISTRY[name].kernels[Operands.FLOATS]
+    kernel = REGISTRY[name].kernels[OperandKind.FLOATS]
     tracemalloc.start()
     try:
         found = kernel(tensors, [], {"padding": 0, **options})[0]
@@ -105,7 +105,7 @@ def test_a_spread_window_holds_no_more_than_the_output() -> None:
     data, weights = (
         HostTensor(np.ones(dims, np.float32), dims, np.dtype(np.float32)) for dims in ((1, 2, 2, 2, 1), (3, 3, 3, 1, 1))
     )
-    kernel = REGISTRY["CONV_3D_TRANSPOSE"].kernels[Operands.FLOATS]
+    kernel = REGISTRY["CONV_3D_TRANSPOSE"].kernels[OperandKind.FLOATS]
     assert kernel([shape, weights, data], [], {"padding": 0, **FAR})[0].reshape(-1).tolist() == [1] * 8
 
 

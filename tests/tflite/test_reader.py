@@ -14,7 +14,7 @@ import pytest
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge_tflite import CONVERTER
-from nnbridge_tflite.read.flatbuffer import Budget, Decoder, Malformed
+from nnbridge_tflite.read.flatbuffer import Decoder, Malformed
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.read.schema import Kind, builtin_codes, fields
 from nnbridge_tflite.write import pack
@@ -199,7 +199,7 @@ def test_a_vtable_longer_than_the_schema_is_read_as_far_as_that_is_known() -> No
 
 
 def test_work_has_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnbridge_tflite.read.flatbuffer.Budget", lambda: Budget(tables=3))
+    monkeypatch.setattr("nnbridge_tflite.read.flatbuffer.MAX_TABLES", 3)
     with pytest.raises(Malformed, match="tables"):
         Decoder(memoryview(_content())).root("Model")
 

@@ -21,7 +21,7 @@ Function: TypeAlias = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TableStep:
     """One node: the function of some inputs, by their places among the body's values."""
 
     kind: str
@@ -51,7 +51,7 @@ class _Region:
 
 
 class _Tables:
-    def __init__(self, steps: Sequence[Step], constants: Sequence[Array | None], values: Sequence[Any]) -> None:
+    def __init__(self, steps: Sequence[TableStep], constants: Sequence[Array | None], values: Sequence[Any]) -> None:
         self._constants, self._values = constants, values
         self._producers = {place: step for step in steps for place in step.outputs}
 
@@ -92,7 +92,7 @@ class _Tables:
             else:
                 return found, through
 
-    def step(self, target: int, region: _Region) -> Step:
+    def step(self, target: int, region: _Region) -> TableStep:
         """The look-up of a region."""
         count, shape = len(region.leaves), region.shape
         known: dict[int, Any] = {}
@@ -117,16 +117,16 @@ class _Tables:
         def look_up(*bytes_of: Any) -> Any:
             return table[rows + tuple([each.view(np.uint8) for each in bytes_of])]
 
-        return Step("table", look_up, region.leaves, (target,))
+        return TableStep("table", look_up, region.leaves, (target,))
 
 
 def with_tables(
-    steps: Sequence[Step], constants: Sequence[Array | None], values: Sequence[Any], outputs: Sequence[int]
-) -> list[Step]:
+    steps: Sequence[TableStep], constants: Sequence[Array | None], values: Sequence[Any], outputs: Sequence[int]
+) -> list[TableStep]:
     """The steps of a body with tables for its 8-bit regions; ``values`` are those of a run, for their types."""
     tables = _Tables(steps, constants, values)
     uses = Counter([i for step in steps for i in step.inputs] + list(outputs))
-    found: list[Step] = []
+    found: list[TableStep] = []
     needed = set(outputs)
     for step in reversed(steps):
         target = step.outputs[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import OpFailedError, Reason
+from nnbridge.errors import OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import Codec
 from nnbridge.model import Array
 from nnbridge_onnx.read.graph import OPTIONAL, SEQUENCE, STRING
@@ -50,7 +50,9 @@ def decode(data: Array, type: int, name: str = "") -> Any:
             # `to_array` reads the UTF-8 text; the evaluator compares and joins Python's strings.
             return numpy_helper.to_array(message).astype(object)
         return numpy_helper.to_list(message) if type == SEQUENCE else numpy_helper.to_optional(message)
-    except Exception as error:  # protobuf's DecodeError, and whatever the contents raise
+    except Exception as error:
+        pass_shortage(error)
+        # protobuf's DecodeError, and whatever the contents raise
         found = f"{error.__class__.__name__}: {str(error).strip()[:200]}"
         raise OpFailedError(Reason(f"the bytes of an ONNX {kind}", found, operand=name)) from error
 

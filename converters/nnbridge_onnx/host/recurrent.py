@@ -68,7 +68,7 @@ def run_layer(call: HostCall) -> Sequence[Array]:
     for way, backwards in enumerate(ways):
         sides = np.zeros((2, gates, units), x.dtype) if bias is None else bias[way].reshape(2, gates, units)
         checks = np.zeros((3, units), x.dtype) if peephole is None else peephole[way].reshape(3, units)
-        cell = _Cell(call, kind, functions[way], weights[way], recurrent[way], sides, checks)
+        cell = _Direction(call, kind, functions[way], weights[way], recurrent[way], sides, checks)
         state, memory = states[0][way], states[1][way]
         for step in range(steps):
             live = step < lengths
@@ -120,7 +120,7 @@ def prepared_layer(
 
 
 @dataclass
-class _Cell:
+class _Direction:
     """One direction of a layer."""
 
     call: HostCall

@@ -20,7 +20,7 @@ from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import FIRST
 from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quantised_filter, stored_weights
 from nnbridge_onnx.operators.sampling import between, read_pixels
-from nnbridge_onnx.operators.windows import Plane, Window, padding, plane, window, windows
+from nnbridge_onnx.operators.windows import Plane, WindowOptions, padding, plane, window, windows
 from nnbridge_onnx.read.graph import Node
 from nnbridge_onnx.rules import (
     CONSTANT_BIAS,
@@ -138,7 +138,7 @@ def convolve(to: Lowerer, image: Plane, weights: Sequence[int], filter: Value, b
     return to.emit(C.CONV_2D, *head, *numbers, *tail, *dilations, out=output)
 
 
-def padded(to: Lowerer, x: Value, found: Window, kernel: Sequence[int]) -> tuple[Value, list[int]]:
+def padded(to: Lowerer, x: Value, found: WindowOptions, kernel: Sequence[int]) -> tuple[Value, list[int]]:
     """NNAPI requires paddings below the dilated kernel; larger ones become a PAD of their own."""
     width, height = ((k - 1) * d + 1 for k, d in zip(kernel[::-1], found.dilations, strict=True))
     if all(p < limit for p, limit in zip(found.pads, (width, width, height, height), strict=True)):

@@ -15,7 +15,7 @@ from nnbridge_onnx.declaration import WINDOW, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
-from nnbridge_onnx.operators.windows import Window, Windows, padding, plane, window, windows
+from nnbridge_onnx.operators.windows import WindowOptions, Windows, padding, plane, window, windows
 from nnbridge_onnx.rules import (
     FLOAT_OR_UINT8,
     NCHW,
@@ -87,7 +87,7 @@ def _pool(to: Lowerer) -> None:
     image.finish(to, to.emit(code, x, *window_inputs, to.activation(), *to.layout(), out=image.output(to)))
 
 
-def _rounded_up(found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
+def _rounded_up(found: WindowOptions, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
     """Padding at the ends for the last, partial window of ceil_mode."""
     left, right, top, bottom = found.pads
     ends = []
@@ -212,7 +212,7 @@ MAX_ROI_POOL = operator(
 @GLOBAL_LP_POOL.host_kernel
 def _global_norm(call: HostCall) -> Sequence[Array]:
     data, power = call.input(0), call.option("p")
-    sums = (np.abs(data.astype(np.promote_types(data.dtype, np.float32))) ** power).sum(tuple(range(2, data.ndim)), keepdims=True)
+    sums = (np.abs(data) ** power).sum(tuple(range(2, data.ndim)), keepdims=True)
     return [(sums ** (1 / power)).astype(data.dtype)]
 
 

@@ -20,7 +20,7 @@ from nnbridge_onnx.read.graph import Dims
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowOptions:
     """Padding as NNAPI lists it (left, right, top, bottom), strides and dilations (width, height)."""
 
     pads: list[int]
@@ -65,7 +65,7 @@ def plane(to: Lowerer) -> Plane:
     return Plane(to.emit(C.RESHAPE, x, to.vector(dims)), (batch, channels, 1, length), True)
 
 
-def window(to: Lowerer, image: Plane, kernel: Sequence[int]) -> Window:
+def window(to: Lowerer, image: Plane, kernel: Sequence[int]) -> WindowOptions:
     """The sliding window over an image."""
     to.require(len(kernel) == 2, "one or two spatial axes", len(kernel))
     sizes, one = image.shape[2:], [1] * (1 if image.line else 2)
@@ -84,7 +84,7 @@ def window(to: Lowerer, image: Plane, kernel: Sequence[int]) -> Window:
             pads.append((large, small) if auto == "SAME_LOWER" else (small, large))
         (top, bottom), (left, right) = pads
     to.require(min(top, left, bottom, right) >= 0, "paddings of at least 0", [top, left, bottom, right])
-    return Window([left, right, top, bottom], strides[::-1], dilations[::-1])
+    return WindowOptions([left, right, top, bottom], strides[::-1], dilations[::-1])
 
 
 def padding(to: Lowerer, x: Value, pads: Sequence[int]) -> Value:

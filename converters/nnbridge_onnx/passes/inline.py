@@ -11,29 +11,32 @@ import numpy as np
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Array
 from nnbridge_onnx.passes.folding import Known
+from nnbridge_onnx.read.graph import subgraphs
 
 MAX_NODES = 4096
 """How many nodes a graph may have once loops are written out."""
-MAX_INLINED = 100_000
-"""How many nodes a file may have once its functions are inlined."""
+MAX_INLINED, _LEAST_INLINED, _BYTES_OF_NODE = 100_000, 8_192, 16
+"""How many nodes a file may have once its functions are inlined: fewer if it is short, but always some thousand."""
+MAX_COPIED = 32 << 20
+"""Bytes of the nodes that calls of functions stand for, or of those that one loop or branch does, with their names."""
 MAX_CALLS = 100
 """How deep functions may call each other."""
-MAX_DEPTH = 32
-"""How deep subgraphs may lie in each other."""
 _FIRST_PLAIN_SCAN = 9
 _AXES_AS_INPUT = 13
 """The opset from which Unsqueeze reads its axes."""
 
 
-def subgraphs(attribute: Any) -> Sequence[Any]:
-    """The graphs that an attribute holds."""
-    return [attribute.g] if attribute.HasField("g") else attribute.graphs
-
-
 def check_functions(model: Any, source: str) -> None:
     """ConversionError where inlining the model's functions, which may call each other, would not end or give too many nodes."""
-    bodies = {(f.domain, f.name, f.overload): f.node for f in model.functions}
+    bodies = {(f.domain, f.name, f.overload): f for f in model.functions}
     sizes: dict[tuple[str, str, str], int] = {}
+    copied: dict[tuple[str, str, str], int] = {}
+    """Bytes that a call of a function stands for."""
+    size_of_file = model.ByteSize()
+    most = min(MAX_INLINED, max(_LEAST_INLINED, size_of_file // _BYTES_OF_NODE)) if bodies else MAX_INLINED
+
+    def refused(rule: str) -> ConversionError:
+        return ConversionError(Reason(rule, "more", source))
 
     def size(nodes: Iterable[Any], callers: tuple[tuple[str, str, str], ...]) -> int:
         return sum(size_of(node, callers) for node in nodes)
@@ -45,16 +48,42 @@ def check_functions(model: Any, source: str) -> None:
             raise ConversionError(Reason(rule, node.op_type, source))
         if key in bodies:
             if key not in sizes:
-                sizes[key] = size(bodies[key], (*callers, key))
+                before, calls[0] = calls[0], 0
+                sizes[key] = size(bodies[key].node, (*callers, key))
+                copied[key] = bodies[key].ByteSize() + calls[0]
+                calls[0] = before
             total = sizes[key]
+            calls[0] += copied[key]
+            if calls[0] > max(MAX_COPIED, 4 * size_of_file):
+                raise refused(f"functions whose calls stand for at most {MAX_COPIED:,} bytes, or four times the file's")
         for attribute in node.attribute:
             total += sum(size(graph.node, callers) for graph in subgraphs(attribute))
-        if total > MAX_INLINED:
-            raise ConversionError(Reason(f"at most {MAX_INLINED} nodes once functions are inlined", "more", source))
+        if total > most:
+            raise refused(f"at most {most} nodes once functions are inlined")
         return total
 
-    if size(model.graph.node, ()) > MAX_INLINED:
-        raise ConversionError(Reason(f"at most {MAX_INLINED} nodes once functions are inlined", "more", source))
+    calls = [0]
+    """Bytes that the calls so far stand for, of the function at hand or the graph."""
+    if size(model.graph.node, ()) > most:
+        raise refused(f"at most {most} nodes once functions are inlined")
+
+
+def state_defaults(model: Any) -> None:
+    """Write the defaults of functions' attributes into the calls that leave them out, which the package's inliner does not."""
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
+
+    def visit(nodes: Iterable[Any]) -> None:
+        for node in nodes:
+            stated = {attribute.name for attribute in node.attribute}
+            missing = defaults.get((node.domain, node.op_type, node.overload), ())
+            node.attribute.extend(attribute for attribute in missing if attribute.name not in stated)
+            for attribute in node.attribute:
+                for graph in subgraphs(attribute):
+                    visit(graph.node)
+
+    if any(defaults.values()):
+        for nodes in (model.graph.node, *(function.node for function in model.functions)):
+            visit(nodes)
 
 
 def replace_nodes(onnx: Any, graph: Any, nodes: Sequence[Any]) -> None:
@@ -76,12 +105,20 @@ def inline(onnx: Any, bare: Any, known: Known, weights: dict[str, Any], *, loops
             nodes += [node] if written is None else written
             found |= written is not None
             continue
-        found = True
         branch = next(a.g for a in node.attribute if a.name == ("then_branch" if condition.item() else "else_branch"))
+        if _copied(branch, node.output[0] if node.output else "", 1) > MAX_COPIED:
+            nodes.append(node)
+            continue
+        found = True
         nodes += branch_nodes(onnx, node, branch, weights)
     if found:
         replace_nodes(onnx, bare.graph, nodes)
     return found
+
+
+def _copied(body: Any, prefix: str, times: int) -> int:
+    """Bytes of a body's nodes that are written out so many times, with a prefix in front of their names."""
+    return times * (int(body.ByteSize()) + len(prefix) * sum(len(node.input) + len(node.output) for node in body.node))
 
 
 def branch_nodes(onnx: Any, node: Any, branch: Any, weights: dict[str, Any]) -> list[Any]:
@@ -142,9 +179,9 @@ def _unrolled(onnx: Any, node: Any, known: Known, weights: dict[str, Any], budge
         return None
     # A row taken out of each input, and an axis more for each row that stays.
     each = len(body.node) + len(scanning.scanned) + len(scanning.stacked)
-    if scanning.count * max(each, 1) > budget:
+    if scanning.count * max(each, 1) > budget or _copied(body, max(node.output, key=len), scanning.count) > MAX_COPIED:
         return None
-    return _Writer(onnx, node, body, weights, version).nodes(scanning)
+    return _LoopWriter(onnx, node, body, weights, version).nodes(scanning)
 
 
 @dataclass(frozen=True)
@@ -225,7 +262,7 @@ def _is_true(known: Known, name: str) -> bool:
     return not name or (name in known.constants and bool(np.ravel(known.constants[name])[0]))
 
 
-class _Writer:
+class _LoopWriter:
     """One loop being written out."""
 
     def __init__(self, onnx: Any, node: Any, body: Any, weights: dict[str, Any], version: int) -> None:

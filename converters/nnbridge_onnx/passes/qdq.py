@@ -19,14 +19,14 @@ from nnbridge_onnx.read.graph import INT8, UINT8, Graph, Node
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
+class QdqParameters:
     """Scale and zero point of an 8-bit value, as the nodes around it state."""
 
     scale: float
     zero_point: int
 
 
-BYTES = Quantisation(1.0, 0)
+BYTES = QdqParameters(1.0, 0)
 """Bytes that are numbers themselves."""
 
 
@@ -41,7 +41,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Group:
+class QdqGroup:
     """A node as it is on 8-bit values."""
 
     node: Node
@@ -66,9 +66,9 @@ def sole_readers(graph: Graph) -> dict[str, Node]:
 # -- parameters ----------------------------------------------------------------------------------------------------------
 
 
-def find_quantisation(graph: Graph) -> dict[str, Quantisation]:
+def find_quantisation(graph: Graph) -> dict[str, QdqParameters]:
     """Parameters by value name, for values whose every mention agrees and is a constant scalar."""
-    found: dict[str, Quantisation] = {}
+    found: dict[str, QdqParameters] = {}
     clash: set[str] = set()
     for node in graph.nodes:
         for name, quantisation in _mentions(node, graph):
@@ -88,7 +88,7 @@ def find_quantisation(graph: Graph) -> dict[str, Quantisation]:
     return {name: q for name, q in found.items() if name not in clash}
 
 
-def _mentions(node: Node, graph: Graph) -> Iterator[tuple[str, Quantisation | None]]:
+def _mentions(node: Node, graph: Graph) -> Iterator[tuple[str, QdqParameters | None]]:
     """The values whose parameters a node of ONNX's own domain states, with these; None if they are computed or several."""
     definition = declared(node)
     if definition is None or definition.quantised_io is None or node.domain:
@@ -101,7 +101,7 @@ def _mentions(node: Node, graph: Graph) -> Iterator[tuple[str, Quantisation | No
             yield name, _parameters(node, graph, position[1], position[2], name)
 
 
-def _parameters(node: Node, graph: Graph, scale: int, point: int, name: str) -> Quantisation | None:
+def _parameters(node: Node, graph: Graph, scale: int, point: int, name: str) -> QdqParameters | None:
     scales, zero = graph.constants.get(node.inputs[scale]), 0
     if scales is None or scales.size != 1:
         return None
@@ -113,13 +113,13 @@ def _parameters(node: Node, graph: Graph, scale: int, point: int, name: str) -> 
     if name not in graph.tensors:  # an output whose type nothing states
         return None
     value, low = float(scales.reshape(())), -128 if graph.tensors[name].type == INT8 else 0
-    return Quantisation(value, zero) if value > 0 and low <= zero <= low + 255 else None
+    return QdqParameters(value, zero) if value > 0 and low <= zero <= low + 255 else None
 
 
 # -- groups --------------------------------------------------------------------------------------------------------------
 
 
-def find_groups(graph: Graph, quantisation: Mapping[str, Quantisation]) -> dict[int, Group]:
+def find_groups(graph: Graph, quantisation: Mapping[str, QdqParameters]) -> dict[int, QdqGroup]:
     """Groups by the index of their node."""
     finder = _Finder(graph, quantisation)
     found = ((node.index, finder.group(node)) for node in graph.nodes if not node.domain)
@@ -127,8 +127,8 @@ def find_groups(graph: Graph, quantisation: Mapping[str, Quantisation]) -> dict[
 
 
 def linear_group(
-    node: Node, constants: Mapping[str, Array], quantisation: Mapping[str, Quantisation]
-) -> tuple[Group, dict[str, Array]] | None:
+    node: Node, constants: Mapping[str, Array], quantisation: Mapping[str, QdqParameters]
+) -> tuple[QdqGroup, dict[str, Array]] | None:
     """QLinearConv or QLinearMatMul as a group, and the constants that the group adds; None for other nodes."""
     definition = declared(node)
     io = None if definition is None else definition.quantised_io
@@ -145,17 +145,17 @@ def linear_group(
         added[scale] = np.asarray(np.float32(constants[x_scale]) * constants[w_scale].astype(np.float32))
         weights[2] = Weights(bias, scale, "", 0)
     inputs = (x, w, bias) if bias else (x, w)
-    return Group(replace(node, type=io.computes, inputs=inputs), (), FuseCode.NONE, weights), added
+    return QdqGroup(replace(node, type=io.computes, inputs=inputs), (), FuseCode.NONE, weights), added
 
 
 class _Finder:
-    def __init__(self, graph: Graph, quantisation: Mapping[str, Quantisation]) -> None:
+    def __init__(self, graph: Graph, quantisation: Mapping[str, QdqParameters]) -> None:
         self._graph = graph
         self._quantisation = quantisation
         self._readers = sole_readers(graph)
         self._producers = {name: node for node in graph.nodes for name in node.outputs}
 
-    def group(self, node: Node) -> Group | None:
+    def group(self, node: Node) -> QdqGroup | None:
         definition = declared(node)
         if definition is None or definition.quantised is None or len(node.outputs) != 1:
             return None
@@ -178,7 +178,7 @@ class _Finder:
                 return None
         if 0 in constants:
             return None
-        return Group(replace(node, inputs=tuple(inputs), outputs=(output,)), fused, activation, constants)
+        return QdqGroup(replace(node, inputs=tuple(inputs), outputs=(output,)), fused, activation, constants)
 
     def _quantised_output(self, node: Node, *, activation: bool) -> tuple[str, tuple[int, ...], FuseCode] | None:
         """The 8-bit value that the node's result becomes, the nodes on the way, and the activation among them."""

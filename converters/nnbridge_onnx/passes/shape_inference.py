@@ -40,20 +40,20 @@ class _Step:
     outputs: tuple[str, ...]
     deciding: tuple[str, ...]
     """Those of the inputs whose numbers decide dimensions."""
-    bodies: Sequence[_Body]
+    bodies: Sequence[_NodeList]
     """The graphs among the attributes' values."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _NodeList:
     """A ``GraphProto`` and its nodes as data."""
 
     proto: Any
     steps: Sequence[_Step]
 
 
-def _body(graph: Any) -> _Body:
-    return _Body(graph, [_step(node) for node in graph.node])
+def _body(graph: Any) -> _NodeList:
+    return _NodeList(graph, [_step(node) for node in graph.node])
 
 
 def _step(node: Any) -> _Step:
@@ -235,7 +235,7 @@ def _infer(inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapp
     seen.graph.MergeFrom(inference.described)
     replaced = {name: array for name, array in known.items() if name not in outputs}
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
-    body = _Body(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
+    body = _NodeList(seen.graph, _left(onnx, graph, steps, {*replaced, ""}, seen.graph))
     inferred = _inferred(inference, seen, body)
     while correct_pool(onnx, seen, body.steps, inferred) or correct_einsum(onnx, seen, body.steps, inferred):
         inferred = _inferred(inference, seen, body)
@@ -277,7 +277,7 @@ def _left(onnx: Any, graph: Any, steps: Sequence[_Step], known: set[str], seen: 
     return left
 
 
-def _inferred(inference: _Inference, seen: Any, body: _Body) -> Any:
+def _inferred(inference: _Inference, seen: Any, body: _NodeList) -> Any:
     """The graph as inference describes it, with the numbers that it follows where they decide dimensions."""
     follows = inference.follows and _computes_shapes(body, set()) and (native.BOUNDED or _propagates(body, {}))
     if not follows:
@@ -296,7 +296,7 @@ def _bound(step: _Step, sizes: Mapping[str, int]) -> int:
     return sum(ranks) if step.type == "Concat" else max(ranks)
 
 
-def _computes_shapes(body: _Body, constants: set[str]) -> bool:
+def _computes_shapes(body: _NodeList, constants: set[str]) -> bool:
     """True if an operator of a graph or of its bodies reads computed numbers that decide dimensions."""
     constants = constants | {tensor.name for tensor in body.proto.initializer}
     for step in body.steps:
@@ -310,7 +310,7 @@ def _computes_shapes(body: _Body, constants: set[str]) -> bool:
     return False
 
 
-def _propagates(body: _Body, sizes: dict[str, int], *, inner: bool = False) -> bool:
+def _propagates(body: _NodeList, sizes: dict[str, int], *, inner: bool = False) -> bool:
     """False if inference would follow values that inputs, Concats or a body's Ranges make too large.
 
     ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.

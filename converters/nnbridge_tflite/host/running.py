@@ -28,9 +28,10 @@ from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.operations.kernels import Function
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, split_extension_code
-from nnbridge_tflite.declaration import REGISTRY, Operands, TfliteOperator, definition_of
+from nnbridge_tflite.declaration import REGISTRY, OperandKind, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
 from nnbridge_tflite.host.hybrid import is_hybrid
+from nnbridge_tflite.host.kinds import check_kind, within_domain
 from nnbridge_tflite.host.numbers import Options, Tensors, joined, quantised
 from nnbridge_tflite.host.sixteen_bits import is_sixteen
 from nnbridge_tflite.lowerer import Lowerer, UnknownValue
@@ -136,6 +137,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
         for i, t in enumerate(_with_parameters(inputs, carried.get("inputs", {})))
     ]
     outputs = _with_parameters(outputs, carried.get("outputs", {}))
+    check_kind(declared.name, inputs, outputs)
     if declared.preparing is not None:
         with suppress(ValueError):
             prepared = declared.preparing(inputs, outputs, options)
@@ -143,7 +145,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
                 return prepared
     table = _table(declared, inputs, outputs, options)
     if table is not None:
-        return lambda arrays: [_shaped(table(np.asarray(arrays[0])), outputs[0].dims)]
+        return within_domain(declared.name, inputs, lambda arrays: [_shaped(table(np.asarray(arrays[0])), outputs[0].dims)])
     ways = _ways(declared, code, inputs, outputs, options)
     if not ways:
         raise ValueError(declared.refusal)
@@ -161,7 +163,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
 
     way = ways[0]
     if not isinstance(way, _Drafted) or way.model is None:
-        return run
+        return within_domain(declared.name, inputs, run)
     return ModelKernel(way.model, way.arguments, shaped, run)
 
 
@@ -205,13 +207,13 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
         lowering = _lowering(declared.name, code, *_joined(declared, inputs, outputs), options)
     kernels = {operands: partial(_computed, kernel, outputs, options) for operands, kernel in declared.kernels.items()}
     plain = None if declared.kernel is None else partial(_computed, declared.kernel, outputs, options)
-    sixteen = kernels.get(Operands.INTEGERS) or kernels.get(Operands.SIXTEEN_BITS)
+    sixteen = kernels.get(OperandKind.INTEGERS) or kernels.get(OperandKind.SIXTEEN_BITS)
     integers, wide = any(map(quantised, inputs[:1])), is_sixteen((*inputs[:3], *outputs))
     ordered = [
-        (kernels.get(Operands.HYBRID), is_hybrid(inputs)),
-        (kernels.get(Operands.FLOATS), any(out.dtype == np.float32 for out in outputs[:1])),
-        (kernels.get(Operands.INTEGERS), integers),
-        (kernels.get(Operands.CHANNELS), integers and CHANNELS in options),
+        (kernels.get(OperandKind.HYBRID), is_hybrid(inputs)),
+        (kernels.get(OperandKind.FLOATS), any(out.dtype == np.float32 for out in outputs[:1])),
+        (kernels.get(OperandKind.INTEGERS), integers),
+        (kernels.get(OperandKind.CHANNELS), integers and CHANNELS in options),
         (sixteen, wide),
         # NNAPI's kernels compute 8-bit integers as TFLite does.
         (lowering, any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))),

@@ -16,14 +16,13 @@ from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Pool
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, is_extension
-from nnbridge_tflite.convert import most_new_elements
 from nnbridge_tflite.declaration import definition_of
-from nnbridge_tflite.delegation import NodeConversion
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context
+from nnbridge_tflite.passes.nodes import NodeConversion, most_new_elements
 from nnbridge_tflite.passes.states import Variables
-from nnbridge_tflite.read.graph import Graph, Operator, Subgraph
+from nnbridge_tflite.read.graph import Graph, Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.read.schema import builtin_codes
 
@@ -40,7 +39,7 @@ def opaque(operator: Operator) -> Operator:
 class NeuronGraph:
     """A graph as far as NNAPI expresses it (:class:`nnbridge.converters.recorded.Expressed`)."""
 
-    subgraph: Subgraph
+    subgraph: TfliteSubgraph
     pool: Pool
     unreadable: Mapping[int, Reason] = field(default_factory=dict)
     """Operators that were not passed on as what they are."""

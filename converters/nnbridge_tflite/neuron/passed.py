@@ -11,13 +11,13 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.recorded import Passed
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
-from nnbridge_tflite.convert import most_new_elements
 from nnbridge_tflite.declaration import FUSED
 from nnbridge_tflite.neuron.expressed import NeuronGraph
 from nnbridge_tflite.neuron.recorded import EXTENDED, FORMS
 from nnbridge_tflite.passes.conversion import Context, Conversion
+from nnbridge_tflite.passes.nodes import most_new_elements
 from nnbridge_tflite.passes.states import Variables
-from nnbridge_tflite.read.graph import Operator, Subgraph
+from nnbridge_tflite.read.graph import Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
 
 PASSED = {form.operator for form in (*FORMS.values(), *EXTENDED.values())} | {"LEAKY_RELU"}
@@ -55,7 +55,7 @@ def passed(file: TfliteFile, number: int) -> Passed:
     return Passed(expressed, tuple(operator.name for operator in subgraph.operators), lost)
 
 
-def _refusal(operator: Operator, subgraph: Subgraph) -> Reason | None:
+def _refusal(operator: Operator, subgraph: TfliteSubgraph) -> Reason | None:
     """Why the compiler does not pass an operator on; None if it does."""
     if operator.name not in PASSED or operator.custom:
         return Reason("an operator that the compiler passes on", operator.name, operator.label)
@@ -82,7 +82,7 @@ def _computed_dims(file: TfliteFile, number: int) -> Mapping[int, tuple[int, ...
     return {i: main.values.value(i).dims for operator in graph.operators for i in operator.outputs}
 
 
-def _loss(operator: Operator, subgraph: Subgraph, dims: Mapping[int, tuple[int, ...]]) -> Reason | None:
+def _loss(operator: Operator, subgraph: TfliteSubgraph, dims: Mapping[int, tuple[int, ...]]) -> Reason | None:
     """What the compiler's calls do not say of an operator; None if they say all."""
     for option, rule in _LOST.get(operator.name, {}).items():
         value = operator.options.get(option) or 0

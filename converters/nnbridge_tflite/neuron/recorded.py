@@ -18,7 +18,7 @@ from nnbridge.errors import Reason
 from nnbridge.types import OperandCode, OperationCode, is_extension, split_extension_code
 from nnbridge_tflite.neuron.expressed import opaque
 from nnbridge_tflite.read.flatbuffer import Span
-from nnbridge_tflite.read.graph import Operator, Quantisation, Subgraph, Tensor, element_type
+from nnbridge_tflite.read.graph import Operator, Quantisation, Tensor, TfliteSubgraph, element_type
 from nnbridge_tflite.read.schema import builtin_codes
 
 INEXPRESSIBLE = 10001
@@ -66,7 +66,7 @@ class _Refused(Exception):
 
 
 @dataclass
-class _Reading:
+class _RecordedOperation:
     """One operation while it becomes an operator."""
 
     graph: RecordedGraph
@@ -89,11 +89,11 @@ class _Reading:
         return Operator(self.number, name, builtin_codes()[name], 1, tuple(inputs), self.outputs, (), options)
 
 
-Read = Callable[[_Reading], Operator]
+Read = Callable[[_RecordedOperation], Operator]
 
 
 @dataclass(frozen=True)
-class _Form:
+class _RecordedForm:
     """How an operation is read: TFLite's operator, the names of its scalars in order, and what is more than names."""
 
     operator: str
@@ -103,7 +103,7 @@ class _Form:
     """How many of the scalars, the last ones, may be absent."""
 
 
-def _plain(at: _Reading) -> Operator:
+def _plain(at: _RecordedOperation) -> Operator:
     """Tensors as inputs in order, scalars as options."""
     options = dict(at.scalars)
     if "padding" in options:
@@ -114,24 +114,24 @@ def _plain(at: _Reading) -> Operator:
     return at.operator(at.name, at.tensors, **options)
 
 
-def _fully_connected(at: _Reading) -> Operator:
+def _fully_connected(at: _RecordedOperation) -> Operator:
     other_rank = len(at.dims(at.outputs[0])) != 2
     return at.operator(at.name, at.tensors, keep_num_dims=other_rank, **at.scalars)
 
 
-def _transpose_conv(at: _Reading) -> Operator:
+def _transpose_conv(at: _RecordedOperation) -> Operator:
     plain = _plain(at)
     data, filter, bias, shape = at.tensors
     return replace(plain, inputs=(shape, filter, data, bias))
 
 
-def _reshape(at: _Reading) -> Operator:
+def _reshape(at: _RecordedOperation) -> Operator:
     shape = at.dims(at.outputs[0])
     known = [i for i in at.tensors[1:] if at.graph.recording.operands[i].value is not None or at.graph.computed(i)]
     return at.operator(at.name, [at.tensors[0], *known], new_shape=list(shape))
 
 
-def _resize(at: _Reading) -> Operator:
+def _resize(at: _RecordedOperation) -> Operator:
     first, second = at.scalars.pop("first"), at.scalars.pop("second")
     out = at.dims(at.outputs[0])
     # The compiler has the height first for RESIZE_BILINEAR, where NNAPI has the width; the output's dimensions decide.
@@ -142,12 +142,12 @@ def _resize(at: _Reading) -> Operator:
     return at.operator(at.name, [at.tensors[0], at.graph.constant(np.array(size, np.int32))], **at.scalars)
 
 
-def _split(at: _Reading) -> Operator:
+def _split(at: _RecordedOperation) -> Operator:
     data, axis = at.tensors
     return at.operator(at.name, [axis, data], **at.scalars)
 
 
-def _prelu(at: _Reading) -> Operator:
+def _prelu(at: _RecordedOperation) -> Operator:
     data, alpha = at.tensors
     operands = at.graph.recording.operands
     value = operands[alpha].value
@@ -156,7 +156,7 @@ def _prelu(at: _Reading) -> Operator:
     return at.operator("LEAKY_RELU", [data], alpha=float(np.frombuffer(value, "<f4")[0]))
 
 
-def _unpack(at: _Reading) -> Operator:
+def _unpack(at: _RecordedOperation) -> Operator:
     return at.operator("UNPACK", at.tensors, num=len(at.outputs), **at.scalars)
 
 
@@ -169,31 +169,34 @@ _SLICE_MASKS = ("begin_mask", "end_mask", "shrink_axis_mask")
 _UNARY = "LOGISTIC TANH RELU ABS SQRT RSQRT HARD_SWISH MAXIMUM MINIMUM GREATER LESS QUANTIZE DEQUANTIZE CAST"
 _PLAIN = "SLICE TILE PAD TRANSPOSE L2_NORMALIZATION"
 
-FORMS: Mapping[int, _Form] = {
-    **{OperationCode[name]: _Form(name) for name in f"{_UNARY} {_PLAIN}".split()},
-    **{OperationCode[name]: _Form(name, (_FUSED,)) for name in ("ADD", "MUL", "SUB", "DIV")},
-    **{OperationCode[name]: _Form(name, _POOL) for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D")},
-    **{OperationCode[f"REDUCE_{name.removeprefix('REDUCE_')}"]: _Form(name, ("keep_dims",)) for name in ("SUM", "REDUCE_MAX")},
-    **{OperationCode[name]: _Form(name, _SIZES, _resize, 2) for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")},
-    OperationCode.CONCATENATION: _Form("CONCATENATION", ("axis",)),
-    OperationCode.CONV_2D: _Form("CONV_2D", (*_STRIDES, *_CONV)),
-    OperationCode.DEPTHWISE_CONV_2D: _Form("DEPTHWISE_CONV_2D", (*_STRIDES, "depth_multiplier", *_CONV)),
-    OperationCode.TRANSPOSE_CONV_2D: _Form("TRANSPOSE_CONV", (*_STRIDES, _FUSED, "channels_first"), _transpose_conv),
-    OperationCode.FULLY_CONNECTED: _Form("FULLY_CONNECTED", (_FUSED,), _fully_connected),
-    OperationCode.RESHAPE: _Form("RESHAPE", (), _reshape),
-    OperationCode.SOFTMAX: _Form("SOFTMAX", ("beta",)),
-    OperationCode.MEAN: _Form("MEAN", ("keep_dims",)),
-    OperationCode.STRIDED_SLICE: _Form("STRIDED_SLICE", _SLICE_MASKS),
-    OperationCode.PAD_V2: _Form("PADV2"),
-    OperationCode.SPLIT: _Form("SPLIT", ("num_splits",), _split),
-    OperationCode.BATCH_MATMUL: _Form("BATCH_MATMUL", ("adj_x", "adj_y")),
-    OperationCode.PRELU: _Form("PRELU", (), _prelu),
-    109: _Form("GELU", ("approximate",)),
+FORMS: Mapping[int, _RecordedForm] = {
+    **{OperationCode[name]: _RecordedForm(name) for name in f"{_UNARY} {_PLAIN}".split()},
+    **{OperationCode[name]: _RecordedForm(name, (_FUSED,)) for name in ("ADD", "MUL", "SUB", "DIV")},
+    **{OperationCode[name]: _RecordedForm(name, _POOL) for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D")},
+    **{
+        OperationCode[f"REDUCE_{name.removeprefix('REDUCE_')}"]: _RecordedForm(name, ("keep_dims",))
+        for name in ("SUM", "REDUCE_MAX")
+    },
+    **{OperationCode[name]: _RecordedForm(name, _SIZES, _resize, 2) for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")},
+    OperationCode.CONCATENATION: _RecordedForm("CONCATENATION", ("axis",)),
+    OperationCode.CONV_2D: _RecordedForm("CONV_2D", (*_STRIDES, *_CONV)),
+    OperationCode.DEPTHWISE_CONV_2D: _RecordedForm("DEPTHWISE_CONV_2D", (*_STRIDES, "depth_multiplier", *_CONV)),
+    OperationCode.TRANSPOSE_CONV_2D: _RecordedForm("TRANSPOSE_CONV", (*_STRIDES, _FUSED, "channels_first"), _transpose_conv),
+    OperationCode.FULLY_CONNECTED: _RecordedForm("FULLY_CONNECTED", (_FUSED,), _fully_connected),
+    OperationCode.RESHAPE: _RecordedForm("RESHAPE", (), _reshape),
+    OperationCode.SOFTMAX: _RecordedForm("SOFTMAX", ("beta",)),
+    OperationCode.MEAN: _RecordedForm("MEAN", ("keep_dims",)),
+    OperationCode.STRIDED_SLICE: _RecordedForm("STRIDED_SLICE", _SLICE_MASKS),
+    OperationCode.PAD_V2: _RecordedForm("PADV2"),
+    OperationCode.SPLIT: _RecordedForm("SPLIT", ("num_splits",), _split),
+    OperationCode.BATCH_MATMUL: _RecordedForm("BATCH_MATMUL", ("adj_x", "adj_y")),
+    OperationCode.PRELU: _RecordedForm("PRELU", (), _prelu),
+    109: _RecordedForm("GELU", ("approximate",)),
 }
 """Operation code → how it is read."""
-EXTENDED: Mapping[str, _Form] = {
-    "MTKEXT_SQUARED_DIFFERENCE": _Form("SQUARED_DIFFERENCE"),
-    "unpackmtk": _Form("UNPACK", ("axis",), _unpack),
+EXTENDED: Mapping[str, _RecordedForm] = {
+    "MTKEXT_SQUARED_DIFFERENCE": _RecordedForm("SQUARED_DIFFERENCE"),
+    "unpackmtk": _RecordedForm("UNPACK", ("axis",), _unpack),
 }
 """Operation of the compiler's extension, by the name that its last operand holds → how it is read."""
 
@@ -210,7 +213,7 @@ class RecordedGraph:
         self.tensors = [self._tensor(i, operand) for i, operand in enumerate(recording.operands)]
         operators = [self._operator(number, operation) for number, operation in enumerate(recording.operations)]
         tensors = (*self.tensors, *self._more)
-        self.subgraph = Subgraph(recording.name, tensors, tuple(operators), recording.inputs, recording.outputs)
+        self.subgraph = TfliteSubgraph(recording.name, tensors, tuple(operators), recording.inputs, recording.outputs)
 
     def computed(self, operand: int) -> bool:
         """True for what an operation writes, and for inputs."""
@@ -268,7 +271,7 @@ class RecordedGraph:
         for i in (*tensors, *operation.outputs):
             self._check(i, label)
         named = dict(zip(form.scalars, scalars, strict=False))
-        reading = _Reading(self, number, form.operator, operation, tensors, named, operation.outputs)
+        reading = _RecordedOperation(self, number, form.operator, operation, tensors, named, operation.outputs)
         try:
             return (form.read or _plain)(reading)
         except ValueError as error:

@@ -22,8 +22,9 @@ from nnbridge_tflite.rules import (
     RANK_4,
     Condition,
     DelegateRule,
-    Node,
+    OperatorView,
     constant,
+    first_type,
     from_level,
     input_in,
     input_rank,
@@ -44,7 +45,7 @@ def _as_in(part: HostTensor, out: HostTensor) -> Array:
     return saturate(steps.astype(np.int64) + out.zero_point, np.uint8)
 
 
-def _sizes_above_0(node: Node) -> bool:
+def _sizes_above_0(node: OperatorView) -> bool:
     """Every size of SPLIT_V is above 0, also the one that is left open."""
     sizes = node.values.constant(node.operator.inputs[1])
     data, axis = node.input(0), node.values.constant(node.operator.inputs[2])
@@ -66,6 +67,18 @@ def _axis_before_last(*, new: bool, below: int = 99) -> Condition:
     )
 
 
+def _same_parameters(node: OperatorView) -> bool:
+    parts = [node.values.tensors[i].quantisation for i in node.operator.inputs if i >= 0]
+    return node.type(0) != "UINT8" or len({(part.scale, part.zero_point) for part in parts}) < 2
+
+
+_ONE_SCALE = Condition(
+    "one scale and zero point for all uint8 inputs below feature level 3",
+    _same_parameters,
+    first_type,
+    3,
+    Why.QUANTISATION_PARAMETERS,
+)
 CONCATENATION = TfliteOperator(
     "CONCATENATION",
     "Joined along an axis.",
@@ -73,7 +86,9 @@ CONCATENATION = TfliteOperator(
     options=(AXIS, FUSED),
     folding=_MOVES,
     known_when_prepared=True,
-    delegate=DelegateRule(version=2, types=("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4)),
+    delegate=DelegateRule(
+        version=2, types=("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4, _ONE_SCALE)
+    ),
     kernel=lambda inputs, outputs, options: [np.concatenate([_as_in(t, outputs[0]) for t in inputs], options["axis"])],
 )
 PACK = TfliteOperator(

@@ -11,16 +11,52 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason, Why
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import TENSORS
 from nnbridge_tflite.host.running import element_type, evaluated
 from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
-from nnbridge_tflite.passes.inline import inlined, pass_handle, pass_value, require_counts
 from nnbridge_tflite.passes.states import Key, Variables, outlives_bodies, variable_name
-from nnbridge_tflite.read.graph import Operator, Subgraph
+from nnbridge_tflite.read.graph import Operator, TfliteSubgraph
+
+
+def inlined(c: Conversion, operator: Operator, number: int, arguments: Sequence[int]) -> Mapped:
+    callee = c.callee(number, operator, c.draft, c.variables)
+    callee.check_interface(main=False)
+    require_counts(callee, operator, arguments)
+    for inner, outer in zip(callee.graph.inputs, arguments, strict=True):
+        pass_value(c, callee, outer, inner)
+    callee.convert()
+    callee.report()
+    for inner, outer in zip(callee.graph.outputs, operator.outputs, strict=True):
+        pass_value(callee, c, inner, outer)
+    return Mapped(operator.index, operator.name, MappingKind.INLINED)
+
+
+def pass_value(source: Conversion, target: Conversion, index: int, to: int) -> None:
+    """Hand on a tensor's value, or what it stands for."""
+    if not pass_handle(source, target, index, to):
+        target.values.adopt(to, source.values.value(index), source.values.constant(index))
+
+
+def pass_handle(source: Conversion, target: Conversion, index: int, to: int) -> bool:
+    """Hand on what a resource tensor stands for; False for other tensors."""
+    if not target.is_handle(to):
+        return False
+    if index in source.handles:
+        target.handles[to] = source.handles[index]
+    return True
+
+
+def require_counts(callee: Conversion, operator: Operator, arguments: Sequence[int]) -> None:
+    for what, inner, outer in (("inputs", callee.graph.inputs, arguments), ("outputs", callee.graph.outputs, operator.outputs)):
+        if len(inner) != len(outer):
+            raise ConversionError(Reason(f"{len(outer)} {what} of subgraph {callee.number}", str(len(inner)), operator.label))
+    if any(i < 0 for i in arguments):
+        raise ConversionError(Reason("every input", "an omitted one", operator.label))
+
 
 ROUNDS = 4
 """How often a loop's bodies are converted until the dimensions that change are open."""
@@ -184,7 +220,7 @@ class _Roles:
     """Passed through, and not known before the run. What is passed through and known is constant in the bodies."""
 
 
-def _roles(c: Conversion, operator: Operator, body: Subgraph) -> _Roles:
+def _roles(c: Conversion, operator: Operator, body: TfliteSubgraph) -> _Roles:
     through = {k for k, (a, b) in enumerate(zip(body.inputs, body.outputs, strict=False)) if a == b}
     plain = _plain(c, operator.inputs)
     fixed = [k for k in plain if k in through and c.values.constant(operator.inputs[k]) is None]
@@ -320,7 +356,8 @@ def _emitted(
     mapping, reasons = MappingKind.WIDE, []
     try:
         if c.context.options.mapping != MappingKind.WIDE:
-            raise Unmappable(Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR))
+            reason = Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR)
+            raise Unmappable(reason, Stage.DELEGATE)
         title = f"{operator.index}: {operator.name}"
         c.draft.add(replace(step, name=title, mapping=mapping, source=c.source(operator)))
     except Unmappable as error:

@@ -13,7 +13,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.operations import work
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_svdf import IntegerSvdf
@@ -24,7 +24,7 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.lowerer import Lowerer, Value
 from nnbridge_tflite.operators.convolution import weights
 from nnbridge_tflite.read.graph import Tensor
-from nnbridge_tflite.rules import NO_HYBRID, NO_OLD_HYBRID, Condition, DelegateRule, Node, type_in
+from nnbridge_tflite.rules import NO_HYBRID, NO_OLD_HYBRID, Condition, DelegateRule, OperatorView, type_in
 
 LAYER_NORM = range(20, 24)
 """Where TFLite's LSTM has the weights of its layer normalisation, if any."""
@@ -53,7 +53,7 @@ _ONE_DIRECTION = (
 _LSTM = inputs(*_ONE_DIRECTION, *(f"{gate}_norm?" for gate in _GATES))
 
 
-def _weights_type(node: Node) -> str:
+def _weights_type(node: OperatorView) -> str:
     weights = node.input(2 if node.option("kernel_type") == BASIC else 4)
     return weights.type.name if weights is not None else ""
 
@@ -62,7 +62,7 @@ def _fixed_parameters(tensor: Tensor | None, scale: float, zero_point: int) -> b
     return tensor is not None and (tensor.quantisation.scale, tensor.quantisation.zero_point) == (scale, zero_point)
 
 
-def _basic(node: Node) -> bool:
+def _basic(node: OperatorView) -> bool:
     """The basic kernel is QUANTIZED_16BIT_LSTM: 8-bit weights, constants, fixed parameters."""
     if node.option("kernel_type") != BASIC:
         return True
@@ -70,7 +70,7 @@ def _basic(node: Node) -> bool:
     return _weights_type(node) == "UINT8" and fixed and node.constant(2) and node.constant(3)
 
 
-def _full(node: Node) -> bool:
+def _full(node: OperatorView) -> bool:
     allowed = ("FLOAT32", "UINT8") if node.level < 4 else ("FLOAT32", "UINT8", "INT8")
     fits = node.level >= 3 or len(node.operator.inputs) != 24
     return node.option("kernel_type") == BASIC or (_weights_type(node) in allowed and fits)
@@ -115,7 +115,19 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
         _ASYMMETRIC,
         Option("diagonal_recurrent_tensors", False, "recurrent weights are diagonal matrices"),
     ),
-    delegate=DelegateRule(version=2, level=3, conditions=(NO_HYBRID,)),
+    delegate=DelegateRule(
+        version=2,
+        level=3,
+        conditions=(
+            NO_HYBRID,
+            Condition(
+                "20 or 24 inputs",
+                lambda node: len(node.operator.inputs) in (20, 24),
+                lambda node: len(node.operator.inputs),
+                kind=Why.VARIANT,
+            ),
+        ),
+    ),
     least_inputs=20,
     work=work.LAYER,
 )
@@ -169,7 +181,7 @@ BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
 )
 
 
-def _check_svdf(node: Node) -> None:
+def _check_svdf(node: OperatorView) -> None:
     node.require_weights(0, 1, 3)
     for i in (2, 4):
         if node.type(0) == "INT8" and node.type(i) != "INT16":
@@ -190,7 +202,8 @@ SVDF = TfliteOperator(
 def _floats(to: Lowerer, indexes: Sequence[int]) -> list[Value]:
     """Inputs as floats: 8-bit weights are folded, omitted ones stay omitted."""
     data = to.input(0)
-    to.require(data.type in FLOATS, "float activations", to.declared(0))
+    # The delegate adds the operation all the same.
+    to.require(data.type in FLOATS, "float activations", to.declared(0), kind=Why.INPUT_TYPE, stage=Stage.BUILDING)
     return [weights(to, i, data) if to.has(i) else to.draft.omitted(data.type) for i in indexes]
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.folding import Folding
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Stage
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.read.graph import Operator, Tensor
-from nnbridge_tflite.rules import NUMBERS, DelegateRule, type_in
+from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, DelegateRule, type_in
 
 
 def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
@@ -52,7 +52,7 @@ STRIDED_SLICE = TfliteOperator(
         Option("offset", False, "ends count from the begins"),
     ),
     folding=Folding(moves_only=True),
-    delegate=DelegateRule(version=2, level=2),
+    delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8),
     dynamic_unless=_strided,
     known_when_prepared=True,
     needs_ranks=True,
@@ -79,7 +79,7 @@ def host_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class StridedRange:
     """What a STRIDED_SLICE reads of one dimension."""
 
     begin: int
@@ -96,7 +96,7 @@ class Cut:
 class Cuts:
     """A STRIDED_SLICE with its masks worked out."""
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[StridedRange, ...]
     shape: tuple[int, ...]
     """The result's dimensions: dropped axes gone, new ones in place."""
 
@@ -125,12 +125,12 @@ def cuts(
     named = sum(not marked("new_axis", i) and not marked("ellipsis", i) for i in range(len(begins)))
     if named > len(shape):
         raise ValueError(f"at most {len(shape)} ranges, found {named}")
-    ranges: list[Cut] = []
+    ranges: list[StridedRange] = []
     result: list[int] = []
 
     def whole(until: int) -> None:
         result.extend(shape[len(ranges) : until])
-        ranges.extend(Cut(0, size, 1) for size in shape[len(ranges) : until])
+        ranges.extend(StridedRange(0, size, 1) for size in shape[len(ranges) : until])
 
     for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
         if marked("ellipsis", i):
@@ -146,13 +146,13 @@ def cuts(
         if marked("shrink_axis", i):
             if not 0 <= start < size:
                 raise ValueError(f"an index below {size}, found {begin}")
-            ranges.append(Cut(start, 1, 1))
+            ranges.append(StridedRange(start, 1, 1))
             continue
         offset = options.get("offset")
         stop = end + start if offset else end
         open_end = marked("end", i) and not offset
         stop = (high if step > 0 else low) if open_end else min(max(stop + size * (stop < 0), low), high)
-        ranges.append(Cut(start, len(range(start, stop, step)), step))
+        ranges.append(StridedRange(start, len(range(start, stop, step)), step))
         result.append(ranges[-1].size)
     whole(len(shape))
     return Cuts(tuple(ranges), tuple(result))
@@ -163,7 +163,8 @@ def strided_slice(to: Lowerer) -> None:
     """STRIDED_SLICE with NNAPI's three masks."""
     to.require(to.shape(0), "a tensor that is not a scalar", to.declared(0))
     for mask in ("ellipsis_mask", "new_axis_mask"):
-        to.require(to.option(mask) == 0, f"no {mask}", to.option(mask))
+        # The delegate does not pass this mask, so that NNAPI computes another shape.
+        to.require(to.option(mask) == 0, f"no {mask}", to.option(mask), stage=Stage.RUNNING)
     to.require(not to.option("offset"), "ends that do not count from begin", "offset")
     # NNAPI reads the end of a dropped axis as it stands, which is before the last index where that is -1.
     from_end = any(begin < 0 and to.option("shrink_axis_mask") >> i & 1 for i, begin in enumerate(to.integers(1)))

@@ -33,7 +33,7 @@ def subgraph_model(name: str, inputs: Sequence[Value], outputs: Sequence[Value],
             draft.add(by_host)
         return own
 
-    own = own_outputs(outputs, inputs, copy)
+    own = own_outputs(outputs, set(map(id, inputs)), copy)
     return Assembly(name).build(inputs, own, live_steps(draft.steps, own), draft.checked)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nnbridge.errors import Reason, Why
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
-from nnbridge_tflite.read.graph import Graph, Operator, Subgraph, Tensor
+from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
 
 MANAGED = ("STRING", "RESOURCE", "VARIANT")
 """Element types whose tensors have no size before they are computed."""
@@ -40,6 +40,7 @@ class DynamicTensor:
             "a graph of static tensors, without which TFLite refuses the delegate (or allow_dynamic_dimensions)",
             f"{self.operator.label}{place} with an output of computed shape{inner}",
             kind=Why.DYNAMIC_GRAPH,
+            stage=Stage.GRAPH,
             says="Attempting to use a delegate that only supports static-sized tensors with a graph that has dynamic-sized "
             f"tensors (tensor#{self.tensor.index} is a dynamic-sized tensor).",
         )
@@ -50,12 +51,16 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
 
     All subgraphs are offered to a delegate in turn, bodies and those of other signatures too.
     """
-    prepared = _Prepared(graph)
-    offered = (number for number, subgraph in enumerate(graph.subgraphs) if not subgraph.name.startswith(VALIDATION))
-    return next((found for number in offered if (found := prepared.dynamic(number)) is not None), None)
+    prepared = _PreparedSubgraphs(graph)
+    return next((found for number in offered(graph) if (found := prepared.dynamic(number)) is not None), None)
 
 
-def known_early(subgraph: Subgraph) -> set[int]:
+def offered(graph: Graph) -> list[int]:
+    """The subgraphs that TFLite offers to a delegate, each by itself."""
+    return [number for number, subgraph in enumerate(graph.subgraphs) if not subgraph.name.startswith(VALIDATION)]
+
+
+def known_early(subgraph: TfliteSubgraph) -> set[int]:
     """The tensors that kernels compute when they are prepared."""
     known = {t.index for t in subgraph.tensors if t.data is not None}
     early: set[int] = set()
@@ -67,7 +72,7 @@ def known_early(subgraph: Subgraph) -> set[int]:
 
 
 @dataclass
-class _Prepared:
+class _PreparedSubgraphs:
     """The subgraphs of a file as TFLite prepares them."""
 
     graph: Graph
@@ -80,7 +85,7 @@ class _Prepared:
             self.found[number] = self._dynamic(number, self.graph.subgraphs[number])
         return self.found[number]
 
-    def _dynamic(self, number: int, subgraph: Subgraph) -> DynamicTensor | None:
+    def _dynamic(self, number: int, subgraph: TfliteSubgraph) -> DynamicTensor | None:
         tensors = subgraph.tensors
         stored = {t.index for t in tensors if t.data is not None}
         known = set(stored)
@@ -95,7 +100,7 @@ class _Prepared:
         return None
 
     def _waits(
-        self, declared: TfliteOperator | None, operator: Operator, subgraph: Subgraph, stored: set[int], known: set[int]
+        self, declared: TfliteOperator | None, operator: Operator, subgraph: TfliteSubgraph, stored: set[int], known: set[int]
     ) -> bool:
         """True if the kernel lacks a value that decides dimensions."""
         tensors = subgraph.tensors

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.errors import ConversionError, Reason
-from nnbridge_tflite.declaration import Operands, TfliteOperator
+from nnbridge_tflite.declaration import OperandKind, TfliteOperator
 from nnbridge_tflite.host.running import element_type, host_tensor, lowered
 from nnbridge_tflite.passes.folding import KERNEL_ERRORS
 from nnbridge_tflite.passes.values import TensorValues
@@ -61,7 +61,7 @@ def infer_dims(
         return
     kernel = None if declared is None or dependent else declared.kernel or declared.sixteen_bits
     # Products with weights have at most the data's places times the weights' longest dimension.
-    weighed = declared is not None and Operands.HYBRID in declared.kernels and len(inputs) > 1
+    weighed = declared is not None and OperandKind.HYBRID in declared.kernels and len(inputs) > 1
     made = math.prod(inputs[0].dims[:-1]) * max(inputs[1].dims, default=1) if weighed else 0
     too_large = max(made, sum(math.prod(v.dims) for v in inputs)) > MAX_ELEMENTS
     if declared is None or kernel is None or too_large or decided or any(0 in v.dims and not v.omitted for v in inputs):

@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.budget import WorkBudget
 from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
 
 MAX_TABLES = 200_000
 MAX_ELEMENTS = 4_000_000
+_ELEMENTS_OF_TABLE = 16
+"""Elements of a vector that take as long as a table."""
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -49,12 +52,9 @@ class Malformed(Exception):
         return ".".join(self.path).replace(".[", "[") or "root"
 
 
-@dataclass(slots=True)
-class Budget:
-    """What may still be decoded."""
-
-    tables: int = MAX_TABLES
-    elements: int = MAX_ELEMENTS
+def malformed(rule: str, found: str, _: str) -> Malformed:
+    """The error of a budget."""
+    return Malformed(rule, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +104,24 @@ def _layout(fields: Callable[[str], tuple[Field, ...]], name: str, words: tuple[
 
 
 class Decoder:
-    """Decodes one buffer by a schema: the fields of a table, and the members of a union's enumeration."""
+    """Decodes one buffer by a schema: the fields of a table, and the members of a union's enumeration.
+
+    ``work``: a budget of tables that several decoders spend from together.
+    """
 
     def __init__(
         self,
         data: memoryview,
         fields: Callable[[str], tuple[Field, ...]] = fields,
         members: Callable[[str], Mapping[int, str]] = enum_names,
+        work: WorkBudget | None = None,
     ) -> None:
         self._data = data
         self._fields = fields
         self._members = members
         self._size = len(data)
-        self._budget = Budget()
+        self._left = work or WorkBudget(MAX_TABLES, "tables", malformed)
+        self._elements_left = WorkBudget(MAX_ELEMENTS, "elements in vectors and strings", malformed)
         self._tables: dict[tuple[str, int], Table] = {}
         self._vectors: dict[tuple[str, Kind, int], Any] = {}
         self._readings: dict[tuple[str, int], _Reading] = {}
@@ -135,9 +140,7 @@ class Decoder:
         known = self._tables.get((name, at))
         if known is not None:
             return known
-        self._budget.tables -= 1
-        if self._budget.tables < 0:
-            raise Malformed(f"at most {MAX_TABLES} tables", "more")
+        self._left.spend()
         if at + 4 > self._size:
             raise Malformed(f"a table inside {self._size} bytes", f"byte {at}")
         vtable = at - _I32.unpack_from(self._data, at)[0]
@@ -192,7 +195,7 @@ class Decoder:
 
     def _string(self, target: int, _: Table | None = None) -> str:
         length = self._length(target, 1)
-        self._spend(length)
+        self._elements_left.spend(length)
         return str(self._data[target + 4 : target + 4 + length], "utf-8", "replace")
 
     def _span(self, target: int, _: Table) -> Span:
@@ -219,7 +222,8 @@ class Decoder:
         if known is not None:
             return known
         length = self._length(target, 4)
-        self._spend(length)
+        self._elements_left.spend(length)
+        self._left.spend(length // _ELEMENTS_OF_TABLE)
         found: list[Any] = []
         for i, offset in enumerate(struct.unpack_from(f"<{length}I", self._data, target + 4)):
             at = target + 4 + 4 * i + offset
@@ -240,8 +244,3 @@ class Decoder:
         if target + 4 + length * size > self._size:
             raise Malformed(f"a vector inside {self._size} bytes", f"{length} elements of {size} bytes at byte {target}")
         return length
-
-    def _spend(self, elements: int) -> None:
-        self._budget.elements -= elements
-        if self._budget.elements < 0:
-            raise Malformed(f"at most {MAX_ELEMENTS} elements in vectors and strings", "more")

@@ -162,7 +162,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Subgraph:
+class TfliteSubgraph:
     """One subgraph, its operators in run order."""
 
     name: str
@@ -178,7 +178,7 @@ class Subgraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class SubgraphSignature:
     """A named way of calling a subgraph: names → tensor indexes."""
 
     key: str
@@ -193,12 +193,12 @@ class Graph:
 
     version: int
     description: str
-    subgraphs: tuple[Subgraph, ...]
-    signatures: tuple[Signature, ...] = ()
+    subgraphs: tuple[TfliteSubgraph, ...]
+    signatures: tuple[SubgraphSignature, ...] = ()
     metadata: Mapping[str, Span] = field(default_factory=dict)
 
     @property
-    def main(self) -> Subgraph:
+    def main(self) -> TfliteSubgraph:
         """Subgraph 0, which a plain call runs."""
         return self.subgraphs[0]
 

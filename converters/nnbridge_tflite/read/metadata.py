@@ -7,7 +7,6 @@ written down here, others are passed over.
 from __future__ import annotations
 
 import io
-import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,17 +16,19 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.budget import WorkBudget
 from nnbridge.converters.inspection import TensorMetadata
 from nnbridge.errors import ConversionError, Reason
-from nnbridge_tflite.read.flatbuffer import Decoder, Malformed
+from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, malformed
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.read.schema import Field, Kind
 
 NAME, IDENTIFIER = "TFLITE_METADATA", b"M001"
-MAX_LABELS_BYTES = 1 << 20
+MAX_LABELS_BYTES = 4 << 20
+"""Of all labels of a file together, unpacked."""
 MAX_ARCHIVE_BYTES = 64 << 20
-MAX_VALUES = 100_000
-"""Values in metadata, where a table that is shared counts each time."""
+MAX_VALUES, MAX_CHARACTERS = 100_000, 4 << 20
+"""Values in metadata and the characters of their texts, where a table that is shared counts each time."""
 
 
 def _strings(*names: str) -> list[Field]:
@@ -91,13 +92,12 @@ def metadata(file: TfliteFile) -> dict[str, Any]:
         except Malformed as error:
             place = f"metadata {error.place}"
             raise ConversionError(Reason(error.rule, error.found, str(file.path), place)) from error
-    files = associated_files(file.path)
-    if files:
-        found["files"] = files
-    labels = {name: _labels(file.path, name) for name in _label_files(found) if name in files}
-    if labels:
-        found["labels"] = labels
-    return found
+    if not zipfile.is_zipfile(file.path):
+        return found
+    with _opened(file.path) as archive:
+        files = _sizes(archive)
+        labels = _labels(archive, file.path, [name for name in dict.fromkeys(_label_files(found)) if name in files])
+    return {**found, **({"files": files} if files else {}), **({"labels": labels} if labels else {})}
 
 
 def tensor_metadata(table: Mapping[str, Any], labels: Mapping[str, list[str]]) -> TensorMetadata:
@@ -112,23 +112,18 @@ def tensor_metadata(table: Mapping[str, Any], labels: Mapping[str, list[str]]) -
     )
 
 
-def associated_files(path: Path) -> dict[str, int]:
-    """Files in the archive behind a model, if there is one: name → bytes. ConversionError for an archive that is damaged."""
-    if not zipfile.is_zipfile(path):
-        return {}
-    with _opened(path, "archive") as archive:
-        return {entry.filename: entry.file_size for entry in archive.infolist()}
-
-
 def with_archive(content: bytes, path: Path) -> bytes:
     """A rewritten model with the files of the archive behind the original. ConversionError for more than a rewrite copies."""
     if not zipfile.is_zipfile(path):
         return content
     made = io.BytesIO(content)
     made.seek(0, io.SEEK_END)
-    with _opened(path, "archive") as source, zipfile.ZipFile(made, "a") as target:
+    with _opened(path) as source, zipfile.ZipFile(made, "a") as target:
         entries = source.infolist()
         size = sum(entry.file_size for entry in entries)
+        packed = next((entry.compress_type for entry in entries if entry.compress_type not in _METHODS), None)
+        if packed is not None:
+            raise ConversionError(Reason("associated files that are stored or deflated", f"method {packed}", str(path)))
         if size > MAX_ARCHIVE_BYTES:
             raise ConversionError(Reason(f"associated files of {MAX_ARCHIVE_BYTES} bytes at most", str(size), str(path)))
         for entry in entries:
@@ -136,24 +131,48 @@ def with_archive(content: bytes, path: Path) -> bytes:
     return made.getvalue()
 
 
-def _labels(path: Path, name: str) -> list[str]:
-    with _opened(path, f"archive {name}") as archive, archive.open(name) as lines:
-        return lines.read(MAX_LABELS_BYTES).decode("utf-8", "replace").splitlines()
+def _sizes(archive: zipfile.ZipFile) -> dict[str, int]:
+    """Files in an archive: name → bytes."""
+    return {entry.filename: entry.file_size for entry in archive.infolist()}
 
+
+def _labels(archive: zipfile.ZipFile, path: Path, names: Sequence[str]) -> dict[str, list[str]]:
+    """The labels in each of these files. ConversionError for more than MAX_LABELS_BYTES in all."""
+
+    def refuse(rule: str, found: str, name: str) -> ConversionError:
+        return ConversionError(Reason(rule, found, str(path), f"archive {name}"))
+
+    found, left = {}, WorkBudget(MAX_LABELS_BYTES, "bytes of labels", refuse)
+    for name in names:
+        method = archive.getinfo(name).compress_type
+        if method not in _METHODS:
+            raise refuse("a file that is stored or deflated", f"method {method}", name)
+        try:
+            with archive.open(name) as lines:
+                content = lines.read(left.left + 1)
+        except _UNREADABLE as error:
+            raise refuse("an archive that can be read", str(error), name) from error
+        left.spend(len(content), name)
+        found[name] = content.decode("utf-8", "replace").splitlines()
+    return found
+
+
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How files may be packed. What LZMA needs to unpack a file, 4 GB at most, is in the user's hands."""
 
 # What reading an archive raises: RuntimeError if it is encrypted or, as NotImplementedError, of a version or compression that
-# Python does not know; the last three if a file in it is damaged.
-_UNREADABLE = (zipfile.BadZipFile, RuntimeError, OSError, ValueError, EOFError, zlib.error, lzma.LZMAError)
+# Python does not know; the last two if a file in it is damaged.
+_UNREADABLE = (zipfile.BadZipFile, RuntimeError, OSError, ValueError, EOFError, zlib.error)
 
 
 @contextmanager
-def _opened(path: Path, place: str) -> Iterator[zipfile.ZipFile]:
-    """The archive behind a model; ConversionError with the place for what cannot be read of it."""
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive behind a model; ConversionError for what cannot be read of it."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except _UNREADABLE as error:
-        raise ConversionError(Reason("an archive that can be read", str(error), str(path), place)) from error
+        raise ConversionError(Reason("an archive that can be read", str(error), str(path), "archive")) from error
 
 
 def _label_files(found: Mapping[str, Any]) -> list[str]:
@@ -173,7 +192,8 @@ class _Plain:
     """Decoded tables as plain values, without what the file does not state."""
 
     def __init__(self) -> None:
-        self._left = MAX_VALUES
+        self._values = WorkBudget(MAX_VALUES, "values", malformed)
+        self._characters = WorkBudget(MAX_CHARACTERS, "characters of texts", malformed)
 
     def table(self, table: Mapping[str, Any]) -> dict[str, Any]:
         plain = {}
@@ -190,9 +210,8 @@ class _Plain:
         return plain
 
     def _value(self, value: Any) -> Any:
-        self._left -= 1 + (len(value) if isinstance(value, np.ndarray) else 0)
-        if self._left < 0:
-            raise Malformed(f"at most {MAX_VALUES} values", "more")
+        self._values.spend(1 + (len(value) if isinstance(value, np.ndarray) else 0))
+        self._characters.spend(len(value) if isinstance(value, str) else 0)
         if isinstance(value, Mapping):
             return self.table(value)
         if isinstance(value, np.ndarray):

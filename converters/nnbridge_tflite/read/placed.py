@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from nnbridge.budget import WorkBudget
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table
 from nnbridge_tflite.read.schema import Field, Kind, fields
 
@@ -12,10 +13,13 @@ Placed = tuple[Span | None, Span | None]
 """A tensor's name and its constant data."""
 
 
-def placed_tensors(data: memoryview) -> tuple[tuple[Placed, ...], ...] | None:
-    """For each subgraph where the names and constants of its tensors lie; None if the bytes are no TFLite file."""
+def placed_tensors(data: memoryview, work: WorkBudget | None = None) -> tuple[tuple[Placed, ...], ...] | None:
+    """For each subgraph where the names and constants of its tensors lie; None if the bytes are no TFLite file.
+
+    ``work``: tables that may be decoded, where several places are tried.
+    """
     try:
-        root = Decoder(data, _fields).root("Model")
+        root = Decoder(data, _fields, work=work).root("Model")
     except Malformed:
         return None
     buffers = root["buffers"] or ()

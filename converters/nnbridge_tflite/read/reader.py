@@ -22,9 +22,9 @@ from nnbridge_tflite.read.graph import (
     Graph,
     Operator,
     Quantisation,
-    Signature,
-    Subgraph,
+    SubgraphSignature,
     Tensor,
+    TfliteSubgraph,
     element_of,
 )
 from nnbridge_tflite.read.schema import builtin_codes, builtin_names
@@ -37,6 +37,8 @@ MAX_OPERANDS = 100_000
 """Inputs or outputs of one operator."""
 MAX_EXPANDED = 2_000_000
 """Numbers that are copied out of vectors, where a table or vector that is shared counts each time."""
+_MAX_CUSTOM = 1_024
+"""Characters of a custom operator's name."""
 ENTRY = 8
 """What each tensor and operator counts beside its vectors."""
 
@@ -69,7 +71,7 @@ def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
         found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"
         raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER.decode()} at byte 4)", found, operand=str(path)))
     try:
-        graph = _Reading(data, as_litert).graph()
+        graph = _GraphReading(data, as_litert).graph()
     except Malformed as error:
         raise ConversionError(Reason(error.rule, error.found, str(path), error.place)) from error
     return TfliteFile(path, pool, graph)
@@ -103,7 +105,7 @@ def _check_once(place: str, what: str, tables: Sequence[Table]) -> None:
         _refuse(place, f"each {what} listed once", len(tables))
 
 
-class _Reading:
+class _GraphReading:
     """Builds the graph from the decoded root table."""
 
     def __init__(self, data: memoryview, as_litert: bool) -> None:
@@ -151,9 +153,12 @@ class _Reading:
         if name is None:
             _refuse(f"operator_codes[{index}]", "a known builtin operator code", code)
         custom = code == builtin_codes()["CUSTOM"]
+        if custom and len(table["custom_code"] or "") > _MAX_CUSTOM:
+            # Every message about each of its operators has it.
+            _refuse(f"operator_codes[{index}]", f"a custom operator's name of at most {_MAX_CUSTOM:,} characters", "a longer one")
         return (table["custom_code"] or "CUSTOM" if custom else name), code, table["version"], custom
 
-    def _subgraph(self, table: Table) -> Subgraph:
+    def _subgraph(self, table: Table) -> TfliteSubgraph:
         listed = table["operators"] or ()
         _check_once("operators", "operator", listed)
         tensors = tuple(self._tensor(i, t) for i, t in enumerate(table["tensors"] or ()))
@@ -164,7 +169,7 @@ class _Reading:
         self._spend(f"subgraph {name!r}", table["inputs"], table["outputs"])
         inputs = _indexes(table["inputs"], len(tensors), f"inputs of subgraph {name!r}")
         outputs = _indexes(table["outputs"], len(tensors), f"outputs of subgraph {name!r}")
-        return Subgraph(name, tensors, operators, inputs, outputs)
+        return TfliteSubgraph(name, tensors, operators, inputs, outputs)
 
     def _spend(self, place: str, *vectors: Any) -> None:
         """Account for what is copied, before it is."""
@@ -261,14 +266,14 @@ class _Reading:
             return {key: self._plain(part, place) for key, part in value.items()}
         return value
 
-    def _signature(self, table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
+    def _signature(self, table: Table, subgraphs: tuple[TfliteSubgraph, ...]) -> SubgraphSignature:
         key = table["signature_key"] or ""
         place = f"signature {key!r}"
         if table["subgraph_index"] >= len(subgraphs):
             _refuse(place, f"a subgraph below {len(subgraphs)}", table["subgraph_index"])
         count = len(subgraphs[table["subgraph_index"]].tensors)
         self._spend(place, table["inputs"], table["outputs"])
-        return Signature(
+        return SubgraphSignature(
             key, table["subgraph_index"], _tensor_map(table["inputs"], count, place), _tensor_map(table["outputs"], count, place)
         )
 

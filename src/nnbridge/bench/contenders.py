@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from nnbridge.apart import Apart
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
 from nnbridge.converters import opened
 from nnbridge.cpu import compiled
-from nnbridge.errors import InputError, Reason, first_line
+from nnbridge.errors import InputError, Reason, first_line, pass_shortage
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, input_name
 from nnbridge.runtime.compilation import Compilation
@@ -51,8 +52,11 @@ def contenders(path: Path, model: Model, inputs: Mapping[str, Array], threads: i
             missing[f"nnbridge {tier}"] = reason
     for name, bind in _peers(path).items():
         try:
+            # It is measured in this process: a file or a value that ends the runtime's ends another one first.
+            Apart(name, f"{__name__}:tried", path, inputs, name, threads)
             runs[name] = bind(path, inputs, name, threads)
         except Exception as error:
+            pass_shortage(error)
             # Runtimes raise errors of no common class for what they do not run.
             missing[name] = first_line(error)
     return Contenders(runs, missing)
@@ -77,6 +81,11 @@ def bound(model: Model, inputs: Mapping[str, Array], kernels: str, threads: int)
         execution.set_output(i, np.zeros(max(1, int(np.prod(dims))), operand_dtype(operand)))
     execution.compute()
     return execution.compute
+
+
+def tried(path: Path, inputs: Mapping[str, Array], name: str, threads: int) -> None:
+    """In another process: a first run of a peer."""
+    _peers(path)[name](path, inputs, name, threads)
 
 
 def _peers(path: Path) -> dict[str, Callable[[Path, Mapping[str, Array], str, int], Run]]:

@@ -9,7 +9,7 @@ run, imported, written or connected to: it may have come with what somebody else
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,8 @@ _NAMED_ONLY = frozenset(("predicate", "scheduler", "cache_dir", "store", "path",
 _DEVICES = frozenset(("devices", "device", "against"))
 """Parameters that have to be named whatever their value, and those that have to for some devices."""
 _NOT_DEFAULTS = ("--help", "--version", "--config")
-_FILE = re.compile(r"([^,#]+\.(?:toml|npz))(#[^,]*)?")
+_FILES = (".toml", ".npz")
+_MAX_MISTAKES = 100
 _ONE_OF = (("--android", "--feature-level"), ("--reference", "--against"), ("--layers", "--envelope"))
 """Options that exclude each other: the one that is typed silences the others' defaults."""
 
@@ -79,7 +80,7 @@ def read_defaults(
         found = _nearest(_here(), [] if passed_over is None else passed_over)
     if found is None:
         return None
-    reader = _Reader(*found, config is not None)
+    reader = _DefaultsReader(*found, config is not None)
     table = reader.commands(root, with_new_names(found[1], old_name), {}, "")
     if reader.mistakes:
         raise InputError("\n".join(map(str, dict.fromkeys(reader.mistakes))))
@@ -131,7 +132,7 @@ def _table(path: Path, content: bytes) -> dict[str, Any]:
     return found
 
 
-class _Reader:
+class _DefaultsReader:
     """One file being read; mistakes are collected."""
 
     def __init__(self, path: Path, table: dict[str, Any], named: bool) -> None:
@@ -172,7 +173,7 @@ class _Reader:
                     elif not isinstance(made, Reason):
                         found[option.name or key] = made
                     elif source:
-                        self.mistakes.append(made)
+                        self._mistaken(made)
                     elif key not in table:
                         self.refused.setdefault(name.partition(".")[0], {})[option.opts[0]] = made
                 elif source:
@@ -182,7 +183,12 @@ class _Reader:
     def _unknown(self, name: str, key: str, known: Sequence[str]) -> None:
         at = f" of {name}" if name else ""
         rule = f"a long option{at} without its dashes{' or a command' if not name else ''}{near(key, known)}"
-        self.mistakes.append(Reason(rule, key, operand=self._where(name, key)))
+        self._mistaken(Reason(rule, key[:80], operand=self._where(name, key[:80])))
+
+    def _mistaken(self, mistake: Reason) -> None:
+        self.mistakes.append(mistake)
+        if len(self.mistakes) >= _MAX_MISTAKES:
+            raise InputError.of(self.mistakes)
 
     def _where(self, name: str, key: str) -> str:
         section = ".".join(filter(None, (self._head, name)))
@@ -213,11 +219,12 @@ class _Reader:
         """Files are named from the folder of the file of defaults."""
         if isinstance(option.type, click.Path):
             return str(self._path.parent / text)
-        return _FILE.sub(lambda found: self._found(found[1]) + (found[2] or ""), text)
+        return ",".join(map(self._found, text.split(",")))
 
-    def _found(self, name: str) -> str:
+    def _found(self, text: str) -> str:
+        name, sign, member = text.partition("#")
         path = self._path.parent / name.strip()
-        return str(path) if path.is_file() else name
+        return f"{path}{sign}{member}" if name.endswith(_FILES) and os.path.isfile(path) else text
 
 
 def _forbidden(option: click.Option, value: Any) -> str | None:
@@ -227,7 +234,7 @@ def _forbidden(option: click.Option, value: Any) -> str | None:
         return f"{option.opts[0]} typed, as it runs, writes or connects"
     if any("://" in text for text in texts):
         return f"{option.opts[0]} typed, as it connects"
-    if option.name in _DEVICES and any(_runs_code(part) for text in texts for part in re.split(r"[,+]", text)):
+    if option.name in _DEVICES and any(_runs_code(part) for text in texts for part in text.replace("+", ",").split(",")):
         return f"{option.opts[0]} typed, as it imports, starts or connects to what is no installed device and no profile"
     return None
 

@@ -259,7 +259,7 @@ def interface_of(file: ModelFile) -> SignatureInfo:
 
 def tell_host(compilation: Compilation, host: str) -> None:
     """Say on standard error who computed what no device got, where ``--host auto`` left that open."""
-    from nnbridge.report.hosts import host_as_dict, host_lines
+    from nnbridge.report.outputs import host_as_dict, host_lines
 
     for line in host_lines(host_as_dict(compilation)) if host == AUTO and compilation.is_ready else ():
         echo(line, err=True)

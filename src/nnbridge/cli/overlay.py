@@ -33,7 +33,7 @@ def write_overlay(plan: Planned, output: Path, layers: LayerComparison | None, t
     from nnbridge.compare.timing import operation_times
     from nnbridge.report.outcomes import outcomes_of
     from nnbridge.report.overlay import overlays
-    from nnbridge.storage.atomic import atomic_write
+    from nnbridge.storage.atomic import atomic_write, written_together
 
     compilation, graphs, own, model = plan.compilation, plan.file.graphs, plan.file.has_graphs, plan.file.path
     facts = outcomes_of(compilation, plan.mapped, graphs, own=own)
@@ -47,10 +47,11 @@ def write_overlay(plan: Planned, output: Path, layers: LayerComparison | None, t
             times[key] = times.get(key, 0.0) + milliseconds
     offered = [device.name for device in compilation.plan.devices if device.kind == "device"]
     written = {}
-    for kind, data in overlays(graphs, facts, offered, layers, times).items():
-        written[kind] = _beside(output, kind)
-        with atomic_write(written[kind]) as file:
-            file.write(json_text(data, indent=1, readable=True).encode("utf-8", "backslashreplace"))
+    with written_together():
+        for kind, data in overlays(graphs, facts, offered, layers, times).items():
+            written[kind] = _beside(output, kind)
+            with atomic_write(written[kind]) as file:
+                file.write(json_text(data, indent=1, readable=True).encode("utf-8", "backslashreplace"))
     command = ["model-explorer", *([] if model.suffix == ".tflite" else ["--extensions=nnbridge.explorer"])]
     command += [str(model), f"--node_data_paths={','.join(map(str, written.values()))}"]
     return {"files": {kind: str(path) for kind, path in written.items()}, "operators": len(facts), "command": command}

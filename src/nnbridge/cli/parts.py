@@ -25,23 +25,24 @@ def write_part(
     from nnbridge.reduction import Whole, part
     from nnbridge.reduction.saving import save_sample
     from nnbridge.reduction.source_part import source_part
-    from nnbridge.storage.atomic import atomic_write
+    from nnbridge.storage.atomic import atomic_write, written_together
 
     operations, operators = numbers
     chosen = _operations(loaded, operations) if operations is not None else _of_operators(loaded, operators or "")
     found = part(loaded, chosen)
-    if output.suffix and output.suffix.lower() == path.suffix.lower() != ".nnapi":
-        content = source_part(path, loaded, chosen)
-        with atomic_write(output) as file:
-            files = {output: file.write(content)}
-    else:
-        files = dict(export.write(found, output, path.name))
-    if samples is not None:
-        candidate = Whole.of(loaded, seeded_inputs(loaded, seed), CPU_NAME).part(chosen)
-        if candidate is None:
-            raise InputError(Reason("values of every input of the part in a run", "none of some", operand="--samples"))
-        save_sample(samples, candidate)
-        files[samples] = samples.stat().st_size
+    with written_together():
+        if output.suffix and output.suffix.lower() == path.suffix.lower() != ".nnapi":
+            content = source_part(path, loaded, chosen)
+            with atomic_write(output) as file:
+                files = {output: file.write(content)}
+        else:
+            files = dict(export.write(found, output, path.name))
+        if samples is not None:
+            candidate = Whole.of(loaded, seeded_inputs(loaded, seed), CPU_NAME).part(chosen)
+            if candidate is None:
+                raise InputError(Reason("values of every input of the part in a run", "none of some", operand="--samples"))
+            save_sample(samples, candidate)
+            files[samples] = samples.stat().st_size
     ends = {side: [_described(found, i) for i in getattr(found.main, side)] for side in ("inputs", "outputs")}
     return files, {"operations": chosen, **ends}
 

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.budget import WorkBudget, unpacked_limit
+from nnbridge.errors import InputError, Reason, pass_shortage
 from nnbridge.reading import open_file
 from nnbridge.storage.atomic import atomic_write
 
 Array = npt.NDArray[Any]
 
 MAX_BYTES = 1 << 30
-"""Largest array of an archive that is read."""
+"""Largest file that is read."""
 _MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
 """The first bytes of NumPy's files; NumPy itself takes everything else for a pickle, and says so."""
 
@@ -35,23 +36,26 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
         raise InputError(Reason(rule, f"a file that begins with {head!r}" if head else "an empty file", operand=operand))
     try:
         yield
+    except InputError:
+        raise
     except Exception as error:
+        pass_shortage(error)
         # Damaged archives raise what zipfile, zlib and NumPy's reader of headers raise.
         raise InputError(Reason(rule, f"{type(error).__name__}: {error}", operand=operand)) from error
 
 
 def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Array]:
-    """The arrays of an ``.npz`` file by name.
+    """The arrays of an ``.npz`` file by name; ``names``: these only.
 
-    ``names``: these only, and InputError for one of more than a gibibyte, before it is read: few bytes may unpack to many.
+    InputError for those that unpack to more than :func:`unpacked_limit`, before they are read: few bytes may unpack to many.
     """
     # NumPy would leave a damaged file open that it has opened itself.
     with _numpy_file(path, ".npz", str(path)), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         chosen = [name for name in file.files if names is None or name in names]
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in file.zip.infolist()}
+        left = WorkBudget(unpacked_limit(path.stat().st_size), "bytes of unpacked arrays")
         for name in chosen:
-            if names is not None and sizes.get(name, 0) > MAX_BYTES:
-                raise ValueError(f"{sizes[name]:,} bytes for {name}, more than {MAX_BYTES:,}")
+            left.spend(sizes.get(name, 0), f"{path} {name}")
         return {name: file[name] for name in chosen}
 
 

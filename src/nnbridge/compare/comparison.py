@@ -16,7 +16,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause
 from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
-from nnbridge.compare.samples import Sample, in_model, named_outputs
+from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance, Tolerances, as_tolerances
 from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences
 from nnbridge.extensions import codec_of, operand_dtype
@@ -134,8 +134,8 @@ class OutputComparison:
         if actual.shape != expected.shape or actual.dtype.kind != expected.dtype.kind:
             self.problem = f"{expected.dtype}{list(expected.shape)} in the reference, {actual.dtype}{list(actual.shape)} here"
             return
-        if actual.dtype.kind == "V":
-            # Types that NumPy does not have, such as float8 and int4: it does not look for infinities among them.
+        if actual.dtype.isbuiltin != 1:
+            # Types that NumPy does not have, such as float8 and int4: it knows neither their limits nor infinities among them.
             actual, expected = actual.astype(np.float32), expected.astype(np.float32)
         self.arrays += 1
         self.elements += actual.size
@@ -237,6 +237,8 @@ class Comparison(NotebookResult):
     causes: tuple[Cause, ...] = ()
     """What explains differences (:mod:`nnbridge.compare.explanation`)."""
     interrupted: bool = False
+    ended: tuple[tuple[str, str], ...] = ()
+    """Samples at which a runtime's process ended, and how: they are not compared."""
     evidence: tuple[Evidence, ...] = ()
     """The evidence of each driver that ran something."""
 
@@ -248,7 +250,7 @@ class Comparison(NotebookResult):
     @property
     def verdict(self) -> str:
         """``pass`` or ``FAIL``, or that the devices' numbers are unknown."""
-        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"
+        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL" if self.failed else "not all compared"
 
     @property
     def sentence(self) -> str:
@@ -257,7 +259,8 @@ class Comparison(NotebookResult):
         verdict = f"beyond tolerance: {', '.join(failing)}" if failing else "all outputs are within tolerance"
         verdict = f"{NUMBERS_UNKNOWN}; of what was computed, {verdict}" if self.unknown else verdict
         samples = f"{self.samples} sample{'' if self.samples == 1 else 's'}"
-        return f"{self.model} on {self.device} against {self.reference}, {samples}: {verdict}"
+        ended = f"; not compared, as {self.ended[0][1]}: {', '.join(label for label, _ in self.ended)}" if self.ended else ""
+        return f"{self.model} on {self.device} against {self.reference}, {samples}: {verdict}{ended}"
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """A row for each output."""
@@ -282,8 +285,14 @@ class Comparison(NotebookResult):
 
     @property
     def passed(self) -> bool:
-        """True if every output is within tolerance."""
-        return all(output.passed for output in self.outputs) and bool(self.outputs)
+        """True if every output is within tolerance, and every sample was compared."""
+        return all(output.passed for output in self.outputs) and bool(self.outputs) and not self.ended
+
+    @property
+    def failed(self) -> bool:
+        """True if what was compared did not pass: samples at which a process ended are no judgement."""
+        compared = [output for output in self.outputs if output.arrays or output.problem or not self.ended]
+        return not all(output.passed for output in compared) or not self.outputs
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready counts and differences."""
@@ -291,8 +300,17 @@ class Comparison(NotebookResult):
         outputs = [output.as_dict() for output in self.outputs]
         offered = [asdict(share) for share in self.shares]
         why = {"causes": [cause.as_dict() for cause in self.causes], "interrupted": self.interrupted}
-        found = {"pass": self.passed, "evidence": [each.as_dict() for each in self.evidence]}
-        return {**ran, **found, "outputs": outputs, "fallbacks": list(self.fallbacks), "offered": offered, **why}
+        ended = {"ended": [{"sample": label, "reason": why} for label, why in self.ended]} if self.ended else {}
+        return {
+            **ran,
+            **ended,
+            "pass": self.passed,
+            "evidence": [each.as_dict() for each in self.evidence],
+            "outputs": outputs,
+            "fallbacks": list(self.fallbacks),
+            "offered": offered,
+            **why,
+        }
 
 
 def compare(
@@ -313,19 +331,20 @@ def compare(
     states = States(model)
     fallbacks: dict[str, None] = {}
     ran: dict[str, None] = {}
-    interrupted = False
+    interrupted, endings = False, Endings()
     try:
-        for sample in samples:
+        for _, sample in endings.left(samples):
             if not sample.continues:
                 states.reset()
             execution = Execution(compilation, states)
-            answers = execution.run(sample.inputs)
-            add_sample(model, outputs, answers, sample.outputs, sample.label)
-            if observe is not None:
-                observe(sample, answers)
-            fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
-            ran.update(dict.fromkeys(execution.report.devices))
-            count += 1
+            with endings.at(sample):
+                answers = execution.run(sample.inputs)
+                add_sample(model, outputs, answers, sample.outputs, sample.label)
+                if observe is not None:
+                    observe(sample, answers)
+                fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
+                ran.update(dict.fromkeys(execution.report.devices))
+                count += 1
     except KeyboardInterrupt:
         if not count:
             raise
@@ -342,6 +361,7 @@ def compare(
         compilation.shares(),
         (),
         interrupted,
+        tuple(endings.rows),
         tuple(known),
     )
 

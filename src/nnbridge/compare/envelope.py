@@ -17,7 +17,7 @@ from nnbridge.compare.arithmetics import Runner, arithmetics
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.comparison import OutputComparison, new_comparisons
 from nnbridge.compare.results import NotebookResult
-from nnbridge.compare.samples import Sample, in_model, named_outputs
+from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
 from nnbridge.model import Model
 from nnbridge.operations.numerics import Numerics
@@ -72,6 +72,8 @@ class Envelope(NotebookResult):
     others: tuple[Deviation, ...] = ()
     """Of other sides' answers."""
     interrupted: bool = False
+    ended: tuple[tuple[str, str], ...] = ()
+    """Samples at which a runtime's process ended, and how: they are not compared."""
     stated: Mapping[str, str] = field(default_factory=dict)
     """Device → the only arithmetic, beside NNAPI's CPU, that it can have."""
 
@@ -79,6 +81,11 @@ class Envelope(NotebookResult):
     def passed(self) -> bool:
         """True if every other side's answers are within."""
         return all(other.within for other in self.others)
+
+    @property
+    def failed(self) -> bool:
+        """True if what was compared did not pass: samples at which a process ended are no judgement."""
+        return (self.samples > 0 or not self.ended) and not self.passed
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -163,6 +170,8 @@ class Envelope(NotebookResult):
             ]
             outputs.append({"name": name, "span": {"max_abs_diff": largest, "rmse": rmse}, "arithmetics": by, "others": others})
         head = {"model": self.model, "samples": self.samples, "pass": self.passed, "interrupted": self.interrupted}
+        if self.ended:
+            head["ended"] = [{"sample": label, "reason": why} for label, why in self.ended]
         if self.stated:
             head["stated"] = dict(self.stated)
         return {**head, "sentence": self.sentence, "outputs": outputs}
@@ -226,9 +235,9 @@ def envelope(
     asked = others or {}
     theirs = {name: _Side(model, name, "", tolerance) for name in asked}
     beside = {name: [new_comparisons(model, tolerance) for _ in runners] for name in asked}
-    count, interrupted = 0, False
+    count, interrupted, endings = 0, False, Endings()
     try:
-        for sample in samples:
+        for _, sample in endings.left(samples):
             answers = []
             for runner in runners:
                 answers.append(runner.run(sample.inputs, continues=sample.continues))
@@ -254,7 +263,7 @@ def envelope(
         for name, side in theirs.items()
         for k, d in enumerate(side.deviations())
     ]
-    return Envelope(model.name, count, tuple(deviations), tuple(placed), interrupted, stated or {})
+    return Envelope(model.name, count, tuple(deviations), tuple(placed), interrupted, tuple(endings.rows), stated or {})
 
 
 def _placed(

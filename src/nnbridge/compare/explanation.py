@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nnbridge.apart import EndedError
 from nnbridge.compare.causes import Cause
 from nnbridge.compare.comparison import Comparison, OutputComparison
 from nnbridge.compare.layers import Layer, compare_layers
@@ -26,7 +27,10 @@ def with_causes(
         return comparison
     runtime = reference(comparison.reference, path, signature, preserve=True)
     operands = named_inputs(compilation.model)
-    runtime.run({name: sign_flipped(operands[name], value) for name, value in samples[0].inputs.items()})
+    try:
+        runtime.run({name: sign_flipped(operands[name], value) for name, value in samples[0].inputs.items()})
+    except EndedError:
+        return comparison  # The runtime does not live to show its tensors.
     found = compare_layers(compilation, comparison.reference, samples[:1], tensors_of(runtime))
     causes = dict.fromkeys(cause for layer in found.layers if (cause := _cause(layer)) is not None)
     return replace(comparison, causes=tuple(causes))

@@ -18,7 +18,7 @@ from nnbridge.compare.causes import Cause, LoneOperation, explain
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
 from nnbridge.compare.results import NotebookResult
-from nnbridge.compare.samples import Sample, in_model, named_inputs
+from nnbridge.compare.samples import Endings, Sample, in_model, named_inputs
 from nnbridge.compare.tensors import (
     DeviceReference,
     Tensors,
@@ -101,6 +101,8 @@ class LayerComparison(NotebookResult):
     unmatched: tuple[tuple[str, str], ...] = ()
     """Tensors that the reference alone has, and why."""
     interrupted: bool = False
+    ended: tuple[tuple[str, str], ...] = ()
+    """Samples at which a runtime's process ended, and how: they are not compared."""
 
     @property
     def compared(self) -> tuple[Layer, ...]:
@@ -127,6 +129,11 @@ class LayerComparison(NotebookResult):
     def passed(self) -> bool:
         """True if something was compared and no drift is beyond tolerance."""
         return bool(self.compared) and self.first is None
+
+    @property
+    def failed(self) -> bool:
+        """True if what was compared did not pass: samples at which a process ended are no judgement."""
+        return (self.samples > 0 or not self.ended) and not self.passed
 
     def _ancestors(self, layer: Layer) -> set[Position]:
         by_position = {layer.position: layer for layer in self.layers}
@@ -194,6 +201,7 @@ class LayerComparison(NotebookResult):
         layers = [layer.as_dict() for layer in self.layers]
         why = {"causes": [cause.as_dict() for cause in self.causes], "interrupted": self.interrupted}
         head = {"model": self.model, "reference": self.reference, "samples": self.samples, "pass": self.passed}
+        head |= {"ended": [{"sample": label, "reason": why} for label, why in self.ended]} if self.ended else {}
         return {**head, "sentence": self.sentence, **ends, "layers": layers, "unmatched": unmatched, **why}
 
 
@@ -240,20 +248,22 @@ def compare_layers(
     names = {operand.name for graph in compilation.model.subgraphs() for operand in graph.operands if operand.name}
     run = _Layers(compilation, as_tolerances(tolerance).check(names), reference, explained)
     states, count, values = States(compilation.model), 0, None
-    interrupted = False
+    interrupted, endings = False, Endings()
     try:
-        for number, sample in enumerate(samples):
-            values = tensors(number)
-            if not sample.continues:
-                states.reset()
-            run.add(sample, values, states)
-            count += 1
+        for number, sample in endings.left(samples):
+            with endings.at(sample):
+                values = tensors(number)
+                if not sample.continues:
+                    states.reset()
+                run.add(sample, values, states)
+                count += 1
     except KeyboardInterrupt:
         if not count:
             raise
         interrupted = True
     unmatched = [] if values is None else run.unmatched(values, mapped)
-    return LayerComparison(compilation.model.name, reference, count, tuple(run.in_order()), tuple(unmatched), interrupted)
+    layers, ended = tuple(run.in_order()), tuple(endings.rows)
+    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended)
 
 
 def place_of(operator: str, operation: str, tensor: str, within: str) -> str:

@@ -1,4 +1,7 @@
-"""LiteRT, which is imported when it is used, as a reference that answers are compared with."""
+"""LiteRT, which is imported when it is used, as a reference that answers are compared with.
+
+The process that it runs in imports little beside it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnbridge.compare.arrays import Array
 from nnbridge.errors import InputError, Reason, first_line
+
+if TYPE_CHECKING:
+    from nnbridge.compare.arrays import Array
 
 RESOURCES = ("CALL_ONCE", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "VAR_HANDLE")
 """Operators with state that outlives LiteRT's reset: variables, positions in streams of random numbers."""
@@ -104,6 +110,8 @@ class LiteRT:
         by_index: dict[int, tuple[str, Array]] = {}
         for subgraph in range(interpreter.num_subgraphs()):
             for detail in interpreter.get_tensor_details(subgraph_index=subgraph):
+                if np.dtype(detail["dtype"]).kind == "O":
+                    continue  # handles of resources: LiteRT would return pointers as Python's objects
                 try:
                     value = np.array(interpreter.get_tensor(detail["index"], subgraph))
                 except (ValueError, RuntimeError):
@@ -116,3 +124,8 @@ class LiteRT:
                 if index in by_index:
                     values.produced[0, operator["index"], by_index[index][0]] = by_index[index][1]
         return values
+
+
+def opened(path: Path, signature: str, preserve: bool) -> LiteRT:
+    """The reference, with every argument by its place."""
+    return LiteRT(path, signature, preserve=preserve)

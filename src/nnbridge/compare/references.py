@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
+from nnbridge.apart import Apart
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.converters import opened
-from nnbridge.errors import InputError, Reason, first_line
+from nnbridge.errors import InputError, Reason, first_line, pass_shortage
 from nnbridge.extensions import TYPES, Codec, numpy_type
 from nnbridge.onnx_session import open_session, serialised
 
@@ -46,6 +49,7 @@ class OnnxRuntime:
             model = self._with_outputs(path, folder) if preserve else str(path)
             self._session = open_session(model, options, folder=folder)
         except Exception as error:
+            pass_shortage(error)
             raise InputError(Reason("a model that ONNX Runtime runs", first_line(error), operand=str(path))) from error
 
     def reset(self) -> None:
@@ -57,6 +61,7 @@ class OnnxRuntime:
             found = self._session.run(None, self._typed(inputs))
             outputs = [_as_held(declared.type, value) for declared, value in zip(self._session.get_outputs(), found, strict=True)]
         except Exception as error:
+            pass_shortage(error)
             # ONNX Runtime's errors have no common class of their own.
             raise InputError(
                 Reason("inputs that ONNX Runtime runs", first_line(error), operand="reference onnxruntime")
@@ -144,10 +149,51 @@ FORMATS = {"litert": "tflite", "onnxruntime": "onnx"}
 """Name on the command line → the converter of the files that the reference reads."""
 REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
 """Name on the command line → reference."""
+_RUNTIMES = {"litert": ("LiteRT", "ai_edge_litert"), "onnxruntime": ("ONNX Runtime", "onnxruntime")}
 
 
-def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False) -> LiteRT | OnnxRuntime:
-    """A reference runtime by name for a model file, and maybe one signature of it; ``preserve`` retains every tensor."""
+class ApartReference:
+    """A reference in a process of its own: what ends that process is an EndedError of the call, and the next one has another."""
+
+    def __init__(self, name: str, path: Path, signature: str, *, compiled: bool, preserve: bool) -> None:
+        self.name = name
+        title, package = _RUNTIMES[name]
+        target = f"{__name__}:_{name}"
+        if name == "litert":
+            target = f"{__name__}:_compiled" if compiled else "nnbridge.compare.litert:opened"
+        if find_spec(package) is None:
+            resolve_name(target)(path, signature, preserve)  # raises what is missing
+        self._apart = Apart(title, target, path, signature, preserve)
+
+    def reset(self) -> None:
+        """Reset states to their first values."""
+        self._apart.call("reset")
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
+        """Outputs in the file's order, those of a signature by name; inputs in the file's order or by name."""
+        found: Sequence[Array] | Mapping[str, Array] = self._apart.call("run", inputs)
+        return found
+
+    def tensors(self) -> NamedTensors:
+        """Every tensor of the last run."""
+        return NamedTensors(*self._apart.call("tensors"))
+
+
+def _onnxruntime(path: Path, signature: str, preserve: bool) -> OnnxRuntime:
+    return OnnxRuntime(path, signature, preserve=preserve)
+
+
+def _compiled(path: Path, _: str, __: bool) -> LiteRT:
+    from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
+
+    return CompiledLiteRT(path)
+
+
+def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False) -> ApartReference:
+    """A reference runtime by name for a model file, and maybe one signature of it; ``preserve`` retains every tensor.
+
+    It runs in a process of its own.
+    """
     if name not in REFERENCES:
         raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="reference"))
     file = opened(path)
@@ -160,8 +206,4 @@ def reference(name: str, path: Path, signature: str = "", *, preserve: bool = Fa
         str(path).encode()
     except UnicodeEncodeError as error:
         raise InputError(Reason(f"a path in UTF-8, which {name} can open", str(path), operand="MODEL")) from error
-    if name == "litert" and file.is_compiled:
-        from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
-
-        return CompiledLiteRT(path)
-    return LiteRT(path, signature, preserve=preserve) if name == "litert" else OnnxRuntime(path, signature, preserve=preserve)
+    return ApartReference(name, path, signature, compiled=file.is_compiled, preserve=preserve)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from nnbridge.compare.arrays import Array, load_arrays
-from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, Why
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.runtime.arguments import check_array
@@ -31,6 +31,56 @@ class Sample:
     outputs: Sequence[Array] | Mapping[str, Array]
     continues: bool = False
     """True if states continue from the sample before."""
+
+
+class Endings:
+    """Samples at which a runtime's process ended: their rows, beside those that are compared."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str]] = []
+        """Sample and how the process ended."""
+        self._lost = False
+
+    def left(self, samples: Iterable[Sample]) -> Iterator[tuple[int, Sample]]:
+        """The samples that can be compared, numbered as all are."""
+        for number, sample in enumerate(samples):
+            if isinstance(sample.outputs, Missing):
+                self._add(sample, sample.outputs.why)
+            elif sample.continues and self._lost:
+                self.rows.append((sample.label, "the sample before it, whose states it continues, is not known"))
+            else:
+                self._lost = False
+                yield number, sample
+
+    @contextmanager
+    def at(self, sample: Sample) -> Iterator[None]:
+        """What is computed of a sample; the end of a process while it is computed is a row."""
+        try:
+            yield
+        except NnbridgeError as error:
+            if error.reason.kind is not Why.ENDED:
+                raise
+            self._add(sample, error.reason)
+
+    def _add(self, sample: Sample, why: Reason) -> None:
+        self._lost = True
+        self.rows.append((sample.label, str(why)))
+
+
+class Missing(Mapping[str, Array]):
+    """Outputs that a reference did not compute, as its process ended; whoever asks for them gets an InputError that says so."""
+
+    def __init__(self, why: Reason) -> None:
+        self.why = why
+
+    def __getitem__(self, name: str) -> Array:
+        raise InputError(self.why)
+
+    def __iter__(self) -> Iterator[str]:
+        raise InputError(self.why)
+
+    def __len__(self) -> int:
+        raise InputError(self.why)
 
 
 class Reference(Protocol):
@@ -136,11 +186,11 @@ def seeded_samples(model: Model, reference: Reference | None, seeds: Sequence[in
     """Seeded inputs with a reference's outputs, if any: for each seed ``steps`` calls, between which states continue."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        if reference is not None:
-            reference.reset()
+        outputs: Sequence[Array] | Mapping[str, Array] = {}
         for step in range(steps):
             inputs = _drawn_inputs(model, rng)
-            outputs = {} if reference is None else answered(model, reference, inputs)
+            if reference is not None and not isinstance(outputs, Missing):  # Later steps would continue from nothing.
+                outputs = _answered_or_missing(model, reference, inputs, anew=step == 0)
             yield Sample(f"seed {seed}, step {step}", inputs, outputs, step > 0)
 
 
@@ -161,11 +211,24 @@ def input_samples(
         elif reference is None:
             yield Sample(label, arrays, {})
         else:
-            reference.reset()
-            yield Sample(label, arrays, answered(model, reference, arrays))
+            yield Sample(label, arrays, _answered_or_missing(model, reference, arrays, anew=True))
         number += 1
     if stored is not None and number != len(stored):
         raise InputError(Reason(f"outputs of {number} samples, as many as inputs", str(len(stored)), operand=str(reference)))
+
+
+def _answered_or_missing(
+    model: Model, reference: Reference, inputs: Mapping[str, Array], *, anew: bool
+) -> Sequence[Array] | Mapping[str, Array]:
+    """A reference's outputs, from its initial states or on; :class:`Missing` where its process ended."""
+    try:
+        if anew:
+            reference.reset()
+        return answered(model, reference, inputs)
+    except InputError as error:
+        if error.reason.kind is not Why.ENDED:
+            raise
+        return Missing(error.reason)
 
 
 def answered(model: Model, reference: Reference, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
@@ -174,7 +237,7 @@ def answered(model: Model, reference: Reference, inputs: Mapping[str, Array]) ->
     try:
         return reference.run({name: sign_flipped(operands[name], value) for name, value in inputs.items()})
     except InputError as error:
-        hint = open_dimensions(model)
+        hint = "" if error.reason.kind is Why.ENDED else open_dimensions(model)
         raise InputError(replace(error.reason, found=f"{error.reason.found}; {hint}") if hint else error.reason) from error
 
 

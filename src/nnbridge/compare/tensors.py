@@ -11,9 +11,8 @@ import numpy as np
 
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array, load_arrays
-from nnbridge.compare.litert import LiteRT, NamedTensors
+from nnbridge.compare.litert import NamedTensors
 from nnbridge.compare.observation import Observation, Position, observed_run
-from nnbridge.compare.references import OnnxRuntime
 from nnbridge.compare.samples import in_model, named_inputs
 from nnbridge.cpu.settings import Tier
 from nnbridge.devices.cpu import CpuDevice
@@ -156,7 +155,14 @@ class DeviceReference:
         return TensorsByPosition(self._observation)
 
 
-def tensors_of(runtime: LiteRT | OnnxRuntime | DeviceReference) -> Callable[[int], Tensors]:
+class ShowsTensors(Protocol):
+    """A reference that shows every tensor of its last run."""
+
+    def tensors(self) -> NamedTensors | Tensors:
+        """The values of the last run."""
+
+
+def tensors_of(runtime: ShowsTensors) -> Callable[[int], Tensors]:
     """What :func:`compare_layers` asks for a sample's values, right after the runtime computed the sample."""
 
     def last_run(sample: int) -> Tensors:

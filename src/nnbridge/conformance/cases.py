@@ -6,7 +6,6 @@ A folder holds one gzipped JSON file per spec, ``<suite>/<spec>.json.gz``; see t
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.budget import parse_json, unpacked_limit
 from nnbridge.builder import ModelBuilder
 from nnbridge.conformance.outcome import Failure
 from nnbridge.conformance.schema import SPECIAL, schema_error
@@ -28,7 +28,7 @@ from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
 Array = npt.NDArray[Any]
 
 FLOAT32_ATOL, FLOAT32_RTOL = 1e-5, 5 * 2.0**-23
-MAX_BYTES = 64 * 2**20
+MAX_BYTES, _TIMES = 16 << 20, 4
 """Of a file of cases, unpacked; the largest of Android's has 3.5 million."""
 HALF_TOLERANCE = 5 * 2.0**-10
 
@@ -96,10 +96,11 @@ def read_cases(path: Path) -> Iterator[Case]:
     """The cases of one spec file."""
     try:
         with open_file(path) as plain, gzip.open(plain) as file:
-            text = file.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            raise ValueError(f"more than {MAX_BYTES:,} bytes")
-        content = json.loads(text.decode())
+            most = unpacked_limit(path.stat().st_size, MAX_BYTES, _TIMES)
+            text = file.read(most + 1)
+        if len(text) > most:
+            raise ValueError(f"more than {most:,} bytes")
+        content = parse_json(text)
     except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
         raise InputError(Reason("a gzipped JSON spec", str(error), operand=str(path))) from error
     wrong = schema_error(content)

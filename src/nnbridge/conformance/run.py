@@ -16,7 +16,7 @@ from nnbridge.conformance.outcome import FAILED, NOT_TAKEN, PASSED, REFUSED, Cas
 from nnbridge.conformance.variants import VARIANTS, Variant
 from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
-from nnbridge.errors import NnapiError, Reason
+from nnbridge.errors import NnapiError, Reason, pass_shortage
 from nnbridge.model import Model, Operation
 from nnbridge.processes import computed
 from nnbridge.runtime.compilation import Compilation
@@ -95,6 +95,7 @@ def run_case(case: Case, setting: Setting) -> CaseResult:
     except NnapiError as error:
         return ended(REFUSED) if case.expects_failure else ended(FAILED, Failure(f"{error.code.name}: {error}"))
     except Exception as error:
+        pass_shortage(error)
         return ended(FAILED, Failure(f"{type(error).__name__}: {error}"))
     if case.expects_failure:
         return ended(FAILED, Failure("the model must be refused, but it was answered"))

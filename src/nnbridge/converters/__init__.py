@@ -14,7 +14,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar
 
-from nnbridge.converters.delegation import InMemory
+from nnbridge.converters.delegation import Delegation, InMemory
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.hosted import SourceParts
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
@@ -144,6 +144,10 @@ class Importer(ABC):
         """Parts of the file for the operators of the host extension; None where no inference runtime computes them."""
         return None
 
+    def delegation(self) -> Delegation | None:
+        """The file's graphs as an interpreter offers them to a delegate; None for formats without one."""
+        return None
+
     @property
     def is_compiled(self) -> bool:
         """True for a file of which a vendor's compiler compiled parts: no delegate or provider of the phone takes part."""
@@ -151,7 +155,9 @@ class Importer(ABC):
 
     def operators(self, options: ConversionOptions) -> SourceGraph:
         """The file's own operators, for devices that look at these; ConversionError for formats that no device looks at."""
-        raise ConversionError(Reason("a TFLite file, whose operators the device looks at", f"a {self.name} file", str(self.path)))
+        raise ConversionError(
+            Reason("a TFLite file, whose operators the device looks at", f"the format {self.name}", str(self.path))
+        )
 
     def resolved(self, options: ConversionOptions) -> ConversionOptions:
         """The options with the mapping's own name in place of ``phone``.
@@ -199,7 +205,7 @@ def opened(path: str | Path) -> Importer:
     by_content = next((importer for importer in converters() if importer.recognises(head)), None)
     if by_content is not None and by_suffix is not None and by_content is not by_suffix:
         raise ConversionError(
-            Reason(f"a {by_suffix.name} file, as its name says", f"a {by_content.name} file", operand=str(path))
+            Reason(f"a file of the format {by_suffix.name}, as its name says", f"one of {by_content.name}", operand=str(path))
         )
     chosen = by_content or by_suffix
     if chosen is None:

@@ -30,9 +30,11 @@ def live_steps(steps: Sequence[Step], outputs: Sequence[Value]) -> list[Step]:
     return live[::-1]
 
 
-def own_outputs(outputs: Sequence[Value], inputs: Sequence[Value], copy: Callable[[Value], Value]) -> list[Value]:
-    """One written value for each output: inputs, constants and outputs that are listed twice are copied by ``copy``."""
-    used = set(map(id, inputs))
+def own_outputs(outputs: Sequence[Value], used: set[int], copy: Callable[[Value], Value]) -> list[Value]:
+    """One written value for each output: inputs, constants and outputs that are listed twice are copied by ``copy``.
+
+    ``used``: identities of inputs and of outputs before these; those of these are added.
+    """
     own = []
     for value in outputs:
         value = copy(value) if id(value) in used or value.constant or value.omitted else value

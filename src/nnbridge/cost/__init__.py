@@ -1,8 +1,17 @@
 """What a plan costs: multiply-adds, parameters and bytes of each operation, step and border, from declared dimensions alone."""
 
 from nnbridge.cost.formulas import multiply_adds
-from nnbridge.cost.memory import bytes_alive, run_order
-from nnbridge.cost.plan import Border, OperationCost, PlanCost, StepCost, cost_of, driver_multiply_adds, tensor_bytes
+from nnbridge.cost.plan import (
+    Border,
+    OperationCost,
+    PlanCost,
+    StepCost,
+    bytes_alive,
+    cost_of,
+    driver_multiply_adds,
+    run_order,
+    tensor_bytes,
+)
 
 __all__ = [
     "Border",

@@ -12,10 +12,10 @@ from typing import Any
 from nnbridge import ndk
 from nnbridge.clib.glue import begin_log
 from nnbridge.delegate.delegating import Delegate, DelegatePartition
-from nnbridge.delegate.interpreter import Context, integers
+from nnbridge.delegate.interpreter import InterpreterContext, integers
 from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.delegate.options import parse
-from nnbridge.errors import NnapiError, NnbridgeError
+from nnbridge.errors import NnapiError, NnbridgeError, shortage_of
 
 OK, ERROR = 0, 1
 _DYNAMIC = 3
@@ -56,6 +56,9 @@ def message(error: Exception) -> str:
         return f"NN API returned error ANEURALNETWORKS_{error.code.name} at line {line} while {error}{_LINE_END}"
     if isinstance(error, NnbridgeError):
         return f"{error}{_LINE_END}"
+    short = "not enough memory" if isinstance(error, MemoryError) else shortage_of(error)
+    if short is not None:
+        return f"{short}{_LINE_END}"
     traceback.print_exception(error)
     return f"nnbridge failed: {type(error).__name__}: {error}{_LINE_END}"
 
@@ -111,7 +114,7 @@ class _Glue:
 
     def delegate(self, context: Any, pointer: Any) -> int:
         """``TfLiteDelegate.Prepare``."""
-        graph = Context(self._embedded, context)
+        graph = InterpreterContext(self._embedded, context)
         try:
             found = self._delegates[self._address(pointer)]
             return found.prepare(graph, lambda nodes: graph.replace(nodes, pointer))
@@ -126,7 +129,7 @@ class _Glue:
         try:
             claimed = found.claim(*(integers(self._ffi, array) for array in arrays))
         except Exception as error:
-            Context(self._embedded, context).report(message(error))
+            InterpreterContext(self._embedded, context).report(message(error))
             return 0
         number = next(self._numbers)
         node = self._nodes[number] = _Node(self._ffi.new("NnbridgeKernel*", {"number": number}), found, *claimed)
@@ -150,7 +153,7 @@ class _Glue:
 
     def prepare(self, context: Any, _node: Any, record: Any) -> int:
         """``TfLiteRegistration.prepare``: compile anew if dimensions have changed, but for a model that lasts."""
-        graph = Context(self._embedded, context)
+        graph = InterpreterContext(self._embedded, context)
         try:
             node = self._node(record)
             dims = tuple(graph.dims(i) for i in node.kernel.part.inputs)
@@ -175,9 +178,9 @@ class _Glue:
         """``TfLiteRegistration.invoke``."""
         try:
             node = self._nodes[record.number]
-            node.kernel.invoke(Context(self._embedded, context), (lambda: self._places(node)) if moved else None)
+            node.kernel.invoke(InterpreterContext(self._embedded, context), (lambda: self._places(node)) if moved else None)
         except Exception as error:
-            Context(self._embedded, context).report(message(error))
+            InterpreterContext(self._embedded, context).report(message(error))
             return ERROR
         return OK
 

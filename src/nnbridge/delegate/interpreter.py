@@ -13,6 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from nnbridge.budget import WorkBudget
 from nnbridge.converters import converters
 from nnbridge.converters.delegation import Delegation, InMemory, Place
 from nnbridge.errors import ConversionError, Reason
@@ -22,6 +23,8 @@ DELEGATED = 51
 CONSTANT, DYNAMIC = 1, 4
 """Kinds of a tensor's memory (``TfLiteAllocationType``)."""
 _CHUNK = 1 << 20
+_MAX_WORK, _MARK_WORK = 300_000, 4
+"""Tables that are decoded in search of the file, and those that each mark counts for: any constant may hold marks."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class OpenGraph:
     """How many tensors the file has for it; the interpreter may have more."""
 
 
-class Context:
+class InterpreterContext:
     """A TfLiteContext: one subgraph of an interpreter."""
 
     def __init__(self, embedded: Any, context: Any) -> None:
@@ -97,10 +100,11 @@ class Context:
 
     def open(self, nodes: Sequence[int]) -> OpenGraph:
         """The file that the interpreter runs. ConversionError if it cannot be found or read."""
-        addresses = self._addresses()
+        addresses, work = self._addresses(), WorkBudget(_MAX_WORK, "tables in what may be a model file in memory", _too_much)
         for reader in (c.in_memory for c in converters() if c.in_memory is not None):
             for data, base in _candidates(self._ffi, reader, [a for pair in addresses for a in pair if a]):
-                places = reader.places(data) or ()
+                work.spend(_MARK_WORK)
+                places = reader.places(data, work) or ()
                 fitting = [k for k, placed in enumerate(places) if _fits(placed, base, addresses)]
                 if not fitting:
                     continue
@@ -128,6 +132,10 @@ class Context:
     def _check(self, status: int, call: str) -> None:
         if status != 0:
             raise ConversionError(Reason(f"a {call} that succeeds", f"status {status}"))
+
+
+def _too_much(rule: str, found: str, _: str) -> ConversionError:
+    return ConversionError(Reason(rule, found))
 
 
 def integers(ffi: Any, array: Any) -> list[int]:

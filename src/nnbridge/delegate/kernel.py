@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.converters.delegation import Part
-from nnbridge.delegate.interpreter import Context
+from nnbridge.delegate.interpreter import InterpreterContext
 from nnbridge.delegate.options import DelegateOptions
 from nnbridge.devices.device import Device
 from nnbridge.extensions import operand_dtype
@@ -96,7 +95,7 @@ class DelegateKernel:
         pairs = zip(self.part.outputs[: self._own], self._computed, strict=False)
         return [(tensor, dims) for tensor, dims in pairs if 0 not in dims]
 
-    def invoke(self, context: Context, places: Callable[[], tuple[tuple[int, int], ...]] | None) -> None:
+    def invoke(self, context: InterpreterContext, places: Callable[[], tuple[tuple[int, int], ...]] | None) -> None:
         """Compute. ``places``: where the tensors lie, if they have moved since the last time."""
         if self.dynamic:
             self._run(context)
@@ -121,7 +120,7 @@ class DelegateKernel:
         else:
             traced("Execution_burstCompute", lambda: burst.compute(execution))
 
-    def _at(self, context: Context, places: tuple[tuple[int, int], ...]) -> _Bound:
+    def _at(self, context: InterpreterContext, places: tuple[tuple[int, int], ...]) -> _Bound:
         """The execution for these addresses, one of those that are stored or a new one."""
         bound = self._bound.pop(places, None) or self._bind(context)
         if self._options.max_execution_cache_size:
@@ -140,7 +139,7 @@ class DelegateKernel:
             execution.add_extension_attribute(*hint)
         return execution
 
-    def _bind(self, context: Context) -> _Bound:
+    def _bind(self, context: InterpreterContext) -> _Bound:
         bound = _Bound(self._execution())
         bound.execution.set_reusable(True)
         inputs, outputs = self._operands
@@ -162,11 +161,11 @@ class DelegateKernel:
         return bound
 
     @staticmethod
-    def _missing(context: Context, tensor: int, operand: Operand) -> tuple[int, ...] | None:
+    def _missing(context: InterpreterContext, tensor: int, operand: Operand) -> tuple[int, ...] | None:
         """The interpreter's dimensions where the model leaves some open."""
         return (context.dims(tensor) or (1,)) if 0 in operand.dims else None
 
-    def _run(self, context: Context) -> None:
+    def _run(self, context: InterpreterContext) -> None:
         """Compute where outputs have dimensions that only the run knows."""
         arrays = [self._array(context, t, o) for t, o in zip(self.part.inputs, self._operands[0], strict=True)]
         execution = self._execution()
@@ -180,7 +179,7 @@ class DelegateKernel:
             _copy(target, np.ascontiguousarray(array).view(np.uint8).reshape(-1), operand.is_sign_flipped)
 
     @staticmethod
-    def _array(context: Context, tensor: int, operand: Operand) -> Array:
+    def _array(context: InterpreterContext, tensor: int, operand: Operand) -> Array:
         data = np.frombuffer(context.buffer(tensor), np.uint8)
         array = (data ^ np.uint8(_FLIP) if operand.is_sign_flipped else data).view(operand_dtype(operand))
         return array.reshape(context.dims(tensor) or (1,))
@@ -191,15 +190,3 @@ def _copy(target: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8], flip: bo
         np.bitwise_xor(source, np.uint8(_FLIP), out=target)
     else:
         target[...] = source
-
-
-def mismatches(part: Part, context: Context) -> list[str]:
-    """Outputs of known dimensions that have another number of elements in the interpreter."""
-    own = part.outputs[: len(part.outputs) - part.variables]
-    operands = (part.model.main.operands[i] for i in part.model.main.outputs)
-    pairs = [(tensor, operand.dims, context.dims(tensor)) for tensor, operand in zip(own, operands, strict=False)]
-    return [
-        f"tensor {tensor}: {list(ours)} for {list(theirs)}"
-        for tensor, ours, theirs in pairs
-        if 0 not in ours and math.prod(ours) != math.prod(theirs)
-    ]

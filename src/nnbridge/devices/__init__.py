@@ -24,7 +24,7 @@ from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.entry_points import entry_points
-from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.errors import InputError, NnbridgeError, Reason, pass_shortage
 from nnbridge.extensions import TYPES
 from nnbridge.trust import import_named, named_path
 
@@ -195,6 +195,7 @@ def _load(name: str, find: Callable[[str], ModuleType] = import_named) -> Device
     except NnbridgeError:
         raise
     except Exception as error:
+        pass_shortage(error)
         raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="device")) from error
     if not isinstance(loaded, Device):
         raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="device"))

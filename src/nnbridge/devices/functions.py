@@ -24,7 +24,7 @@ from nnbridge.devices.device import (
     Support,
     uniform_capabilities,
 )
-from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason, Why
+from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason, Why, pass_shortage
 from nnbridge.extensions import HostTensor, operand_dtype
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, Lifetime, OperandCode, ResultCode
@@ -156,6 +156,7 @@ def _computed(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Te
     except NnapiError:
         raise
     except Exception as error:
+        pass_shortage(error)
         found = f"{type(error).__name__}: {error}"
         raise OpFailedError(Reason("a function that computes the operation", found, label)) from error
     for array, out in zip(results, outputs, strict=True):

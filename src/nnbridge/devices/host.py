@@ -30,7 +30,7 @@ from nnbridge.devices.device import (
     Support,
 )
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel, Tensor
-from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import (
     TYPES,
     Extension,
@@ -151,7 +151,8 @@ class _HostKernel:
             return
         try:
             self._prepare(operands, outputs)
-        except Exception:
+        except Exception as error:
+            pass_shortage(error)
             return
 
     def _prepare(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PreparedHostKernel | None:

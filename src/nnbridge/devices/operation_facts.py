@@ -8,7 +8,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.devices.rules.facts import LIST, MAX_ELEMENTS, NUMBER, OPERAND, OPERANDS, TRUTH, TYPE, Fact, Value, Vocabulary
+from nnbridge.budget import WorkBudget
+from nnbridge.devices.rules.facts import (
+    LIST,
+    MAX_ELEMENTS,
+    NUMBER,
+    OPERAND,
+    OPERANDS,
+    TRUTH,
+    TYPE,
+    Fact,
+    Value,
+    Vocabulary,
+    evaluations,
+    expansions,
+)
 from nnbridge.errors import NnapiError, Reason
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations import definition
@@ -68,16 +82,17 @@ def vocabulary(
     hardware: Mapping[str, int | float] | None = None,
     sets: Mapping[str, tuple[Any, ...]] | None = None,
     conditions: Mapping[str, str] | None = None,
+    work: WorkBudget | None = None,
 ) -> Vocabulary:
     """The names that conditions of an operation may use; ``others`` has those that every operation has."""
     own = {**{n: (NUMBER, v) for n, v in (hardware or {}).items()}, **{n: (LIST, v) for n, v in (sets or {}).items()}}
-    return Vocabulary(_names(key), {**own, **_WORDS}, conditions or {}, key)
+    return Vocabulary(_names(key), {**own, **_WORDS}, conditions or {}, key, work or expansions())
 
 
-def operand_vocabulary(hardware: Mapping[str, int | float]) -> Vocabulary:
+def operand_vocabulary(hardware: Mapping[str, int | float], work: WorkBudget) -> Vocabulary:
     """The names of conditions on any operand of a model."""
     own = {n: (NUMBER, v) for n, v in hardware.items()}
-    return Vocabulary({"operand": OPERAND}, {**own, **_WORDS}, {}, "a model's operand")
+    return Vocabulary({"operand": OPERAND}, {**own, **_WORDS}, {}, "a model's operand", work)
 
 
 def reserved(name: str) -> bool:
@@ -100,8 +115,10 @@ def _names(key: str) -> dict[str, str]:
 class ModelFacts:
     """The operands of a model as facts, each created once."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, device: str = "") -> None:
         self.model = model
+        self.work = evaluations(len(model.main.operations), device)
+        """What one device may still evaluate for the model."""
         self._facts: dict[tuple[int, bool], Fact] = {}
 
     def fact(self, index: int, nchw: bool = False) -> Fact:
@@ -115,10 +132,10 @@ class ModelFacts:
 class OperationFacts:
     """One operation: the subject of conditions."""
 
-    __slots__ = ("_defaults", "_facts", "_known", "_layout", "_operation", "_places")
+    __slots__ = ("_defaults", "_facts", "_known", "_layout", "_operation", "_places", "work")
 
     def __init__(self, facts: ModelFacts, operation: Operation) -> None:
-        self._facts = facts
+        self._facts, self.work = facts, facts.work
         self._operation = operation
         self._known: dict[str, Value] = {}
         operands = facts.model.main.operands
@@ -179,9 +196,9 @@ class OperationFacts:
 class OperandFacts:
     """One operand: the subject of conditions on all operands of a model."""
 
-    def __init__(self, fact: Fact) -> None:
-        self._fact = fact
-        self.name = fact.name
+    def __init__(self, facts: ModelFacts, index: int) -> None:
+        self._fact, self.work = facts.fact(index), facts.work
+        self.name = self._fact.name
 
     def get(self, name: str) -> Value:
         """The operand."""

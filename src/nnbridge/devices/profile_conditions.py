@@ -12,11 +12,12 @@ from itertools import product
 from string import ascii_letters, digits
 from typing import Any
 
+from nnbridge.budget import WorkBudget
 from nnbridge.devices.operation_facts import operand_vocabulary, reserved, type_words, vocabulary
 from nnbridge.devices.rules import RuleCondition, RuleErrors, Vocabulary, condition, contradictions
 from nnbridge.devices.rules.conditions import checked
-from nnbridge.devices.rules.facts import LIST, OPERAND
-from nnbridge.devices.rules.syntax import Attribute, ComparisonChain, Listing, Name
+from nnbridge.devices.rules.facts import ENTRY_WEIGHT, LIST, OPERAND, expansions
+from nnbridge.devices.rules.syntax import MAX_DEPTH, Attribute, ComparisonChain, Listing, Name
 from nnbridge.errors import near
 from nnbridge.types import OperandCode
 
@@ -62,11 +63,12 @@ class Definitions:
     sets: Mapping[str, tuple[OperandCode, ...]] = field(default_factory=dict)
     conditions: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
     terms: Mapping[str, str] = field(default_factory=dict)
+    work: WorkBudget = field(default_factory=expansions, compare=False)
 
     def vocabulary(self, key: str) -> Vocabulary:
         """The names that conditions of an operation may use."""
         if key not in self._vocabularies:
-            self._vocabularies[key] = vocabulary(key, self.hardware, self.sets, self._texts)
+            self._vocabularies[key] = vocabulary(key, self.hardware, self.sets, self._texts, self.work)
         return self._vocabularies[key]
 
     @cached_property
@@ -82,8 +84,8 @@ class Definitions:
 class ConditionReader:
     """Reads the tables of one device. ``note`` records mistakes."""
 
-    def __init__(self, note: Note) -> None:
-        self._note = note
+    def __init__(self, note: Note, work: WorkBudget) -> None:
+        self._note, self._work = note, work
         self.definitions = Definitions()
         self._raw: Mapping[str, Any] = {}
         self._resolved: dict[str, tuple[Entry, ...]] = {}
@@ -102,7 +104,8 @@ class ConditionReader:
                 self._note(name, "one meaning of a name", "several", quoted=False)
         numbers = {name: value for name, value in hardware.items() if self._number(name, value)}
         texts = {name: text for name, text in terms.items() if self._text(name, text)}
-        self.definitions = Definitions(numbers, {name: self._types(name, value) for name, value in sets.items()}, {}, texts)
+        types = {name: self._types(name, value) for name, value in sets.items()}
+        self.definitions = Definitions(numbers, types, {}, texts, self._work)
         self._raw, self._resolved, self._within = conditions, {}, []
         for name in conditions:
             self._named(name)
@@ -112,6 +115,9 @@ class ConditionReader:
         """The conditions that a name stands for; names of others in them are looked up first."""
         if name in self._within:
             self._note(name, "a condition without itself in it", name, quoted=False)
+            return ()
+        if len(self._within) > MAX_DEPTH:
+            self._note(name, f"conditions in conditions, {MAX_DEPTH} deep at most", "more", quoted=False)
             return ()
         if name not in self._resolved:
             self._within.append(name)
@@ -151,8 +157,11 @@ class ConditionReader:
     def entries(self, key: str, value: object) -> Iterator[Entry]:
         """A text, a table, the name of a condition, or a list of these."""
         for item in value if isinstance(value, list) else [value]:
+            self._work.spend(ENTRY_WEIGHT, key)
             if isinstance(item, str) and item in self._raw:
-                yield from self._named(item)
+                found = self._named(item)
+                self._work.spend(ENTRY_WEIGHT * len(found), key)
+                yield from found
             elif isinstance(item, str) and item:
                 yield Entry(item)
             elif isinstance(item, dict):
@@ -181,6 +190,7 @@ class ConditionReader:
         elif _NAME.fullmatch(texts["require"]) and texts["require"] in self._raw:
             remarks = {name: value for name, value in texts.items() if value and name not in ("require", "when")}
             for inner in self._named(texts["require"]):
+                self._work.spend(ENTRY_WEIGHT, key)
                 both = " and ".join(f"({w})" for w in (texts["when"], inner.when) if w)
                 yield replace(inner, when=both, **remarks)
         else:
@@ -202,7 +212,7 @@ class ConditionReader:
 
     def on_operands(self, entries: Sequence[Entry]) -> Mapping[str, tuple[RuleCondition, ...]]:
         """Stage → conditions on every operand of a model."""
-        words = operand_vocabulary(self.definitions.hardware)
+        words = operand_vocabulary(self.definitions.hardware, self._work)
         return {
             stage: tuple(c for e in entries if e.at == stage and e.require for c in self._checked("operands", e, words))
             for stage in STAGES

@@ -15,6 +15,7 @@ from nnbridge import toml
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
 from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
 from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
+from nnbridge.devices.rules.facts import RULE_WEIGHT, expansions
 from nnbridge.devices.table_values import TableValues
 from nnbridge.errors import InputError, Reason
 from nnbridge.errors import near as _near
@@ -27,8 +28,6 @@ SUFFIX = ".toml"
 SHIPPED = Path(__file__).parent / "data"
 MAX_BYTES = 128 * 1024
 """Of a file; the largest profile that comes with nnbridge has half of it."""
-_MAX_DOTS = 200
-"""Of a line: TOML's reader needs quadratic time for the parts of a dotted key."""
 _MAX_RANK = 8
 _SHOWN = 80
 """Characters of a wrong value that a message shows."""
@@ -61,7 +60,7 @@ _T = TypeVar("_T")
 
 def load_profiles(path: Path) -> tuple[ProfileDevice, ...]:
     """The devices of a file; InputError names its mistakes with their lines."""
-    return _Reader(path).devices()
+    return _ProfileReader(path).devices()
 
 
 def shipped() -> tuple[ProfileDevice, ...]:
@@ -80,12 +79,13 @@ def _shipped_file(path: Path) -> tuple[ProfileDevice, ...]:
     return load_profiles(path)
 
 
-class _Reader(TableValues):
+class _ProfileReader(TableValues):
     """One file being read. Mistakes are collected; readers of values return a default for what is wrong."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._mistakes: dict[Reason, None] = {}
+        self._mistakes = {}
+        self._work = expansions(self._too_much)
         self._inherits = False
         """The device at hand is like another one, whose mistakes are reported where they stand."""
         try:
@@ -98,7 +98,7 @@ class _Reader(TableValues):
             self._text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(Reason("a readable profile", str(error), operand=str(path))) from error
-        self._conditions = ConditionReader(self.note)
+        self._conditions = ConditionReader(self.note, self._work)
         """The definitions of the device at hand."""
         self._start, self._end = 0, len(self._text)
         """Where the table at hand begins and its device ends, for the lines of mistakes."""
@@ -113,7 +113,7 @@ class _Reader(TableValues):
         if not isinstance(listed, list) or not listed or not all(isinstance(table, dict) for table in listed):
             self.note("device", "at least one [[device]] table", listed)
             listed = []
-        headers = [m.start() for m in re.finditer(r"^\s*\[\[\s*device\s*\]\]", self._text, re.MULTILINE)]
+        headers = [m.start() for m in re.finditer(r"^[ \t]*\[\[[ \t]*device[ \t]*\]\]", self._text, re.MULTILINE)]
         headers = [*headers, len(self._text)] if len(headers) == len(listed) else []
         tables: dict[str, dict[str, Any]] = {}
         devices: list[ProfileDevice] = []
@@ -133,12 +133,8 @@ class _Reader(TableValues):
         return tuple(devices)
 
     def _parsed(self) -> dict[str, Any]:
-        if any(line.count(".") > _MAX_DOTS and not line.lstrip().startswith("#") for line in self._text.splitlines()):
-            self._refuse(f"lines with at most {_MAX_DOTS} dots", "more")
         try:
             return toml.parse(self._text)
-        except RecursionError:
-            self._refuse("a TOML file", "tables or lists that are nested too deep")
         except ValueError as error:  # numbers of thousands of digits as well
             raise InputError(Reason("a TOML file", str(error), operand=str(self._path))) from error
 
@@ -160,7 +156,7 @@ class _Reader(TableValues):
         operations = self._table(table, "operations")
         if not operations and not table.get("extensions") and isinstance(table.get("operations", {}), dict):
             self.note("operations", f"a table of operations ([device.operations]) of device {name}", None)
-        self._conditions = conditions = ConditionReader(self.note)
+        self._conditions = conditions = ConditionReader(self.note, self._work)
         conditions.define([self._table(table, key) for key in DEFINED])
         common = tuple(conditions.entries("rules", table.get("rules", [])))
         rules = {key: self._below(key, self._alternatives, key, value, common) for key, value in operations.items()}
@@ -199,6 +195,7 @@ class _Reader(TableValues):
             self.note(key, f"an operation of NNAPI{_near(key, OperationCode.__members__)}", key, quoted=False)
             return ()
         several = isinstance(value, list) and value and all(isinstance(v, dict) for v in value)
+        self._work.spend(RULE_WEIGHT * (len(value) if several else 1), key)
         return tuple(self._rule(key, v, common) for v in (value if several else [value]))
 
     def _rule(self, key: str, value: Any, common: Sequence[Entry]) -> ProfileRule:
@@ -372,9 +369,13 @@ class _Reader(TableValues):
         column = place - self._text.rfind("\n", 0, place)
         shown = "nothing" if found is None else json.dumps(found, ensure_ascii=False, default=str) if quoted else str(found)
         name = key if key.isprintable() else repr(key)
-        self._mistakes[
-            Reason(rule, shown[:_SHOWN], f"{self._path} line {line}" + (f" column {column}" if text else ""), name)
-        ] = None
+        self._mistaken(Reason(rule, shown[:_SHOWN], f"{self._path} line {line}" + (f" column {column}" if text else ""), name))
+
+    def _too_much(self, rule: str, found: str, place: str) -> InputError:
+        self._mistakes.clear()  # the others are of no use where there are so many conditions
+        self._inherits = False
+        self.note(place, rule, found, quoted=False)
+        return InputError.of(self._mistakes)
 
     def _text_place(self, text: str, at: int) -> int | None:
         """Where a character of a text stands in the file: of the operation's, the device's, or any place with this text."""

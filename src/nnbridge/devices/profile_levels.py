@@ -25,7 +25,7 @@ def _source_text(path: Path) -> str | None:
             return None
         text = path.read_text(encoding="utf-8")
         listed = toml.parse(text).get("device") if any(level in text for level in LEVELS) else None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return None
     first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
     return text if "level" in first else None

@@ -145,7 +145,7 @@ class ProfileDevice(Device):
 
     def uncertainties(self, model: Model) -> list[str]:
         """Why the answer for each operation is open; empty where the source leaves no doubt."""
-        facts = ModelFacts(model)
+        facts = ModelFacts(model, self.name)
         return [self._doubt(facts, operation) for operation in model.main.operations]
 
     def _doubt(self, facts: ModelFacts, operation: Operation) -> str:
@@ -160,7 +160,7 @@ class ProfileDevice(Device):
 
     def _answers(self, model: Model) -> list[Reason | None]:
         """Why each operation is refused; None where it is not. One operand that the device does not know refuses all."""
-        facts = ModelFacts(model)
+        facts = ModelFacts(model, self.name)
         fault = self._operand_fault(facts, "support")
         operations = model.main.operations
         asked = ((rule.conditions, operation) for operation in operations for rule in self._alternatives(operation))
@@ -170,7 +170,7 @@ class ProfileDevice(Device):
     def _operand_fault(self, facts: ModelFacts, stage: str) -> Reason | None:
         """Why the device refuses the whole model at a stage."""
         required = self.operands.get(stage, ())
-        subjects = (OperandFacts(facts.fact(i)) for i in range(len(facts.model.main.operands))) if required else ()
+        subjects = (OperandFacts(facts, i) for i in range(len(facts.model.main.operands))) if required else ()
         return next((_reason(c, s, "the model", s.name) for s in subjects for c in required if c.broken(s)), None)
 
     def _alternatives(self, operation: Operation) -> tuple[ProfileRule, ...]:
@@ -208,7 +208,7 @@ class ProfileDevice(Device):
         refused = next((r for r in self._answers(model) if r is not None), None)
         if refused is not None:
             raise BadDataError(refused)
-        fault = self._operand_fault(ModelFacts(model), "prepare")
+        fault = self._operand_fault(ModelFacts(model, self.name), "prepare")
         if fault is not None:
             raise OpFailedError(fault)
         if any(is_extension(operation.type) for operation in model.main.operations):

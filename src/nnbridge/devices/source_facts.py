@@ -9,7 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.devices.rules.facts import LIST, MAX_ELEMENTS, NUMBER, OPERAND, OPERANDS, TRUTH, TYPE, Fact, Value, Vocabulary
+from nnbridge.budget import WorkBudget
+from nnbridge.devices.rules.facts import (
+    LIST,
+    MAX_ELEMENTS,
+    NUMBER,
+    OPERAND,
+    OPERANDS,
+    TRUTH,
+    TYPE,
+    Fact,
+    Value,
+    Vocabulary,
+)
 from nnbridge.entry_points import installed
 from nnbridge.source import SourceDeclaration, SourceGraph, SourceOperator, SourceTensor
 
@@ -75,8 +87,9 @@ def _kind(default: object) -> str:
 class OperatorFacts:
     """One operator; what is costly to find is found when a condition asks for it."""
 
-    def __init__(self, graph: SourceGraph, operator: SourceOperator, hardware: Mapping[str, float]) -> None:
+    def __init__(self, graph: SourceGraph, operator: SourceOperator, hardware: Mapping[str, float], work: WorkBudget) -> None:
         self.operator = operator
+        self.work = work
         self._graph, self._hardware = graph, hardware
         self._names = declarations(graph.format)
         self._found: dict[str, Value] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.devices.rules import RuleCondition, RuleErrors, condition, contradictions
-from nnbridge.devices.rules.facts import LIST, NUMBER, Vocabulary
+from nnbridge.devices.rules.facts import ENTRY_WEIGHT, LIST, NUMBER, RULE_WEIGHT, Vocabulary, expansions
 from nnbridge.devices.source_facts import declarations, source_vocabulary
 from nnbridge.devices.source_profiles import SourceProfile, SourceRules
 from nnbridge.devices.table_values import TableValues
@@ -34,13 +34,14 @@ _SHOWN = 80
 
 def source_profiles(path: Path, text: str, data: Mapping[str, Any]) -> tuple[SourceProfile, ...]:
     """The devices of a file whose TOML was read already; InputError has every mistake with its line."""
-    return _Reader(path, text).devices(data.get("device"))
+    return _SourceProfileReader(path, text).devices(data.get("device"))
 
 
-class _Reader(TableValues):
+class _SourceProfileReader(TableValues):
     def __init__(self, path: Path, text: str) -> None:
         self._path, self._text = path, text
-        self._mistakes: dict[Reason, None] = {}
+        self._mistakes = {}
+        self._work = expansions(self._too_much)
 
     def devices(self, listed: Any) -> tuple[SourceProfile, ...]:
         tables: dict[str, dict[str, Any]] = {}
@@ -105,13 +106,15 @@ class _Reader(TableValues):
         common = list(self._entries("rules", table.get("rules", []), named))
         listed = self._table(table, "sets")
         sets = {key: tuple(self._list(listed, key, str)) for key in listed}
+        texts = {name: entries[0]["require"] for name, entries in named.items() if len(entries) == 1}
         operators = {}
         for key, value in self._table(table, "operations").items():
             if known and key not in known:
                 self.note(key, f"an operator of {level}{near(key, known)}", key)
                 continue
+            self._work.spend(RULE_WEIGHT, key)
             words = _words(level, key, sets, tuple(self._hardware(table)))
-            words = replace(words, conditions={n: entries[0]["require"] for n, entries in named.items() if len(entries) == 1})
+            words = replace(words, conditions=texts, work=self._work)
             several = isinstance(value, list) and bool(value) and all(isinstance(v, list) for v in value)
             found = []
             for alternative in value if several else [value]:
@@ -125,6 +128,7 @@ class _Reader(TableValues):
 
     def _entries(self, key: str, value: Any, named: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
         for item in value if isinstance(value, list) else [value]:
+            self._work.spend(ENTRY_WEIGHT, key)
             entry = {"require": item} if isinstance(item, str) else item
             if not isinstance(entry, dict) or not isinstance(entry.get("require"), str):
                 self.note(key, "a condition: a text or a table with require", item)
@@ -178,7 +182,13 @@ class _Reader(TableValues):
         place = self._text.find(key)
         line = self._text.count("\n", 0, max(place, 0)) + 1
         shown = json.dumps(found, ensure_ascii=False, default=str)[:_SHOWN]
-        self._mistakes[Reason(rule, shown, f"{self._path} line {line}", key[:_SHOWN] if key.isprintable() else repr(key))] = None
+        name = key[:_SHOWN]
+        self._mistaken(Reason(rule, shown, f"{self._path} line {line}", name if name.isprintable() else repr(name)))
+
+    def _too_much(self, rule: str, found: str, place: str) -> InputError:
+        self._mistakes.clear()  # the others are of no use where there are so many conditions
+        self.note(place, rule, found)
+        return InputError.of(self._mistakes)
 
 
 def _merged(base: Mapping[str, Any] | None, table: Mapping[str, Any]) -> dict[str, Any]:

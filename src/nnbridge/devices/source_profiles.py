@@ -12,6 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import ClassVar
 
+from nnbridge.budget import WorkBudget
 from nnbridge.devices.cpu import check_deadline
 from nnbridge.devices.device import (
     Capabilities,
@@ -25,6 +26,7 @@ from nnbridge.devices.device import (
 from nnbridge.devices.host import HostPreparedModel
 from nnbridge.devices.requantise import prepared_with
 from nnbridge.devices.rules import RuleCondition, Suspects, suspects
+from nnbridge.devices.rules.facts import evaluations
 from nnbridge.devices.source_facts import OperatorFacts
 from nnbridge.errors import InputError, Reason
 from nnbridge.estimate.numbers import Cost
@@ -103,21 +105,22 @@ class SourceProfile(Device):
         if graph.format != self.format:
             raise InputError(Reason(f"a {self.format} file", f"a {graph.format} file", self.name))
         asked = ((conditions, o) for o in graph.operators for conditions in self.rules.operators.get(o.name, ()))
-        left = suspects(asked, partial(self._facts, graph))
-        found = [self._claim(graph, operator, left) for operator in graph.operators]
+        work = evaluations(len(graph.operators), self.name)
+        left = suspects(asked, partial(self._facts, graph, work))
+        found = [self._claim(graph, work, operator, left) for operator in graph.operators]
         fatal = next((c for c in found if c.reason is not None and c.reason.rule.startswith(_FATAL)), None)
         if fatal is not None:
             return tuple(replace(claim, reason=claim.reason or fatal.reason) for claim in found)
         return tuple(_first_run(found) if self.partitions == "first" else found)
 
-    def _facts(self, graph: SourceGraph, operator: SourceOperator) -> OperatorFacts:
-        return OperatorFacts(graph, operator, self.hardware)
+    def _facts(self, graph: SourceGraph, work: WorkBudget, operator: SourceOperator) -> OperatorFacts:
+        return OperatorFacts(graph, operator, self.hardware, work)
 
-    def _claim(self, graph: SourceGraph, operator: SourceOperator, left: Suspects) -> Claim:
+    def _claim(self, graph: SourceGraph, work: WorkBudget, operator: SourceOperator, left: Suspects) -> Claim:
         alternatives = self.rules.operators.get(operator.name, ())
         if not alternatives:
             return Claim(operator, Reason("an operator that the profile lists", operator.name, operator.label))
-        subject = self._facts(graph, operator)
+        subject = self._facts(graph, work, operator)
         first: Claim | None = None
         for conditions in alternatives:
             broken = next((c for c in left.get((id(conditions), id(operator)), conditions) if c.broken(subject)), None)

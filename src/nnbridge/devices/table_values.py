@@ -6,12 +6,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from nnbridge.errors import InputError, Reason
+
 _KINDS: Mapping[type, str] = {str: "texts", int: "whole numbers", dict: "tables"}
 _T = TypeVar("_T")
+_MAX_MISTAKES = 100
+"""Of a file; reading ends with the last one."""
 
 
 class TableValues(ABC):
     """A reader of profiles."""
+
+    _mistakes: dict[Reason, None]
+
+    def _mistaken(self, mistake: Reason) -> None:
+        """Record a mistake."""
+        self._mistakes[mistake] = None
+        if len(self._mistakes) >= _MAX_MISTAKES:
+            raise InputError.of(self._mistakes)
 
     @abstractmethod
     def note(self, key: str, rule: str, found: object) -> None:

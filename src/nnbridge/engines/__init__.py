@@ -1,13 +1,13 @@
 """Hosts that leave operators to the inference runtime itself, as on a phone: TFLite's or ONNX Runtime's own CPU kernels.
 
 A host of this package runs each group of operators that stays with the runtime as a part of the source file, in that runtime.
-nnbridge's own host needs no other package and computes as TFLite's reference kernels do. ``auto`` is the runtime where a phone
-would have it, and nnbridge's own host for what the runtime does not run.
+It runs there in a process of its own, which a file or a value may end. nnbridge's own host needs no other package and computes as
+TFLite's reference kernels do. ``auto`` is the runtime where a phone would have it, and nnbridge's own host for what the runtime
+does not run.
 """
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from nnbridge.errors import ConversionError, InputError, OptionError, Reason
@@ -62,6 +62,8 @@ def _phones(file: ModelFile) -> HostDevice:
     from nnbridge.devices.host import HostDevice
 
     name = _COMPILED if file.importer.is_compiled else _PHONES.get(file.mapping, "")
+    if file.format not in {of for of, _, _ in _ENGINES.values()}:
+        return HostDevice(Reason("a file of TFLite or ONNX Runtime", f"the format {file.format}", str(file.path)))
     if not name:
         return HostDevice(Reason("the mapping of a phone's delegate or provider", file.mapping, operand="mapping"))
     try:
@@ -71,10 +73,11 @@ def _phones(file: ModelFile) -> HostDevice:
 
 
 def _engine_host(name: str, file: ModelFile, *, strict: bool) -> EngineHost:
+    from nnbridge.engines.apart import ApartEngine
     from nnbridge.engines.host import EngineHost
 
     _, engine, kernels = _ENGINES[name]
     parts = file.hosted
     if parts is None:
         raise ConversionError(Reason("a format of which runtimes compute parts", file.format, str(file.path), "host"))
-    return EngineHost(resolve_name(engine)(file.path, kernels), parts, name, strict=strict)
+    return EngineHost(ApartEngine(engine, file.path, kernels), parts, name, strict=strict)

@@ -8,12 +8,13 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from nnbridge.apart import EndedError
 from nnbridge.converters.hosted import Ends, GraphKey, Piece, SourceParts
 from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
 from nnbridge.devices.functions import Tensor as Value
 from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, host_functions, name_of, sign_flipped
-from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line
+from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line, pass_shortage
 from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
@@ -85,7 +86,7 @@ class _Loading:
         self._model, self._host = model, host
         self.refused: dict[Source, Reason] = {}
         """What the runtime does not run, where that is no error."""
-        self._loaded: dict[tuple[int, ...], tuple[_Group, Function]] = {}
+        self._loaded: dict[tuple[int, ...], tuple[_HostedGroup, Function]] = {}
         self._ends = [self._ends_of(operation) for operation in model.main.operations]
         self._groups = self._grouped()
         while not all(map(self._load, self._groups)):
@@ -148,7 +149,7 @@ class _Loading:
 
     def _open(self, members: Sequence[int]) -> None:
         if tuple(members) not in self._loaded:
-            group = _Group(self._model, members, [one for k in members if (one := self._ends[k]) is not None])
+            group = _HostedGroup(self._model, members, [one for k in members if (one := self._ends[k]) is not None])
             self._loaded[tuple(members)] = group, group.function(self._host)
 
     def _refusal(self, k: int) -> Reason | None:
@@ -190,7 +191,7 @@ def _groups(main: Subgraph, kinds: Sequence[GraphKey | None]) -> list[list[int]]
     return groups
 
 
-class _Group:
+class _HostedGroup:
     """Operators of one graph of the file that run as one part of it."""
 
     def __init__(self, model: Model, members: Sequence[int], ends: Sequence[Ends]) -> None:
@@ -237,11 +238,13 @@ class _Group:
             try:
                 found, states = run(fed_now, variables)
             except InputError as error:
-                if host.strict:
+                # A program would end with its runtime: other kernels' values would hide that.
+                if host.strict or isinstance(error, EndedError):
                     raise OpFailedError(replace(error.reason, operation=host.label)) from error
                 host.leave([o.source for o in self._operations if o.source is not None], error.reason)
                 return self._own().run([tensor.data for tensor in inputs])
             except Exception as error:
+                pass_shortage(error)
                 # The runtimes' errors have no common class.
                 raise OpFailedError(Reason("operators that the runtime runs", first_line(error), host.label)) from error
             results = [

@@ -1,18 +1,23 @@
-"""LiteRT (TFLite) as the host's engine: a part of the file in an interpreter of its own."""
+"""LiteRT (TFLite) as the host's engine: a part of the file in an interpreter of its own.
+
+Its process imports little (:mod:`nnbridge.engines.apart`), so that it is ready soon.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnbridge.converters.hosted import Piece
-from nnbridge.engines.host import Run
 from nnbridge.errors import InputError, Reason, first_line
-from nnbridge.model import Array
+
+if TYPE_CHECKING:
+    from nnbridge.converters.hosted import Piece
+    from nnbridge.engines.host import Run
+    from nnbridge.model import Array
 
 RESOLVERS = {
     "default": "BUILTIN",
@@ -30,6 +35,7 @@ UNPREPARED = "failed to prepare"
 class LiteRTEngine:
     """An interpreter as programs create it without options, but for the set of kernels."""
 
+    title, package = "LiteRT", "ai_edge_litert"
     fuses = False
 
     def __init__(self, path: Path, kernels: str) -> None:

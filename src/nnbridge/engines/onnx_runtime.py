@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnbridge.converters.hosted import Piece
-from nnbridge.engines.host import Run
-from nnbridge.errors import InputError, Reason, first_line
-from nnbridge.model import Array
+from nnbridge.errors import InputError, Reason, first_line, pass_shortage
 from nnbridge.onnx_session import open_session
+
+if TYPE_CHECKING:
+    from nnbridge.converters.hosted import Piece
+    from nnbridge.engines.host import Run
+    from nnbridge.model import Array
 
 _NAMES = {"float": "float32", "double": "float64"}
 """ONNX Runtime's names of element types that NumPy calls otherwise."""
@@ -22,6 +24,7 @@ class OnnxRuntimeEngine:
     """Sessions as programs create them without options, but for products that saturate on some processors; there is one set of
     kernels."""
 
+    title, package = "ONNX Runtime", "onnxruntime"
     fuses = True
 
     def __init__(self, path: Path, kernels: str) -> None:
@@ -40,6 +43,7 @@ class OnnxRuntimeEngine:
         try:
             session = open_session(piece.content, options)
         except Exception as error:
+            pass_shortage(error)
             # ONNX Runtime's errors have no common class of their own.
             raise InputError(Reason("nodes that ONNX Runtime runs", first_line(error), operand=str(self._path))) from error
         inputs = {declared.name: declared for declared in session.get_inputs()}

@@ -30,7 +30,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Node:
+class ExplorerNode:
     """One node: an operator, or the graph's inputs or outputs."""
 
     id: str
@@ -45,11 +45,11 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class ExplorerGraph:
     """One graph of a file."""
 
     name: str
-    nodes: Sequence[Node]
+    nodes: Sequence[ExplorerNode]
 
 
 def tint(colour: str) -> str:
@@ -97,7 +97,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(int(d) for d in dims.split(","))
 
 
-def planned_graphs(path: Path, text: str | None = None) -> list[Graph]:
+def planned_graphs(path: Path, text: str | None = None) -> list[ExplorerGraph]:
     """The graphs of a file under the options of :data:`OPTIONS`, or of a text like it; InputError for what is no option."""
     words = os.environ.get(OPTIONS, "") if text is None else text
     planned = plan(path, **_typed(words))
@@ -109,26 +109,30 @@ def planned_graphs(path: Path, text: str | None = None) -> list[Graph]:
         for number, s in enumerate(compilation.plan.steps)
     }
     colour = colours(devices)
-    shown = [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in found]
+    shown = [ExplorerGraph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in found]
     if own and len(found) == 1:  # bodies that the file has within its operators are shown as NNAPI's
         inner = graphs_of_model(compilation.model)[1:]
         outcomes = outcomes_of(compilation, mapped, inner, own=False)
-        shown += [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in inner]
+        shown += [ExplorerGraph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in inner]
     return shown
 
 
-def _nodes(graph: FileGraph, outcomes: Mapping[Any, OperatorOutcome], groups: Mapping[int, str], colour: Any) -> Iterator[Node]:
+def _nodes(
+    graph: FileGraph, outcomes: Mapping[Any, OperatorOutcome], groups: Mapping[int, str], colour: Any
+) -> Iterator[ExplorerNode]:
     made = {i: (str(o.index), k) for o in graph.operators for k, i in enumerate(o.outputs)}
     made |= {i: (_INPUTS, k) for k, i in enumerate(graph.inputs) if i not in made}
-    yield Node(_INPUTS, "inputs", "", "", {}, (), [graph.tensors[i] for i in graph.inputs])
+    yield ExplorerNode(_INPUTS, "inputs", "", "", {}, (), [graph.tensors[i] for i in graph.inputs])
     for operator in graph.operators:
         outcome = outcomes.get((graph.number, operator.index))
         group = groups.get(outcome.steps[0], "") if outcome is not None and outcome.steps else ""
         shown = {} if outcome is None else _attributes(outcome)
         background = "" if outcome is None else colour(outcome)
         outputs = [graph.tensors[i] for i in operator.outputs]
-        yield Node(str(operator.index), operator.operator, group, background, shown, _edges(operator.inputs, made), outputs)
-    yield Node(_OUTPUTS, "outputs", "", "", {}, _edges(graph.outputs, made), ())
+        yield ExplorerNode(
+            str(operator.index), operator.operator, group, background, shown, _edges(operator.inputs, made), outputs
+        )
+    yield ExplorerNode(_OUTPUTS, "outputs", "", "", {}, _edges(graph.outputs, made), ())
 
 
 _INPUTS, _OUTPUTS = "inputs", "outputs"

@@ -7,7 +7,7 @@ from typing import Any
 
 from model_explorer import Adapter, AdapterMetadata, ModelExplorerGraphs, graph_builder
 
-from nnbridge.explorer.graphs import Node, planned_graphs, tint
+from nnbridge.explorer.graphs import ExplorerNode, planned_graphs, tint
 
 
 class NnbridgeAdapter(Adapter):  # type: ignore[misc]
@@ -27,7 +27,7 @@ class NnbridgeAdapter(Adapter):  # type: ignore[misc]
         return {"graphs": [graph_builder.Graph(g.name, [_node(node) for node in g.nodes], layoutConfigs=single) for g in found]}
 
 
-def _node(node: Node) -> graph_builder.GraphNode:
+def _node(node: ExplorerNode) -> graph_builder.GraphNode:
     pair = graph_builder.KeyValue
     named = enumerate(node.outputs)
     return graph_builder.GraphNode(

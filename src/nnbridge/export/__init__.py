@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ExportKind:
     """A kind of file that a model can be written as."""
 
     summary: str
@@ -26,13 +26,13 @@ class Kind:
     """The module whose ``write(model, path, title)`` returns the bytes of each file it has written, ``path`` first."""
 
 
-WRITERS: Mapping[str, Kind] = {
-    ".nnapi": Kind("a saved model", "nnbridge.export.saved"),
-    ".c": Kind("C source for the NDK", "nnbridge.export.c_source"),
-    ".cpp": Kind("C++ source for the NDK", "nnbridge.export.c_source"),
-    ".cc": Kind("C++ source for the NDK", "nnbridge.export.c_source"),
-    ".json.gz": Kind("a conformance case for `nnbridge vts`", "nnbridge.export.cases"),
-    ".mod.py": Kind("a spec of Android's test generator", "nnbridge.export.spec"),
+WRITERS: Mapping[str, ExportKind] = {
+    ".nnapi": ExportKind("a saved model", "nnbridge.export.saved"),
+    ".c": ExportKind("C source for the NDK", "nnbridge.export.c_source"),
+    ".cpp": ExportKind("C++ source for the NDK", "nnbridge.export.c_source"),
+    ".cc": ExportKind("C++ source for the NDK", "nnbridge.export.c_source"),
+    ".json.gz": ExportKind("a conformance case for `nnbridge vts`", "nnbridge.export.cases"),
+    ".mod.py": ExportKind("a spec of Android's test generator", "nnbridge.export.spec"),
 }
 """Suffix → kind."""
 

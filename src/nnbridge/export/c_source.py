@@ -21,7 +21,7 @@ from nnbridge.extensions import TYPES, operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph, input_name, output_name
 from nnbridge.operations.validation import byte_size
 from nnbridge.runtime.placement import required_level
-from nnbridge.storage.atomic import atomic_write
+from nnbridge.storage.atomic import atomic_write, written_together
 from nnbridge.types import (
     POOL_ALIGNMENT,
     FeatureLevel,
@@ -73,11 +73,12 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
         **source.texts(name),
     }
     written: dict[Path, int] = {}
-    for target, template in ((path, "model.c"), (header, "model.h"), (program, "main.c"), (build, "CMakeLists.txt")):
-        with atomic_write(target) as file:
-            written[target] = file.write(_filled(template, names).encode())
-    with atomic_write(weights) as file:
-        written[weights] = sum(file.write(part) for part in source.weights())
+    with written_together():
+        for target, template in ((path, "model.c"), (header, "model.h"), (program, "main.c"), (build, "CMakeLists.txt")):
+            with atomic_write(target) as file:
+                written[target] = file.write(_filled(template, names).encode())
+        with atomic_write(weights) as file:
+            written[weights] = sum(file.write(part) for part in source.weights())
     return written
 
 

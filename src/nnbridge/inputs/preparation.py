@@ -19,7 +19,7 @@ import numpy as np
 from nnbridge.compare.arrays import MAX_BYTES, Array, load_array, load_arrays
 from nnbridge.compare.samples import in_model
 from nnbridge.converters.inspection import TensorMetadata
-from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import Codec, codec_of, operand_dtype
 from nnbridge.inputs.quantisation import is_quantised, quantised
 from nnbridge.model import Operand
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from PIL import Image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+FORMATS = ("PNG", "JPEG", "BMP", "DIB", "GIF", "WEBP", "PPM", "TIFF")
 """Pillow's names of these. It looks at the content, whatever the suffix, and starts Ghostscript for PostScript."""
+_PIXELS, _PIXELS_EACH, _SCANS = 16 << 20, 8, 100
+"""An image may have so many pixels, or so many for each byte of its file, and a JPEG so many scans; encoders write ten."""
+_SAMPLES, _DIGITS = 16 << 20, 400
+"""Samples of resampled sound, if they are more than the file's; characters of a number."""
 NUMBERS = (".txt", ".csv")
 PACKED = (".npz", ".npy", ".pb")
 """Of sequences, text and optionals: their tensors in the file's order, one alone, or ONNX's own message."""
@@ -176,12 +180,24 @@ def open_image(path: Path, place: str) -> Image.Image:
             # Pillow only warns of images between MAX_IMAGE_PIXELS and twice as many.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
+                _check_image(image, path)
                 image.load()
                 upright: Image.Image = ImageOps.exif_transpose(image)
                 return upright
     except Exception as error:
+        pass_shortage(error)
         # Pillow's decoders raise whatever their formats suggest, for damaged files SyntaxError and struct.error among others.
         raise InputError(Reason("an image that Pillow reads", str(error) or type(error).__name__, place, str(path))) from error
+
+
+def _check_image(image: Image.Image, path: Path) -> None:
+    """ValueError for an image whose decoding takes far more than its file: of too many pixels, or a JPEG of too many scans."""
+    most = max(_PIXELS, _PIXELS_EACH * path.stat().st_size)
+    if image.width * image.height > most:
+        raise ValueError(f"{image.width * image.height:,} pixels, more than {most:,}")
+    # Each scan of a progressive JPEG goes through all of its pixels; the mark does not occur in their data.
+    if image.format in ("JPEG", "MPO") and path.read_bytes().count(b"\xff\xda") > _SCANS:
+        raise ValueError(f"more than {_SCANS} scans")
 
 
 def _pixels(image: Image.Image, channels: int) -> Image.Image:
@@ -299,8 +315,9 @@ def _sound(target: InputTarget, path: Path, how: Preparation) -> PreparedInput:
     stated = target.metadata.sample_rate
     if how.rate is not None and how.rate != rate:
         count = round(len(mono) * how.rate / rate)
-        if count * 8 > MAX_BYTES:
-            raise target.refuse(f"at most {MAX_BYTES // 8:,} samples at --rate {how.rate}", f"{count:,}", path)
+        most = max(_SAMPLES, len(mono))
+        if count > most:
+            raise target.refuse(f"at most {most:,} samples at --rate {how.rate}", f"{count:,}", path)
         mono = np.interp(np.arange(count) * (rate / how.rate), np.arange(len(mono)), mono) if len(mono) else mono
         rate = how.rate
     if stated and stated != rate:
@@ -382,6 +399,9 @@ def _numbers(target: InputTarget, path: Path, _how: Preparation) -> PreparedInpu
         raise target.refuse("numbers as text", str(error), path) from error
     if not words:
         raise target.refuse("numbers as text", "none", path)
+    long = next((word for word in words if len(word) > _DIGITS), None)
+    if long is not None:
+        raise target.refuse(f"numbers of at most {_DIGITS} characters", repr(long[:40]), path)
     values: list[int] | list[float]
     try:
         values = [int(word) for word in words]

@@ -44,7 +44,7 @@ _FLAG = "within_tolerance"
 
 
 @dataclass(frozen=True)
-class Budget:
+class MatrixLimit:
     """One table of limits."""
 
     models: str = "*"
@@ -73,7 +73,7 @@ def _check(key: str, limit: float | bool, cell: Cell) -> str:
     return ""
 
 
-def read_budgets(path: Path) -> tuple[Budget, ...]:
+def read_budgets(path: Path) -> tuple[MatrixLimit, ...]:
     """The limits of a file; InputError for unknown keys and wrong values."""
     data = read_toml(path, "a budget in TOML")
     tables = data.get("budget")
@@ -82,7 +82,7 @@ def read_budgets(path: Path) -> tuple[Budget, ...]:
     return tuple(_budget(table, f"{path} budget {number}") for number, table in enumerate(tables, 1))
 
 
-def _budget(table: Mapping[str, Any], where: str) -> Budget:
+def _budget(table: Mapping[str, Any], where: str) -> MatrixLimit:
     known = (*_PATTERNS, *_MOST, *_LEAST, _FLAG)
     for key, value in table.items():
         if key not in known:
@@ -93,10 +93,10 @@ def _budget(table: Mapping[str, Any], where: str) -> Budget:
             kind = "a pattern" if key in _PATTERNS else "true or false" if key == _FLAG else "a number"
             raise InputError(Reason(kind, repr(value), operand=f"{where}: {key}"))
     patterns = {key: table[key] for key in _PATTERNS if key in table}
-    return Budget(**patterns, limits={key: value for key, value in table.items() if key not in _PATTERNS})
+    return MatrixLimit(**patterns, limits={key: value for key, value in table.items() if key not in _PATTERNS})
 
 
-def broken_limits(budgets: Sequence[Budget], cells: Sequence[Cell]) -> dict[int, list[str]]:
+def broken_limits(budgets: Sequence[MatrixLimit], cells: Sequence[Cell]) -> dict[int, list[str]]:
     """The limits that each cell breaks, by its position; cells that break none are not listed."""
     found = {i: [line for budget in budgets for line in budget.broken(cell)] for i, cell in enumerate(cells)}
     return {i: lines for i, lines in found.items() if lines}

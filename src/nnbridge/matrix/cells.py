@@ -20,7 +20,7 @@ from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.cost.plan import cost_of
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import NnbridgeError, OpFailedError, Reason, shortage_of
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
@@ -181,7 +181,12 @@ def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | str:
         return compute(*arguments)
     except NnbridgeError as error:
         return str(error)
+    except MemoryError:
+        return "not enough memory"
     except Exception as error:
+        short = shortage_of(error)
+        if short is not None:
+            return str(short)
         return f"{type(error).__name__}: {error}"
 
 
@@ -279,6 +284,9 @@ def _sentence(reason: Mapping[str, Any]) -> str:
 
 def _comparison(compilation: Compilation, opened: _Opened) -> dict[str, Any]:
     comparison = compare(compilation, opened.reference, opened.samples)
+    if comparison.ended and not comparison.failed:
+        label, why = comparison.ended[0]
+        raise OpFailedError(Reason(f"{why} at {label}"))
     worst = [(output.max_quant_diff is not None, output.largest) for output in comparison.outputs]
     quantised = bool(worst) and all(integer for integer, _ in worst)
     fell_back = {"fallback": "; ".join(comparison.fallbacks)} if comparison.fallbacks else {}

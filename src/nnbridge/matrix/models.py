@@ -11,7 +11,7 @@ from pathlib import Path
 from nnbridge import devices as device_list
 from nnbridge.caches import folder_fault
 from nnbridge.converters import converters
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, pass_shortage
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.trust import foreign_file
 
@@ -69,6 +69,7 @@ def _remote(address: str, cache: Path) -> list[Path]:
     except InputError:
         raise
     except Exception as error:  # Each file system has its own.
+        pass_shortage(error)
         raise InputError(
             Reason("an address that fsspec can read", f"{type(error).__name__}: {error}", operand=address)
         ) from error

@@ -17,7 +17,7 @@ _START = 120.0
 """Seconds that a process may take to start, in which its cell's time does not count."""
 
 
-class _Worker(Worker):
+class _MatrixWorker(Worker):
     def __init__(self) -> None:
         super().__init__("nnbridge.matrix.cells:compute_all")
         self.group: deque[Task] = deque()
@@ -28,11 +28,11 @@ class _Worker(Worker):
 def compute(groups: Sequence[Sequence[Task]], jobs: int, timeout: float) -> Iterator[tuple[Task, Cell]]:
     """Cells as they are done, of ``jobs`` processes; a cell fails that takes longer than ``timeout`` seconds."""
     waiting = deque(deque(group) for group in sorted(groups, key=len, reverse=True) if group)
-    workers: list[_Worker] = []
+    workers: list[_MatrixWorker] = []
     try:
         while waiting or workers:
             while waiting and len(workers) < jobs:
-                workers.append(_Worker())
+                workers.append(_MatrixWorker())
                 _assign(workers[-1], waiting.popleft())
             ready = wait([worker.connection for worker in workers], _LOOK_EVERY)
             for worker in list(workers):
@@ -66,12 +66,12 @@ def compute(groups: Sequence[Sequence[Task]], jobs: int, timeout: float) -> Iter
             worker.stop()
 
 
-def _assign(worker: _Worker, group: deque[Task]) -> None:
+def _assign(worker: _MatrixWorker, group: deque[Task]) -> None:
     worker.group, worker.since = group, time.monotonic() + (_START if worker.since == 0 else 0)
     worker.connection.send(list(group))
 
 
-def _received(worker: _Worker) -> Cell | None:
+def _received(worker: _MatrixWorker) -> Cell | None:
     """The worker's next cell, or how it ended instead; None from a worker that has just started."""
     try:
         cell: Cell | None = worker.connection.recv()

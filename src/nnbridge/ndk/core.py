@@ -12,7 +12,7 @@ from functools import cache, wraps
 from typing import Any, TypeVar
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeError, Reason, UnexpectedNullError
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeError, Reason, UnexpectedNullError, shortage_of
 from nnbridge.model import Model
 from nnbridge.ndk.trace import from_environment
 from nnbridge.platforms import after_fork
@@ -124,12 +124,19 @@ def function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., An
             except NnapiError as error:
                 code = int(error.code)
                 LOG.debug("%s: %s: %s", body.__name__, error.code.name, error)
+            except MemoryError:
+                code = int(ResultCode.OUT_OF_MEMORY)
+                _say_once(f"{body.__name__}: not enough memory")
             except NnbridgeError as error:
-                code = int(ResultCode.OP_FAILED)
+                code = int(getattr(error, "code", ResultCode.OP_FAILED))
                 _say_once(str(error))
-            except Exception:
-                code = int(ResultCode.OP_FAILED)
-                _log_once(body.__name__)
+            except Exception as error:
+                code, short = int(ResultCode.OP_FAILED), shortage_of(error)
+                if short is None:
+                    _log_once(body.__name__)
+                else:
+                    code = int(short.code)
+                    _say_once(f"{body.__name__}: {short}")
             if TRACE is not None and not body.__name__.startswith("_"):
                 TRACE.call(body.__name__, code, began, **more(body.__name__, code, arguments))
             if not failed:

@@ -20,8 +20,8 @@ from nnbridge.operations.arithmetic import (
 )
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.correlation import (
-    Product,
     Sum,
+    WindowProduct,
     correlation,
     depthwise_sums,
     exact_dtype,
@@ -206,7 +206,7 @@ def depthwise_conv_2d(call: Call) -> InPlace:
     else:
         add_up = _multiplied(weights.reshape(filter_h, filter_w, depth, -1), rows, columns)
     buffers, pad = padded(x, depth, rows, columns, dtype)
-    return Product(dtype, lambda x, sums, *scratch: add_up(pad(x, *scratch), sums), buffers).then(call, finish)
+    return WindowProduct(dtype, lambda x, sums, *scratch: add_up(pad(x, *scratch), sums), buffers).then(call, finish)
 
 
 def _multiplied(filters: Array, rows: Window, columns: Window) -> Sum:

@@ -89,7 +89,7 @@ Buffer: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class WindowProduct:
     """Sums of products of images and weights: ``write(images, sums, *scratch)`` with sums [batch, out_h, out_w, channels]."""
 
     dtype: np.dtype[Any]
@@ -148,7 +148,7 @@ def padded(
     return ((shape, dtype),), fill
 
 
-def correlation(call: Call, w: Array) -> Product:
+def correlation(call: Call, w: Array) -> WindowProduct:
     """Sums over windows of all input channels, with filters [depth_out, h, w, depth_in]."""
     x = call["input"]
     units, filter_h, filter_w, depth = w.shape
@@ -165,14 +165,14 @@ def correlation(call: Call, w: Array) -> Product:
         def pointwise(images: Array, sums: Array, *scratch: Array) -> None:
             multiply(pad(images, *scratch).reshape(count, terms), weights, out=sums.reshape(count, units))
 
-        return Product(dtype, pointwise, buffers)
+        return WindowProduct(dtype, pointwise, buffers)
 
     def gathered(images: Array, sums: Array, left: Array, *scratch: Array) -> None:
         seen = patches(pad(images, *scratch), rows, columns, out_h, out_w)
         np.copyto(left.reshape(seen.shape), seen)
         multiply(left, weights, out=sums.reshape(count, units))
 
-    return Product(dtype, gathered, (((count, terms), dtype), *buffers))
+    return WindowProduct(dtype, gathered, (((count, terms), dtype), *buffers))
 
 
 # When a depthwise convolution is computed tap by tap. `python scripts/benchmarks/benchmark_depthwise.py` prints the times of both

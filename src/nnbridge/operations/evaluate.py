@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason, pass_shortage
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import DATA_DEPENDENT, OperationDef
@@ -119,7 +119,8 @@ def prepare(call: Call) -> tuple[list[int], Callable[..., Sequence[Array]] | InP
         return None
     try:
         second = kernel.first_part(inner)
-    except Exception:
+    except Exception as error:
+        pass_shortage(error)
         return None
     positions = kernel.positions(call)
     if inner is call:

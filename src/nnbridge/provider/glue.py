@@ -13,12 +13,12 @@ import numpy as np
 from nnbridge import ndk
 from nnbridge.clib.glue import begin_log
 from nnbridge.converters import converters
-from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.errors import InputError, NnbridgeError, Reason, shortage_of
 from nnbridge.model import Array
 from nnbridge.provider.graph import DTYPES, GraphReader
 from nnbridge.provider.interface import FAIL, Interface
 from nnbridge.provider.options import parse
-from nnbridge.provider.session import Provider, ProviderKernel
+from nnbridge.provider.session import ProviderKernel, ProviderSession
 from nnbridge.provider.source import NAMES
 
 
@@ -30,7 +30,7 @@ def connect(embedded: Any) -> None:
         )
     begin_log()
     ndk.check_environment()
-    glue = _Glue(embedded)
+    glue = _ProviderGlue(embedded)
     for name in ("ready", "create_ep", "release_ep", "capability", "compile", "release_infos", "compute"):
         embedded.ffi.def_extern(name=f"nnbridge_{name}")(getattr(glue, name))
 
@@ -39,6 +39,9 @@ def message(error: BaseException) -> str:
     """What a user reads of an error."""
     if isinstance(error, NnbridgeError):
         return str(error)
+    short = "not enough memory" if isinstance(error, MemoryError) else shortage_of(error)
+    if short is not None:
+        return f"{short}"
     traceback.print_exception(error)
     return f"nnbridge failed: {type(error).__name__}: {error}"
 
@@ -47,7 +50,7 @@ def _guarded(function: Callable[..., None]) -> Callable[..., Any]:
     """The function with a status as its result: code 1 for every error, which ONNX Runtime shows and never hides."""
 
     @wraps(function)
-    def call(self: _Glue, *arguments: Any) -> Any:
+    def call(self: _ProviderGlue, *arguments: Any) -> Any:
         try:
             function(self, *arguments)
         except KeyboardInterrupt:
@@ -60,7 +63,7 @@ def _guarded(function: Callable[..., None]) -> Callable[..., Any]:
     return call
 
 
-class _Glue:
+class _ProviderGlue:
     """The functions, with the sessions that are alive."""
 
     ort: Interface
@@ -68,7 +71,7 @@ class _Glue:
 
     def __init__(self, embedded: Any) -> None:
         self._lib, self.ffi = embedded.lib, embedded.ffi
-        self._sessions: dict[int, Provider] = {}
+        self._sessions: dict[int, ProviderSession] = {}
         self._kernels: dict[int, ProviderKernel] = {}
 
     def ready(self, api: Any, version: Any) -> int:
@@ -87,7 +90,7 @@ class _Glue:
         """``OrtEpFactory.CreateEp``."""
         provider_name = self.ort.text(name)
         chosen = parse(provider_name, self.ort.pairs(options))
-        provider = Provider.of(provider_name, chosen, lambda level, text: self.ort.log(logger, level, text))
+        provider = ProviderSession.of(provider_name, chosen, lambda level, text: self.ort.log(logger, level, text))
         ep = self._lib.nnbridge_new_ep(name)
         if ep == self.ffi.NULL:
             raise MemoryError

@@ -80,7 +80,7 @@ class ProviderKernel:
 
 
 @dataclass
-class Provider:
+class ProviderSession:
     """The provider of one session."""
 
     name: str
@@ -93,7 +93,7 @@ class Provider:
     plans: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, options: ProviderOptions, log: Log) -> Provider:
+    def of(cls, name: str, options: ProviderOptions, log: Log) -> ProviderSession:
         """Find the devices. InputError for a name that no device has, and where the flags leave none."""
         named = tuple(LOCAL.get(n) or device_list.device(n) for n in options.nnbridge_devices)
         drivers = tuple(device for device in named if device.kind == "device")

@@ -5,6 +5,6 @@
 # ruff: noqa: F401
 
 from nnbridge.reduction.bisection import Bisection, Culprit, bisect
-from nnbridge.reduction.parts import Candidate, Whole, part
+from nnbridge.reduction.parts import ReductionCandidate, Whole, part
 from nnbridge.reduction.reducing import Reduction, reduce
 from nnbridge.reduction.symptoms import SYMPTOMS, Search, Symptom

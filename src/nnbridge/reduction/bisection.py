@@ -15,7 +15,7 @@ from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample
 from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
-from nnbridge.reduction.parts import Candidate
+from nnbridge.reduction.parts import ReductionCandidate
 from nnbridge.reduction.placing import Placed, Placements
 from nnbridge.reduction.search import minimised, shortest_prefix
 from nnbridge.reduction.symptoms import Search, Symptom, symptom_of
@@ -132,7 +132,7 @@ class _Bisecting:
             raise _Exhausted
         self.runs += 1
         drivers = self.placements.limited(chosen)
-        found = (symptom_of(self.search, Candidate(self.model, s.inputs), s.outputs, drivers) for s in self.samples)
+        found = (symptom_of(self.search, ReductionCandidate(self.model, s.inputs), s.outputs, drivers) for s in self.samples)
         symptom = next((s for s in found if s is not None), None)
         self.progress(1)
         return symptom

@@ -13,7 +13,7 @@ from nnbridge.compare.samples import Reference, answered, outputs_in_model
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.model import Model
-from nnbridge.reduction.parts import Candidate, Whole
+from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.reduction.source_part import loaded_part, source_part
 from nnbridge.reduction.symptoms import DIFFERS, Predicate, Search, Symptom, symptom_of
 
@@ -22,7 +22,7 @@ Runtime: TypeAlias = "Callable[[Path], Reference]"
 
 
 @dataclass(frozen=True)
-class FileCandidate(Candidate):
+class FileCandidate(ReductionCandidate):
     """A model with values for its inputs, and the file that it was read from."""
 
     file: Path
@@ -43,7 +43,7 @@ class WholeFile(Whole):
         values = Whole.of(model, inputs, device).values
         return cls(FileCandidate(model, inputs, file), values, device, options, file)
 
-    def part(self, operations: Iterable[int]) -> Candidate | None:
+    def part(self, operations: Iterable[int]) -> ReductionCandidate | None:
         """The part; None where it cannot be cut out of the file, or where a value that reaches it is not known."""
         folder = Path(self.folder.name)
         # Never the same name: constants of earlier parts stay mapped.
@@ -60,7 +60,7 @@ def beside(runtime: Runtime, search: Search) -> Predicate:
     """True for a :class:`FileCandidate` whose answers differ from a runtime's."""
     search = replace(search, kinds=(DIFFERS,))
 
-    def predicate(candidate: Candidate) -> Symptom | None:
+    def predicate(candidate: ReductionCandidate) -> Symptom | None:
         try:
             expected = answers(runtime, candidate)
         except NnbridgeError:
@@ -70,7 +70,7 @@ def beside(runtime: Runtime, search: Search) -> Predicate:
     return predicate
 
 
-def answers(runtime: Runtime, candidate: Candidate) -> dict[str, Array]:
+def answers(runtime: Runtime, candidate: ReductionCandidate) -> dict[str, Array]:
     """A runtime's outputs for a candidate with a file, by name and in the model's types."""
     assert isinstance(candidate, FileCandidate), "a part of a file"
     reference = runtime(candidate.file)

@@ -18,7 +18,7 @@ from nnbridge.types import WRITTEN, Lifetime
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ReductionCandidate:
     """A model with values for its inputs, by name."""
 
     model: Model
@@ -71,7 +71,7 @@ def _with_distinct_names(model: Model) -> Model:
 class Whole:
     """A model and every value of one run of it on the device that is the reference."""
 
-    candidate: Candidate
+    candidate: ReductionCandidate
     values: Mapping[int, Array]
     """Operand of the main subgraph → value."""
     reference: str = CPU_NAME
@@ -86,14 +86,14 @@ class Whole:
         fed = {i: inputs[name] for i, name in zip(model.own_inputs, named_inputs(model), strict=True)}
         values = fed | {i: found.value for (body, i), found in seen.items() if not body}
         alone = replace(model, states=())
-        return cls(Candidate(alone, _named(alone, [values[i] for i in alone.main.inputs])), values, reference)
+        return cls(ReductionCandidate(alone, _named(alone, [values[i] for i in alone.main.inputs])), values, reference)
 
-    def part(self, operations: Iterable[int]) -> Candidate | None:
+    def part(self, operations: Iterable[int]) -> ReductionCandidate | None:
         """The part with the values that reach it; None where the run shows one of them not."""
         model, read = _extracted(self.candidate.model, operations)
         if any(i not in self.values for i in read):
             return None
-        return Candidate(model, _named(model, [self.values[i] for i in read]))
+        return ReductionCandidate(model, _named(model, [self.values[i] for i in read]))
 
 
 def _named(model: Model, values: Sequence[Array]) -> dict[str, Array]:

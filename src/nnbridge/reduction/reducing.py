@@ -9,7 +9,7 @@ from typing import Any
 from nnbridge.compare.layers import titles
 from nnbridge.compare.results import NotebookResult
 from nnbridge.model import Model
-from nnbridge.reduction.parts import Candidate, Whole
+from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.reduction.search import minimised
 from nnbridge.reduction.simplifying import simplified
 from nnbridge.reduction.symptoms import Predicate, Symptom
@@ -27,7 +27,7 @@ class Reduction(NotebookResult):
     symptom: Symptom | None
     """What the part shows; None if the whole model does not show it."""
     runs: int
-    candidate: Candidate
+    candidate: ReductionCandidate
     whole: Model
     interrupted: bool = False
     simplified: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def reduce(
     left: tuple[int, ...] = tuple(range(count))
     symptom: Symptom | None = None
 
-    def shows(candidate: Candidate) -> bool:
+    def shows(candidate: ReductionCandidate) -> bool:
         nonlocal best, symptom, runs
         runs += 1
         found = predicate(candidate)

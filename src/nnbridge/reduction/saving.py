@@ -24,7 +24,7 @@ from nnbridge.errors import NnbridgeError
 from nnbridge.export.cases import case_data, example
 from nnbridge.file import load
 from nnbridge.model import Model
-from nnbridge.reduction.parts import Candidate, Whole
+from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.reduction.reducing import Reduction
 from nnbridge.reduction.search import minimised
 from nnbridge.reduction.source_part import loaded_part, source_part
@@ -98,7 +98,10 @@ class Saver:
 
     def _shows(self, model: Any, inputs: Path) -> bool:
         arrays = load_arrays(inputs)
-        return self.predicate(Candidate(model, {name: arrays[f"input:{name}"][0] for name in named_inputs(model)})) is not None
+        return (
+            self.predicate(ReductionCandidate(model, {name: arrays[f"input:{name}"][0] for name in named_inputs(model)}))
+            is not None
+        )
 
     def _case(self, reduction: Reduction, path: Path) -> str:
         found, symptom = reduction.candidate, reduction.symptom
@@ -119,7 +122,7 @@ class Saver:
         ends = {driver.name: run_case(case, Setting(driver)).status for driver in self.search.drivers or (cpu(),)}
         return "" if FAILED in ends.values() else ", ".join(f"vts on {name}: {status}" for name, status in ends.items())
 
-    def _tolerances(self, found: Candidate, outputs: Sequence[Array]) -> list[tuple[float, float]]:
+    def _tolerances(self, found: ReductionCandidate, outputs: Sequence[Array]) -> list[tuple[float, float]]:
         """The absolute and relative tolerance of each output, as the search computed them."""
         names = named_outputs(found.model)
         known = self.search.tolerances
@@ -192,11 +195,11 @@ def _with_neighbours(model: Model, operations: Collection[int]) -> set[int]:
     return grown
 
 
-def save_sample(path: Path, candidate: Candidate, expected: Mapping[str, Array] | None = None) -> None:
+def save_sample(path: Path, candidate: ReductionCandidate, expected: Mapping[str, Array] | None = None) -> None:
     """The inputs with right outputs, by default the CPU's, as ``nnbridge compare --reference`` reads them."""
     outputs = DeviceReference(candidate.model, CPU_NAME).run(candidate.inputs) if expected is None else expected
     save_arrays(path, as_samples(candidate.inputs, outputs))
 
 
-def _in_order(candidate: Candidate) -> list[Array | None]:
+def _in_order(candidate: ReductionCandidate) -> list[Array | None]:
     return [candidate.inputs[name] for name in named_inputs(candidate.model)]

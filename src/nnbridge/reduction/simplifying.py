@@ -11,13 +11,13 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
 from nnbridge.extensions import is_tensor
 from nnbridge.model import ChannelQuant, Model, Operand
-from nnbridge.reduction.parts import Candidate, Whole
+from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.types import FLOATS, WRITTEN
 
-Holds = Callable[[Candidate], bool]
+Holds = Callable[[ReductionCandidate], bool]
 
 
-def simplified(candidate: Candidate, reference: str, holds: Holds) -> Iterator[str]:
+def simplified(candidate: ReductionCandidate, reference: str, holds: Holds) -> Iterator[str]:
     """What was made smaller or plainer, in order; ``holds`` is asked about each attempt and retains those that it accepts.
 
     Each size that occurs in dimensions becomes 1, 2, a quarter or a half wherever it occurs, and every input and constant
@@ -44,7 +44,7 @@ def _sizes(model: Model) -> set[int]:
     return {size for operand in model.main.operands if is_tensor(operand) for size in operand.dims if size > 1}
 
 
-def _resized(candidate: Candidate, size: int, smaller: int, reference: str) -> Candidate | None:
+def _resized(candidate: ReductionCandidate, size: int, smaller: int, reference: str) -> ReductionCandidate | None:
     """Every dimension of a size cut; computed ones are those that follow. None where the model has no such form."""
     model, operands = candidate.model, list(candidate.model.main.operands)
     constants: dict[int, Array] = {}
@@ -63,7 +63,7 @@ def _resized(candidate: Candidate, size: int, smaller: int, reference: str) -> C
         known = [replace(o, dims=values[i].shape) if 0 in o.dims else o for i, o in enumerate(changed.main.operands)]
     except Exception:
         return None  # The operations have no such form; errors are of any class, as no builder has checked the operands.
-    return Candidate(changed.with_main(known, {}), inputs)
+    return ReductionCandidate(changed.with_main(known, {}), inputs)
 
 
 def _cut_operand(operand: Operand, size: int, smaller: int) -> Operand:
@@ -77,7 +77,7 @@ def _cut(array: Array, size: int, smaller: int) -> Array:
     return np.ascontiguousarray(array[tuple(slice(smaller) if d == size else slice(None) for d in array.shape)])
 
 
-def _plainer(model: Model) -> Iterator[tuple[str, Callable[[Candidate, int], Candidate | None]]]:
+def _plainer(model: Model) -> Iterator[tuple[str, Callable[[ReductionCandidate, int], ReductionCandidate | None]]]:
     """Inputs and constants by name, with what gives a candidate one number for all their elements."""
     for name, operand in named_inputs(model).items():
         if _numbers(operand):
@@ -95,16 +95,16 @@ def _numbers(operand: Operand) -> bool:
     return is_tensor(operand) and (operand.scale > 0 or operand.channel_quant is not None or operand.type in FLOATS)
 
 
-def _with_input(candidate: Candidate, name: str, number: int) -> Candidate | None:
+def _with_input(candidate: ReductionCandidate, name: str, number: int) -> ReductionCandidate | None:
     plain = _all(candidate.inputs[name], named_inputs(candidate.model)[name], number)
-    return None if plain is None else Candidate(candidate.model, {**candidate.inputs, name: plain})
+    return None if plain is None else ReductionCandidate(candidate.model, {**candidate.inputs, name: plain})
 
 
-def _with_constant(candidate: Candidate, i: int, number: int) -> Candidate | None:
+def _with_constant(candidate: ReductionCandidate, i: int, number: int) -> ReductionCandidate | None:
     operands = candidate.model.main.operands
     value = candidate.model.value(operands[i])
     plain = None if value is None else _all(value, operands[i], number)
-    return None if plain is None else Candidate(candidate.model.with_main(operands, {i: plain}), candidate.inputs)
+    return None if plain is None else ReductionCandidate(candidate.model.with_main(operands, {i: plain}), candidate.inputs)
 
 
 def _all(array: Array, operand: Operand, number: int) -> Array | None:

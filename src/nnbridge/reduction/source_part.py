@@ -16,7 +16,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.file import load
 from nnbridge.model import Model, Operand, Subgraph
-from nnbridge.reduction.parts import Candidate, part
+from nnbridge.reduction.parts import ReductionCandidate, part
 from nnbridge.types import OperationCode
 
 
@@ -72,7 +72,9 @@ def _outermost(source: object) -> object:
     return callers[0] if callers else getattr(source, "index", None)
 
 
-def loaded_part(path: Path, whole: Model, values: Mapping[int, Array], options: ConversionOptions) -> Iterator[Candidate]:
+def loaded_part(
+    path: Path, whole: Model, values: Mapping[int, Array], options: ConversionOptions
+) -> Iterator[ReductionCandidate]:
     """The model of a part's file with values of a run of the whole for its inputs, none if one is missing.
 
     Where the file leaves dimensions open, the model with those of the values, then with open ones, converted otherwise maybe.
@@ -84,9 +86,9 @@ def loaded_part(path: Path, whole: Model, values: Mapping[int, Array], options: 
         stated = load(path, replace(options, shapes={name: value.shape for name, value in found.items()}))
         fitted = inputs_of_part(stated, whole, values)
         if fitted is not None:
-            yield Candidate(stated, fitted)
+            yield ReductionCandidate(stated, fitted)
     if found is not None:
-        yield Candidate(model, found)
+        yield ReductionCandidate(model, found)
 
 
 def inputs_of_part(found: Model, whole: Model, values: Mapping[int, Array]) -> dict[str, Array] | None:

@@ -28,7 +28,7 @@ from nnbridge.devices import CPU_NAME
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason
 from nnbridge.model import Model
-from nnbridge.reduction.parts import Candidate
+from nnbridge.reduction.parts import ReductionCandidate
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import PreferenceCode
@@ -67,7 +67,7 @@ class Search:
 
 
 def symptom_of(
-    search: Search, candidate: Candidate, expected: Mapping[str, Array] | Sequence[Array], drivers: Sequence[Device]
+    search: Search, candidate: ReductionCandidate, expected: Mapping[str, Array] | Sequence[Array], drivers: Sequence[Device]
 ) -> Symptom | None:
     """What is wrong with a model on drivers and the CPU, with a reference's outputs; the first kind that the search looks for."""
     mode = PartitioningMode.WITHOUT_FALLBACK if search.kinds == (FAILS,) else PartitioningMode.WITH_FALLBACK
@@ -112,7 +112,7 @@ def _on_cpu(model: Model) -> Compilation:
     return compilation
 
 
-def _seconds(compilation: Compilation, candidate: Candidate) -> float:
+def _seconds(compilation: Compilation, candidate: ReductionCandidate) -> float:
     times = []
     for _ in range(_REPEATS):
         started = time.perf_counter()
@@ -121,14 +121,14 @@ def _seconds(compilation: Compilation, candidate: Candidate) -> float:
     return min(times)
 
 
-Predicate: TypeAlias = "Callable[[Candidate], Symptom | None]"
+Predicate: TypeAlias = "Callable[[ReductionCandidate], Symptom | None]"
 """What a candidate shows; None if not what is looked for."""
 
 
 def on_devices(search: Search) -> Predicate:
     """True for what shows a symptom beside the reference device's answers."""
 
-    def predicate(candidate: Candidate) -> Symptom | None:
+    def predicate(candidate: ReductionCandidate) -> Symptom | None:
         try:
             expected = DeviceReference(candidate.model, search.reference).run(candidate.inputs)
         except NnbridgeError:
@@ -151,7 +151,7 @@ def by_command(text: str, timeout: float) -> Predicate:
     if words[0].endswith(".py"):
         words = [sys.executable, *words]
 
-    def predicate(candidate: Candidate) -> Symptom | None:
+    def predicate(candidate: ReductionCandidate) -> Symptom | None:
         with tempfile.TemporaryDirectory() as folder:
             model, inputs = Path(folder) / "candidate.nnapi", Path(folder) / "candidate.npz"
             storage.save(candidate.model, model)

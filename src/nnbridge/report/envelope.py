@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nnbridge.compare.envelope import Deviation, Envelope
+from nnbridge.report.outputs import ended_lines
 from nnbridge.report.terminal import Table, counted
 
 
@@ -23,6 +24,7 @@ def envelope_tables(found: Envelope) -> list[Table | str]:
             for d in found.others
         ]
         blocks.append(Table("Answers beside the envelope", other, lines))
+    blocks += ended_lines(found.ended)
     return [*blocks, *(["Interrupted: the samples above are those that were done."] if found.interrupted else [])]
 
 

@@ -8,7 +8,7 @@ from nnbridge.compare.causes import ROUNDING
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison, difference
 from nnbridge.report.csv_text import csv_text
-from nnbridge.report.outputs import MAX_CAUSES
+from nnbridge.report.outputs import MAX_CAUSES, ended_lines
 from nnbridge.report.terminal import Table, counted
 from nnbridge.storage.atomic import atomic_write
 
@@ -45,6 +45,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     blocks += sentences[:MAX_CAUSES]
     if len(sentences) > MAX_CAUSES:
         blocks.append(f"{counted(len(sentences) - MAX_CAUSES, 'more cause')}: see --json")
+    blocks += ended_lines(comparison.ended)
     if comparison.interrupted:
         blocks.append("Interrupted: the samples above are those that were done.")
     alone = [

@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
 from nnbridge.compare import Comparison, OutputComparison, named_outputs, unpacked
 from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence
+from nnbridge.devices.host import Computing, HostDevice
+from nnbridge.model import Source
 from nnbridge.plan_data import cache_as_dict
-from nnbridge.report.hosts import host_as_dict, host_lines
 from nnbridge.report.plan import cache_lines
 from nnbridge.report.terminal import Table, counted
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.plan_runner import RunReport
+
+_MOST = 5
+"""Operators that a line names."""
+
+
+def host_as_dict(compilation: Compilation) -> dict[str, Any] | None:
+    """The host's name, version and operators, and why others than the phone's computed; None where nothing is left to it.
+
+    ``computed`` has an entry for each that computed and each reason.
+    """
+    groups: dict[Computing, list[str]] = {}
+    for host, source in _hosted(compilation):
+        groups.setdefault(host.computing(source), []).append(f"{source.index}: {source.operator}")
+    if not groups:
+        return None
+    first = min(groups, key=lambda computing: computing.reason is not None)
+    computed = [
+        {"name": found.by, "operators": operators, "reason": found.reason and str(found.reason)}
+        for found, operators in groups.items()
+    ]
+    return {"name": first.by, "version": first.version, "reason": first.reason and str(first.reason), "computed": computed}
+
+
+def host_lines(host: Mapping[str, Any] | None) -> list[str]:
+    """A line for each entry of ``computed``."""
+    if host is None:
+        return []
+    lines = []
+    for entry in host["computed"]:
+        name = (entry["name"] == host["name"] and host["version"]) or entry["name"]
+        names = entry["operators"]
+        listed = ", ".join([*names[:_MOST], *(["…"] if len(names) > _MOST else [])]) if entry["reason"] else ""
+        what = counted(len(names), "operator") + (f" ({listed})" if listed else "")
+        why = f": {entry['reason']}" if entry["reason"] else ""
+        lines.append(f"host: {name} computed {what}{why}")
+    return lines
+
+
+def _hosted(compilation: Compilation) -> Iterator[tuple[HostDevice, Source]]:
+    """The file's operators that a host computes, in the plan's order."""
+    plan, seen = compilation.plan, set()
+    for step in plan.steps:
+        host = plan.devices[step.device]
+        for operation in step.model.main.operations if isinstance(host, HostDevice) else ():
+            if isinstance(host, HostDevice) and operation.source is not None and operation.source not in seen:
+                seen.add(operation.source)
+                yield host, operation.source
 
 
 def run_as_dict(compilation: Compilation, outputs: Mapping[str, Any], reports: Sequence[RunReport]) -> dict[str, Any]:
@@ -94,6 +142,7 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     causes = list(dict.fromkeys(cause.sentence for cause in comparison.causes))
     more = [f"{counted(len(causes) - MAX_CAUSES, 'more cause')}: see --json"] if len(causes) > MAX_CAUSES else []
     lines += [*(f"Cause: {sentence}" for sentence in causes[:MAX_CAUSES]), *more]
+    lines += ended_lines(comparison.ended)
     if comparison.interrupted:
         lines.append("Interrupted: the samples above are those that were done.")
     table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {comparison.verdict}", columns, rows)
@@ -112,6 +161,11 @@ def _unknown(comparison: Comparison) -> list[str]:
     found = "within" if comparison.passed else "outside"
     status = f"what NNAPI's CPU computed in place of {', '.join(comparison.unknown)} is {found} tolerance"
     return [f"{NUMBERS_UNKNOWN}: {status}, which the exit status says"]
+
+
+def ended_lines(ended: Sequence[tuple[str, str]]) -> list[str]:
+    """A line for each sample at which a runtime's process ended."""
+    return [f"{label}: {why}" for label, why in ended]
 
 
 MAX_CAUSES = 10

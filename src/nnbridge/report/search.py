@@ -8,14 +8,14 @@ from typing import Any, Protocol
 from nnbridge.report.terminal import Table
 
 
-class _Answer(Protocol):
+class _SearchAnswer(Protocol):
     @property
     def sentence(self) -> str: ...
 
     def records(self) -> Sequence[Mapping[str, Any]]: ...
 
 
-def search_tables(found: _Answer, title: str) -> list[Table | str]:
+def search_tables(found: _SearchAnswer, title: str) -> list[Table | str]:
     """The sentence, and a row for each operation that was found."""
     records = found.records()
     if not records:

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 Cell: TypeAlias = "str | Sequence[str]"
 """The text of a cell, or its lines."""
 
-_NUMBERS = re.compile(r"[-+.,\d%/ ]*(e[-+]\d+)?[-+.,\d%/ ]*(inf|nan)?")
+_NUMBERS = re.compile(r"[-+.,\d%/ ]*(e[-+]\d[-+.,\d%/ ]*)?(inf|nan)?")
+"""No two repetitions of the same characters meet: names have any length."""
 _PIECES = re.compile(r"[^:./#@]*[:./#@]+|[^:./#@]+")
 _SMALLER = re.compile(r"[^_-]*[_-]+|[^_-]+")
 """What stays together of a name that is too long for a line, and of a piece of it that is."""
+_WIDEST = 400
+"""Characters that a plain column is padded to; a longer cell moves what follows it in its row."""
 _VERDICTS = {"pass": "green", "FAIL": "bold red"}
 """The style of cells with nothing else in them, on terminals."""
 
@@ -95,7 +98,8 @@ def _bordered(table: Table) -> Any:
 def _plain(table: Table) -> Iterator[str]:
     cells = _cells(table)
     rows = [list(table.columns), *(["; ".join(lines) for lines in row] for row in cells)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(table.columns))]
+    # A name of a megabyte in one row must not make every row as long.
+    widths = [max((len(row[k]) for row in rows if len(row[k]) <= _WIDEST), default=0) for k in range(len(table.columns))]
     right = [_numeric(cells, k) for k in range(len(table.columns))]
     for row in rows:
         padded = (c.rjust(width) if r else c.ljust(width) for c, width, r in zip(row, widths, right, strict=True))

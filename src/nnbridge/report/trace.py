@@ -16,7 +16,7 @@ from nnbridge.report.json_data import json_text
 from nnbridge.report.terminal import counted_kinds
 from nnbridge.runtime.partitioner import ExecutionStep
 from nnbridge.runtime.plan import Plan
-from nnbridge.runtime.plan_runner import RunReport, Span
+from nnbridge.runtime.plan_runner import RunReport, StepSpan
 from nnbridge.storage.atomic import atomic_write
 
 Event = dict[str, Any]
@@ -101,7 +101,7 @@ def _kinds(plan: Plan, step: ExecutionStep) -> str:
     return counted_kinds((readable_operation(model, model.main.operations[i]) for i in step.operations), 3)
 
 
-def _arguments(span: Span, step: ExecutionStep) -> dict[str, Any]:
+def _arguments(span: StepSpan, step: ExecutionStep) -> dict[str, Any]:
     model = span.plan.partition.sources[step.source].model
     operations = [model.main.operations[i] for i in step.operations]
     names = [operation.name or readable_operation(model, operation) for operation in operations]
@@ -119,7 +119,7 @@ def _arguments(span: Span, step: ExecutionStep) -> dict[str, Any]:
 
 def _copies(report: RunReport, start: int, tracks: Mapping[tuple[str, int], int], flows: int) -> Iterator[list[Event]]:
     """A slice and an arrow for each tensor that a step reads and another device computed."""
-    made: dict[tuple[int, int, int], Span] = {}
+    made: dict[tuple[int, int, int], StepSpan] = {}
     ended = 0
     for span in report.spans:
         step = span.plan.steps[span.step]
@@ -143,6 +143,6 @@ def _copies(report: RunReport, start: int, tracks: Mapping[tuple[str, int], int]
             made |= {(id(span.plan), step.source, i): span for i in step.outputs}
 
 
-def _since(start: int, span: Span) -> float:
+def _since(start: int, span: StepSpan) -> float:
     """A moment within a slice, by which arrows find it."""
     return round((span.started - start + span.nanoseconds // 2) / 1e3, 3)

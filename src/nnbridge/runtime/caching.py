@@ -22,7 +22,7 @@ from pathlib import Path
 
 from nnbridge.caches import folder_fault
 from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig, cache_files_needed
-from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.errors import InputError, NnapiError, Reason, pass_shortage
 from nnbridge.model import Model
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.trust import foreign
@@ -241,6 +241,7 @@ def _from_cache(device: Device, model: Model, cache: StepCache, token: bytes, de
     try:
         prepared = device.prepare_model_from_cache(files, token, deadline)
     except Exception as error:
+        pass_shortage(error)
         why = f"{error.code.name}: {error}" if isinstance(error, NnapiError) else f"{type(error).__name__}: {error}"
         cache.notes.append(Reason("prepareModelFromCache without failure", why, device.name))
         return None

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.devices.device import Device, OutputShape, PreparedModel, Request, Result, Support
-from nnbridge.errors import ERROR_OF_CODE, NnapiError, OpFailedError, Reason
+from nnbridge.errors import ERROR_OF_CODE, NnapiError, OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
@@ -43,7 +43,10 @@ _Answer = TypeVar("_Answer")
 
 
 def called(call: Callable[[], _Answer], name: str, device: str) -> _Answer:
-    """A driver's answer to a call; what it raises comes out as an NNAPI error that drivers have."""
+    """A driver's answer to a call; what it raises comes out as an NNAPI error that drivers have.
+
+    ShortageError for what this process lacks.
+    """
     try:
         return call()
     except NnapiError as error:
@@ -52,6 +55,7 @@ def called(call: Callable[[], _Answer], name: str, device: str) -> _Answer:
             raise
         raise ERROR_OF_CODE[code](error.reason) from error
     except _CRASHES as error:
+        pass_shortage(error)
         found = f"{type(error).__name__}: {error}"
         raise OpFailedError(Reason(f"{name} without failure", found, device)) from error
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason, UnexpectedNullError
+from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason, ShortageError, UnexpectedNullError, pass_shortage
 from nnbridge.platforms import lacks
 from nnbridge.runtime.driver_calls import AS_IN_DRIVERS
 from nnbridge.types import ResultCode
@@ -34,14 +34,20 @@ class Event:
         """``waited`` is called when somebody has waited for the end or frees the event."""
         self._fence = self._signal = -1
         self._waited = waited
-        self._error: NnapiError | None = None
+        self._error: NnapiError | ShortageError | None = None
         self._done = threading.Event()
         if fence:
             self._fence, self._signal = _fence()
         self._thread: threading.Thread | None = None
         if work is not None:
-            self._thread = threading.Thread(target=self._run, args=(work,), name="nnbridge-execution", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, args=(work,), name="nnbridge-execution", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._close_fence()
+                pass_shortage(error)
+                raise
+            self._thread = thread
 
     @classmethod
     def from_sync_fence_fd(cls, fd: int) -> Event:
@@ -60,7 +66,7 @@ class Event:
     def _run(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except NnapiError as error:
+        except (NnapiError, ShortageError) as error:
             self._error = error
         except Exception as error:
             self._error = OpFailedError(Reason("an execution without failure", f"{type(error).__name__}: {error}"))
@@ -105,7 +111,7 @@ class Event:
         """The result code, as it comes through a driver's errors."""
         try:
             self.wait()
-        except NnapiError as error:
+        except (NnapiError, ShortageError) as error:
             # Fact E28: results of asynchronous executions go through the drivers' smaller set of errors and back.
             return AS_IN_DRIVERS.get(error.code, error.code)
         return ResultCode.NO_ERROR

@@ -6,12 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result
-from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
+from nnbridge.errors import (
+    ERROR_OF_CODE,
+    BadDataError,
+    BadStateError,
+    InputError,
+    NnapiError,
+    Reason,
+    ShortageError,
+    UnexpectedNullError,
+    pass_shortage,
+)
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Operand, known
 from nnbridge.runtime.arguments import as_array
@@ -92,7 +103,7 @@ class Execution(ExecutionArguments):
         """``startCompute``: run in a thread; what is wrong with the arguments is raised now (fact E26)."""
         self._begin("startCompute")
         self._check_memories()
-        return Event(self._compute)
+        return self._started(self._compute)
 
     def start_compute_with_dependencies(self, dependencies: Sequence[Event | None], duration: int = 0) -> Event:
         """``startComputeWithDependencies``: run when the events are done, at most ``duration`` ns from then (0: no limit).
@@ -117,7 +128,7 @@ class Execution(ExecutionArguments):
         if plan.has_dynamic_temporaries:
             self._wait_for(dependencies)
             self._check_memories()
-            return Event(self._compute)
+            return self._started(self._compute)
         # Once it has begun, the execution computes until somebody waits for the event or frees it (fact E58).
         if not plan.has_fences:
             self._wait_for(dependencies)
@@ -133,7 +144,16 @@ class Execution(ExecutionArguments):
                 self._fence_wait = time.perf_counter_ns() - started
             self._compute(duration or None, fenced=True)
 
-        return Event(work, fence=True, waited=self._complete)
+        return self._started(work, fence=True, waited=self._complete)
+
+    def _started(self, work: Callable[[], None], **how: Any) -> Event:
+        """The event of work that runs in a thread; the execution is over where no thread or descriptor is left for it."""
+        try:
+            return Event(work, **how)
+        except (ShortageError, OSError) as error:
+            self._finish(ResultCode.RESOURCE_EXHAUSTED_TRANSIENT, ())
+            pass_shortage(error)
+            raise
 
     def _wait_for(self, dependencies: Sequence[Event | None]) -> None:
         try:

@@ -68,7 +68,7 @@ class ExecutionStep:
 
 
 @dataclass(frozen=True)
-class Body:
+class ControlFlowBody:
     """A body of interpreted control flow: where its steps begin, its inputs and outputs."""
 
     start: int
@@ -85,8 +85,8 @@ class IfStep:
     condition: SourceOperand
     inputs: tuple[SourceOperand, ...]
     outputs: tuple[SourceOperand, ...]
-    then: Body
-    otherwise: Body
+    then: ControlFlowBody
+    otherwise: ControlFlowBody
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class WhileStep:
     operation: int
     inputs: tuple[SourceOperand, ...]
     outputs: tuple[SourceOperand, ...]
-    condition: Body
-    body: Body
+    condition: ControlFlowBody
+    body: ControlFlowBody
     end: int
 
 
@@ -301,7 +301,7 @@ class _Planner:
             inputs, end = _of(source, found.inputs[2:]), len(self.program)
             self.program[at] = WhileStep(source, operation, inputs, outputs, condition_body, loop, end)
 
-    def _add_body(self, source: int, operation: int, position: int, role: str) -> Body:
+    def _add_body(self, source: int, operation: int, position: int, role: str) -> ControlFlowBody:
         """Ask the devices about a body, partition it, put its steps here (facts P1, P15, P22)."""
         outer = self.sources[source].model
         operand = outer.main.operands[outer.main.operations[operation].inputs[position]]
@@ -310,7 +310,7 @@ class _Planner:
         # Devices are asked with the body's own relaxed flag; its steps have the main model's (facts P8 and P28).
         asked = replace(model, relaxed=model.main.relaxed)
         inner = self.add(model, place(asked, self._devices, self._preference), role, (source, operation))
-        return Body(start, _of(inner, model.main.inputs), _of(inner, model.main.outputs))
+        return ControlFlowBody(start, _of(inner, model.main.inputs), _of(inner, model.main.outputs))
 
 
 def _of(source: int, operands: Sequence[int]) -> tuple[SourceOperand, ...]:

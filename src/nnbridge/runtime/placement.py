@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnbridge.devices.device import UNLISTED, Device
-from nnbridge.errors import Reason, Why
+from nnbridge.errors import ExhaustedError, Reason, Why, pass_shortage
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
 from nnbridge.runtime.driver_calls import checked_support
@@ -64,6 +64,7 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
     """A device's answers, without performance. A device below the model's feature level is asked about a slice only.
 
     A wrong answer (an exception, another number of answers) counts as "nothing supported" (fact D13).
+    ExhaustedError for a profile whose conditions ask for too much.
     """
     part, main = slices.for_device(device), model.main
     others = part.refused
@@ -74,7 +75,10 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
     answers = [Answer(device.name, None, others[i]) if i in others else accepted for i in range(len(main.operations))]
     try:
         supported = checked_support(device.supported_operations(part.model), len(part.included))
+    except ExhaustedError:
+        raise
     except (Exception, SystemExit) as error:
+        pass_shortage(error)
         rule, found = "a right answer of getSupportedOperations", f"{type(error).__name__}: {error}"
         for i in part.included:
             reason = Reason(rule, found, model.operation_name(main.operations[i]), kind=Why.INTERNAL)

@@ -56,7 +56,7 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StepSpan:
     """One run of a step, for timelines."""
 
     plan: Plan
@@ -90,7 +90,7 @@ class RunReport:
     steps: list[StepReport] = field(default_factory=list)
     fallback: Reason | None = None
     """Why the whole model was repeated on the CPU."""
-    spans: list[Span] = field(default_factory=list, repr=False)
+    spans: list[StepSpan] = field(default_factory=list, repr=False)
     """Each run of a step in order, of executions that measure; of endless loops the first hundred thousand."""
     _found: dict[tuple[object, ...], StepReport] = field(default_factory=dict, repr=False)
 
@@ -239,7 +239,9 @@ class PlanRunner:
             failure = None if checked.code in FINAL else checked.reason or Reason(checked.code.name)
             times = checked.on_device, checked.in_driver
             thread = threading.get_native_id()
-            self.report.spans.append(Span(plan, step.number, name, thread, started, elapsed, sizes, fallback, failure, *times))
+            self.report.spans.append(
+                StepSpan(plan, step.number, name, thread, started, elapsed, sizes, fallback, failure, *times)
+            )
         if request.observe is not None and checked.code is ResultCode.NO_ERROR:
             answers = zip(step.model.main.outputs, step.output_operands, request.outputs, checked.shapes, strict=True)
             for i, operand, buffer, shape in answers:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +22,8 @@ _STALE_AFTER = 3600.0
 
 _CREATE: int = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 """Flags of ``open``: O_CLOEXEC on Unix; O_BINARY on Windows, which would change line ends without it."""
+_LONGEST = 200
+"""Bytes of a name that a temporary name may have inside: file systems have 255 for all of it, or fewer where they encrypt."""
 _REPLACED = (
     "a file that no program has open, as Windows replaces no other" if sys.platform == "win32" else "a file that can be written"
 )
@@ -43,11 +46,11 @@ def atomic_write(path: Path, mode: int | None = None, *, follow_links: bool = Tr
     if mode is None and there is not None and stat.S_ISREG(there):
         mode = stat.S_IMODE(there)
     _remove_stale(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with _named(path, "a folder that can be written to"):
-        # The kernel applies the umask, which belongs to the whole process.
-        handle = os.open(temporary, _CREATE, 0o666 if mode is None else 0o600)
+    temporary = path.with_name(f".{_short(path.name)}.{secrets.token_hex(4)}")
     try:
+        with _named(path, "a folder that can be written to"):
+            # The kernel applies the umask, which belongs to the whole process.
+            handle = os.open(temporary, _CREATE, 0o666 if mode is None else 0o600)
         with _named(path, "a file that can be written"), os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
@@ -55,11 +58,58 @@ def atomic_write(path: Path, mode: int | None = None, *, follow_links: bool = Tr
                 _change_mode(file.fileno(), temporary, mode)
             # Otherwise the new name may outlive a power failure and its content not.
             os.fsync(file.fileno())
-        with _named(path, _REPLACED):
-            os.replace(temporary, path)
+        group = _GROUP.get()
+        if group is None:
+            _replace(temporary, path)
+        else:
+            group.append((temporary, path))
     except BaseException:
-        temporary.unlink()
+        _remove(temporary)
         raise
+
+
+_GROUP: ContextVar[list[tuple[Path, Path]] | None] = ContextVar("_GROUP", default=None)
+"""Temporary files that get their names together, and these names."""
+
+
+@contextmanager
+def written_together() -> Iterator[None]:
+    """Files of :func:`atomic_write` get their names when all of them are written; an error leaves none of them.
+
+    Inside of another one they get them with its own.
+    """
+    if _GROUP.get() is not None:
+        yield
+        return
+    files: list[tuple[Path, Path]] = []
+    token = _GROUP.set(files)
+    try:
+        yield
+        while files:
+            _replace(*files[0])
+            del files[0]
+    finally:
+        _GROUP.reset(token)
+        for temporary, _ in files:
+            _remove(temporary)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    with _named(path, _REPLACED):
+        os.replace(temporary, path)
+
+
+def _remove(temporary: Path) -> None:
+    with suppress(OSError):  # Another process may have taken it for a stale one; the error that is on its way says more.
+        temporary.unlink()
+
+
+def _short(name: str) -> str:
+    """What temporary files of a file are called: its name, of which the end is a checksum where it would become too long."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST:
+        return name
+    return f"{os.fsdecode(encoded[: _LONGEST // 2]).encode(errors='ignore').decode()}-{hashlib.sha256(encoded).hexdigest()[:16]}"
 
 
 @contextmanager
@@ -87,7 +137,7 @@ def _mode_of(path: Path, follow_links: bool) -> int | None:
 
 
 def _remove_stale(path: Path) -> None:
-    temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-z_]{{8}}")
+    temporary = re.compile(rf"\.{re.escape(_short(path.name))}\.[0-9a-z_]{{8}}")
     with suppress(OSError):
         for found in path.parent.iterdir():
             if temporary.fullmatch(found.name) and time.time() - found.lstat().st_mtime > _STALE_AFTER:

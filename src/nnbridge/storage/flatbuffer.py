@@ -17,6 +17,7 @@ import flatbuffers
 import numpy as np
 from flatbuffers.table import Table
 
+from nnbridge.budget import WorkBudget
 from nnbridge.errors import ConversionError, Reason
 
 _SCALARS: dict[str, tuple[str, int, str]] = {
@@ -127,7 +128,7 @@ def read(schema: Schema, data: memoryview, source: str, version: int | None = No
     does not lie inside ``data``, for a wrong identifier, for another ``version`` than the one required, if there is one, and for
     files that repeat parts beyond their size.
     """
-    reader = _Reader(schema, data, source)
+    reader = _TableReader(schema, data, source)
     reader.need(0, 8, "the header")
     if schema.identifier and bytes(data[4:8]) != schema.identifier:
         reader.fail(f"the identifier {schema.identifier!r}", repr(bytes(data[4:8])), "the header")
@@ -137,23 +138,25 @@ def read(schema: Schema, data: memoryview, source: str, version: int | None = No
     return values
 
 
-class _Reader:
+class _TableReader:
     def __init__(self, schema: Schema, data: memoryview, source: str) -> None:
         self._schema = schema
         self._data = data
         self._source = source
         # Tables may share parts, but an honest file never reads much more than it holds.
-        self._budget = 4 * len(data) + 4096
+        self._bytes_left = WorkBudget(4 * len(data) + 4096, "bytes of parts, those that are repeated each time", self._refused)
+        self._tables_left = WorkBudget(len(data) // 16 + 4096, "tables, those that are repeated each time", self._refused)
 
     def fail(self, rule: str, found: str, place: str) -> NoReturn:
         raise ConversionError(Reason(rule, found, self._source, place))
 
+    def _refused(self, rule: str, found: str, place: str) -> ConversionError:
+        return ConversionError(Reason(rule, found, self._source, place))
+
     def need(self, at: int, size: int, place: str) -> None:
         if at < 0 or at + size > len(self._data):
             self.fail(f"{size} bytes inside the file's {len(self._data)}", f"offset {at}", place)
-        self._budget -= max(size, 1)
-        if self._budget < 0:
-            self.fail("a file whose parts are not repeated endlessly", "more reads than it has bytes", place)
+        self._bytes_left.spend(max(size, 1), place)
 
     def uint(self, at: int, place: str) -> int:
         self.need(at, 4, place)
@@ -162,6 +165,7 @@ class _Reader:
     def table(self, name: str, at: int, place: str, depth: int) -> dict[str, Any]:
         if depth > _MAX_DEPTH:
             self.fail(f"at most {_MAX_DEPTH} nested tables", "more", place)
+        self._tables_left.spend(place=place)
         self.need(at, 4, place)
         vtable = at - int(struct.unpack_from("<i", self._data, at)[0])
         self.need(vtable, 4, place)

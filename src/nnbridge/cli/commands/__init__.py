@@ -5,11 +5,12 @@ Each imports what it needs when it runs, so that ``--help`` and ``devices`` stay
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pkgutil import iter_modules
@@ -23,7 +24,7 @@ from nnbridge.cli.defaults import Defaults, read_defaults
 from nnbridge.cli.old_names import NEW_NAMES, note, old_name
 from nnbridge.cli.output import INTERRUPTED, echo, output_options, verbose
 from nnbridge.cli.sections import option_sections, write_sections
-from nnbridge.errors import NnapiError, NnbridgeError, near
+from nnbridge.errors import NnapiError, NnbridgeError, near, shortage_of
 from nnbridge.report.terminal import printable
 
 SECTIONS = {
@@ -48,6 +49,8 @@ Devices by chip, board or phone: nnbridge devices find "i.MX 8M Plus"
 All commands: nnbridge --help
 """
 """What is printed without arguments."""
+_FULL = frozenset(getattr(errno, name) for name in ("ENOSPC", "EFBIG", "EDQUOT") if hasattr(errno, name))
+"""Of a file without a name: standard output, as files that commands write have theirs in the message."""
 _NO_READER = 128 + 13
 """The exit status that shells have for SIGPIPE."""
 
@@ -113,30 +116,48 @@ class _Group(click.Group):
             command = _WithDefaults(command, defaults, notes)
         return name, command, rest
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """What is typed, read; ``--help`` prints here."""
+        with _ending():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _ending():
             return super().invoke(ctx)
-        except NnapiError as error:
-            _stop(f"{error.code.name}: {_as_typed(error, ctx)}")
-        except NnbridgeError as error:
-            _stop(_as_typed(error, ctx))
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            discard_output()
-            sys.exit(_NO_READER)
-        except click.ClickException as error:
-            vars(error)["message"] = printable(error.message)
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Errors as one message and an exit status; click's own ends have theirs. Exit status 1 is a failed comparison's alone."""
+    try:
+        yield
+    except NnapiError as error:
+        _stop(f"{error.code.name}: {_as_typed(error)}")
+    except NnbridgeError as error:
+        _stop(_as_typed(error))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        discard_output()
+        sys.exit(_NO_READER)
+    except click.ClickException as error:
+        vars(error)["message"] = printable(error.message)
+        raise
+    except (click.exceptions.Exit, click.Abort):
+        raise
+    except MemoryError:
+        _stop("not enough memory")
+    except Exception as error:
+        short = shortage_of(error)
+        if short is not None and not (isinstance(error, OSError) and error.filename is None and error.errno in _FULL):
+            _stop(str(short))
+        if isinstance(error, OSError):
             raise
-        except (click.exceptions.Exit, click.Abort, OSError):
-            raise
-        except MemoryError:
-            _stop("not enough memory")
-        except Exception as error:
-            # Exit status 1 stands for a comparison or conformance run that failed.
-            if os.environ.get("NNBRIDGE_TRACEBACK"):
-                traceback.print_exc()
-            _stop(f"internal error: {type(error).__name__}: {error} (NNBRIDGE_TRACEBACK=1 shows where)")
+        if os.environ.get("NNBRIDGE_TRACEBACK"):
+            traceback.print_exc()
+        _stop(f"internal error: {type(error).__name__}: {error} (NNBRIDGE_TRACEBACK=1 shows where)")
 
 
 class _WithDefaults(click.Command):
@@ -185,9 +206,11 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _as_typed(error: NnbridgeError, context: click.Context) -> str:
+def _as_typed(error: NnbridgeError) -> str:
     """An error's text. The library names Python's arguments; here they are the command's options."""
-    reason = error.reason
+    reason, context = error.reason, click.get_current_context(silent=True)
+    if context is None:
+        return str(error)
     word, space, rest = reason.operand.partition(" ")
     options = {o[2:].replace("-", "_"): o for o in _options(context.command, context) if o.startswith("--")}
     option = options.get(word) or options.get(word.removesuffix("s"))

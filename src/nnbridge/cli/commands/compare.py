@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -28,11 +28,13 @@ from nnbridge.cli.options import (
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
 from nnbridge.cli.sections import command
+from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
-    from nnbridge.compare import Array, Sample, Tolerances
-    from nnbridge.compare.litert import LiteRT
-    from nnbridge.compare.references import OnnxRuntime
+    from nnbridge.compare import Array, Comparison, Sample, Tolerances
+    from nnbridge.compare.envelope import Envelope
+    from nnbridge.compare.layers import LayerComparison
+    from nnbridge.compare.references import ApartReference
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.devices.evidence import Evidence
     from nnbridge.plan import Planned
@@ -130,23 +132,32 @@ def compare(
         refuse_options("--labels", *PREPARATION, why="no --input has a file")
     if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
-    found = planned(model, options)
-    compilation = found.compilation
-    runtime: LiteRT | OnnxRuntime | DeviceReference | None = None
+    plan = planned(model, options)
+    compilation = plan.compilation
+    runtime: ApartReference | DeviceReference | None = None
     if against:
         runtime = DeviceReference(compilation.model, against)
     elif reference is not None and not stored:
         runtime = reference_runtime(name, model, options["signature"], preserve=layers)
     path = Path(name) if stored else None
     source = path if runtime is None else runtime
-    drawn = samples_of(found, source, inputs, labels, how, numbers, steps)
+    drawn = samples_of(plan, source, inputs, labels, how, numbers, steps)
     if show_plan and not as_json:
-        print_blocks(plan_tables(found))
-    sides = found, runtime, drawn.draw(), drawn.total
+        print_blocks(plan_tables(plan))
+    sides = plan, runtime, drawn.draw(), drawn.total
     subject = _Subject(name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)
-    passed, interrupted = (_layers if layers else _envelope if envelope else _outputs)(subject)
+    found = (_layers if layers else _envelope if envelope else _outputs)(subject)
     tell_host(compilation, options["host"])
-    sys.exit(INTERRUPTED if interrupted else 0 if passed else 1)
+    _end(found)
+
+
+def _end(found: Comparison | LayerComparison | Envelope) -> NoReturn:
+    """The exit status; a message where samples could not be compared and the others pass."""
+    if found.interrupted:
+        sys.exit(INTERRUPTED)
+    if found.ended and not found.failed:
+        raise InputError(Reason("samples that can be compared", f"{found.ended[0][1]} at {found.ended[0][0]}"))
+    sys.exit(1 if found.failed else 0)
 
 
 @dataclass
@@ -155,7 +166,7 @@ class _Subject:
 
     reference: str
     planned: Planned
-    runtime: LiteRT | OnnxRuntime | DeviceReference | None
+    runtime: ApartReference | DeviceReference | None
     samples: Iterable[Sample]
     total: int
     tolerance: Tolerances
@@ -204,7 +215,7 @@ class _Subject:
         yield from (f"{each.device}: {NUMBERS_UNKNOWN}" for each in self.evidence if not each.emulated)
 
 
-def _layers(subject: _Subject) -> tuple[bool, bool]:
+def _layers(subject: _Subject) -> LayerComparison:
     from nnbridge.compare.layers import compare_layers
     from nnbridge.compare.tensors import stored_tensors, tensors_of
     from nnbridge.report.layers import layer_tables, write_csv
@@ -218,10 +229,10 @@ def _layers(subject: _Subject) -> tuple[bool, bool]:
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
     subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()])
-    return found.passed, found.interrupted
+    return found
 
 
-def _envelope(subject: _Subject) -> tuple[bool, bool]:
+def _envelope(subject: _Subject) -> Envelope:
     from nnbridge.compare.arithmetics import arithmetics, stated
     from nnbridge.compare.envelope import envelope, reference_answers
     from nnbridge.report.envelope import envelope_tables
@@ -244,10 +255,10 @@ def _envelope(subject: _Subject) -> tuple[bool, bool]:
     with progress("Running arithmetics", subject.total * len(arithmetics(model, known)), subject.as_json) as advance:
         found = envelope(model, subject.samples, others, subject.tolerance, advance, known)
     subject.print(found.as_dict(), lambda: [*envelope_tables(found), *subject.evidence_lines()])
-    return found.passed, found.interrupted
+    return found
 
 
-def _outputs(subject: _Subject) -> tuple[bool, bool]:
+def _outputs(subject: _Subject) -> Comparison:
     from nnbridge.api import compare_samples
     from nnbridge.report.agreement import Agreement
     from nnbridge.report.outputs import comparison_tables
@@ -269,4 +280,4 @@ def _outputs(subject: _Subject) -> tuple[bool, bool]:
             echo(line)
         for line in () if files is None else files.dataset.notes:
             echo(line, err=True)
-    return found.passed, found.interrupted
+    return found

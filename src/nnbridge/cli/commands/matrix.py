@@ -110,7 +110,7 @@ def matrix(
     from nnbridge.matrix.runner import run
     from nnbridge.matrix.store import Store
     from nnbridge.report.terminal import counted
-    from nnbridge.storage.atomic import atomic_write
+    from nnbridge.storage.atomic import atomic_write, written_together
 
     if diff is not None:
         if models:
@@ -153,10 +153,11 @@ def matrix(
         (markdown, lambda: tables.as_markdown(cells)),
         (junit, lambda: tables.as_junit(cells, broken)),
     )
-    for file, content in written:
-        if file is not None:
-            with atomic_write(file) as out:
-                out.write(content().encode())
+    with written_together():
+        for file, content in written:
+            if file is not None:
+                with atomic_write(file) as out:
+                    out.write(content().encode())
     if summary is not None:
         with summary.open("a", encoding="utf-8") as out_text:
             out_text.write(tables.as_markdown(cells) + "\n")

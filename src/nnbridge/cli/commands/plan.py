@@ -85,9 +85,8 @@ def plan(
     from nnbridge.report.cost import cost_tables
     from nnbridge.report.estimate import estimate_as_dict, estimate_tables
     from nnbridge.report.inspection import host_reasons
-    from nnbridge.report.operators import operators_only
     from nnbridge.report.outputs import evidence_lines
-    from nnbridge.report.plan import plan_tables, refusals_table
+    from nnbridge.report.plan import operators_only, plan_tables, refusals_table
 
     file = file_of(model, options)
     # What would run is not run: nothing is compiled.

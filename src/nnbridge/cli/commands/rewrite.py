@@ -81,7 +81,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         edited = Path(folder) / model.name
         content = edit.content()
         edited.write_bytes(content)
-        run = _Runs(options)
+        run = _FileRuns(options)
 
         def counted(path: Path, seed: int) -> Mapping[str, Array]:
             advance(int(path == edited))
@@ -104,7 +104,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         echo(f"{output}: {advice.text}; {proven}")
 
 
-class _Runs:
+class _FileRuns:
     """Runs of files on NNAPI's CPU and the host, each file compiled once."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:

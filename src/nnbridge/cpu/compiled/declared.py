@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nnbridge.cpu.compiled.values import Value
+from nnbridge.cpu.compiled.values import IrValue
 
 
 class Fields:
     """The argument block of a kernel that is being emitted: each field as a 64-bit value."""
 
-    def __init__(self, values: dict[str, Value]) -> None:
+    def __init__(self, values: dict[str, IrValue]) -> None:
         self._values = values
 
-    def __getattr__(self, name: str) -> Value:
+    def __getattr__(self, name: str) -> IrValue:
         try:
             return self._values[name]
         except KeyError:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nnbridge.cpu.compiled.machine import machine
+from nnbridge.errors import InputError, Reason
 
 ENVIRONMENT = "NNBRIDGE_INSTRUCTIONS"
 
@@ -92,7 +93,13 @@ def _tiles_are_permitted() -> bool:
 
 
 def chosen() -> InstructionSet:
-    """The best instruction set, or the one that the environment names if the processor has it."""
+    """The best instruction set, or the one that the environment names; InputError for one that this processor does not run."""
     available = host_sets()
     requested = os.environ.get(ENVIRONMENT)
-    return next((isa for isa in available if isa.name == requested), available[0])
+    if not requested:
+        return available[0]
+    found = next((isa for isa in available if isa.name == requested), None)
+    if found is None:
+        known = ", ".join(isa.name for isa in available)
+        raise InputError(Reason(f"an instruction set that this processor runs ({known})", requested, operand=ENVIRONMENT))
+    return found

@@ -28,7 +28,7 @@ from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.machine import cache_directory, machine
-from nnbridge.cpu.compiled.values import I64, VOID, Value
+from nnbridge.cpu.compiled.values import I64, VOID, IrValue
 
 _log = logging.getLogger(__name__)
 _MOST_BYTES = 1 << 24
@@ -134,7 +134,7 @@ class Library:
         function.attributes.add("nounwind")
         builder = ir.IRBuilder(function.append_basic_block())
         emitter = Emitter(builder, self.instructions)
-        block, part, parts = (Value(emitter, argument) for argument in function.args)
+        block, part, parts = (IrValue(emitter, argument) for argument in function.args)
         values = {name: emitter.load(block, I64, 8 * i) for i, name in enumerate(declared.fields)}
         declared.emission(emitter, Fields(values), part, parts, **dict(variant.parameters))
         builder.ret_void()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,9 +14,9 @@ from nnbridge.cpu.compiled.program import (
     Bound,
     Candidate,
     Join,
+    KernelCall,
     Program,
     Shared,
-    Step,
     Unsupported,
     is_half,
     program_of,
@@ -75,6 +76,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
     shared = Shared([c.call for c in operations if c.resolved is not None])
+    readers = Counter((*outputs, *(i for c in operations for i in c.inputs)))
     for candidate in operations:
         try:
             groups[-1].append((candidate, bind(candidate, producers, isa, shared)))
@@ -93,13 +95,14 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     programs = []
     for group in groups:
         # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.
-        if len(group) < len(operations) and not any(isinstance(step, Step | Join) for _, bound in group for step in bound):
+        if len(group) < len(operations) and not any(isinstance(step, KernelCall | Join) for _, bound in group for step in bound):
             left.update((c.index, "requires a compiled neighbour: nothing is computed here") for c, _ in group)
             continue
         if len(group) == 1 and _is_light(group[0][0].call):
             left[group[0][0].index] = "requires a compiled neighbour: to copy these operands takes longer than to compute"
             continue
-        inside = {c.index for c, _ in group}
-        read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
+        inside = Counter(i for c, _ in group for i in c.inputs)
+        mine = {*inside, *(i for c, _ in group for i in c.outputs)}
+        read_outside = {i for i in mine if readers[i] > inside[i]}
         programs.append(program_of(group, read_outside, isa))
     return ProgramPlan(tuple(programs), left)

@@ -65,7 +65,7 @@ array is copied for."""
 
 
 @dataclass(frozen=True)
-class Step:
+class KernelCall:
     """One call of a kernel."""
 
     variant: Variant
@@ -101,7 +101,7 @@ class Join:
     operation: int
 
 
-Bound: TypeAlias = "Step | View | Join"
+Bound: TypeAlias = "KernelCall | View | Join"
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ def program_of(group: Sequence[tuple[Candidate, list[Bound]]], read_outside: set
     outputs = tuple(i for i in produced if i in read_outside)
     bound, made_here = [step for _, steps in group for step in steps], set(produced)
     buffers = _buffers(bound, args, made_here, outputs)
-    steps: list[Step] = []
+    steps: list[KernelCall] = []
     for item in bound:
-        if isinstance(item, Step):
+        if isinstance(item, KernelCall):
             steps.append(item)
         elif isinstance(item, Join):
             steps += _copies(item, buffers)
@@ -186,7 +186,7 @@ _DIRECT = ("border", "move")
 
 
 def _read_directly(
-    inputs: Sequence[int], args: Mapping[int, Arg], steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]
+    inputs: Sequence[int], args: Mapping[int, Arg], steps: Sequence[KernelCall], buffers: _Buffers, outputs: Sequence[int]
 ) -> set[int]:
     """Inputs that need no copy in the arena."""
     direct = {i for i in inputs if not is_signed(args[i]) and not is_half(args[i])}
@@ -203,7 +203,7 @@ def _read_directly(
     return direct
 
 
-def _from_slot(step: Step, inputs: Sequence[int], direct: set[int], buffers: _Buffers) -> Step:
+def _from_slot(step: KernelCall, inputs: Sequence[int], direct: set[int], buffers: _Buffers) -> KernelCall:
     """A step that reads the caller's array where it can."""
     source = step.arguments.get("source")
     if not isinstance(source, Place) or step.variant.kernel not in _DIRECT:
@@ -246,7 +246,7 @@ def _buffers(bound: Sequence[Bound], args: Mapping[int, Arg], produced: set[int]
     return buffers
 
 
-def _copies(join: Join, buffers: _Buffers) -> list[Step]:
+def _copies(join: Join, buffers: _Buffers) -> list[KernelCall]:
     """The parts of a join that do not lie in their place."""
     steps = []
     whole, base = buffers.root(join.whole)
@@ -261,14 +261,14 @@ def _copies(join: Join, buffers: _Buffers) -> list[Step]:
                 "targets": 0,
             }
             variant = Variant("move", (("piece", 0), ("scattered", False)))
-            steps.append(Step(variant, arguments, 1, join.operation, (operand,), (join.whole,)))
+            steps.append(KernelCall(variant, arguments, 1, join.operation, (operand,), (join.whole,)))
     return steps
 
 
-def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) -> list[Step]:
+def _needed(steps: Sequence[KernelCall], buffers: _Buffers, outputs: Sequence[int]) -> list[KernelCall]:
     """The steps whose results are read."""
     read = {buffers.root(i)[0] for i in outputs}
-    needed: list[Step] = []
+    needed: list[KernelCall] = []
     for step in reversed(steps):
         if any(buffers.root(i)[0] in read for i in step.writes):
             needed.append(step)
@@ -290,7 +290,7 @@ class Program:
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
         args: Mapping[int, Arg],
-        steps: Sequence[Step],
+        steps: Sequence[KernelCall],
         buffers: _Buffers,
         direct: set[int],
     ) -> None:
@@ -374,7 +374,7 @@ class Program:
         return blocks
 
     @staticmethod
-    def _transfer(arg: Arg, operand: int, slot: int, *, inwards: bool) -> Step:
+    def _transfer(arg: Arg, operand: int, slot: int, *, inwards: bool) -> KernelCall:
         outer, inner = Slot(slot), Place(operand)
         arguments: dict[str, Argument] = {
             "source": outer if inwards else inner,
@@ -384,10 +384,10 @@ class Program:
         kind = "half" if is_half(arg) else "flipped" if is_signed(arg) else "same"
         variant = Variant("transfer", (("inwards", inwards), ("kind", kind)))
         reads, writes = ((), (operand,)) if inwards else ((operand,), ())
-        return Step(variant, arguments, 1, -1, reads, writes)
+        return KernelCall(variant, arguments, 1, -1, reads, writes)
 
     @staticmethod
-    def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[Lease[Buffer]]:
+    def _leases(steps: Sequence[KernelCall], args: Mapping[int, Arg], buffers: _Buffers) -> list[Lease[Buffer]]:
         first: dict[Buffer, int] = {}
         last: dict[Buffer, int] = {}
         for number, step in enumerate(steps):
@@ -424,7 +424,9 @@ class Program:
         run = instance.run_checked if self.faults else instance.run
         return functools.partial(run, threads if self.shared else 1)
 
-    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20) -> list[tuple[Step, list[float]]]:
+    def profile(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20
+    ) -> list[tuple[KernelCall, list[float]]]:
         """Microseconds of each step in each round, after one that is not measured; each is run alone."""
         instance = Instance(self)
         instance.held = (*inputs, *outputs)

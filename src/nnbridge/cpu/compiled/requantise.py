@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import I8, I16, I32, I64, IrValue, vector
 from nnbridge.model import Array
 
 _FOLDED = 53
@@ -180,7 +180,7 @@ def rows_of(form: str) -> int:
     return 10 if form == "general" else 7
 
 
-def load_parameters(e: Emitter, address: Value, lanes: int, form: str) -> list[Value]:
+def load_parameters(e: Emitter, address: IrValue, lanes: int, form: str) -> list[IrValue]:
     """The rows of a parameter block behind the bias."""
     kinds = [vector(I64, lanes // 2)] * 6
     if form == "general":
@@ -188,7 +188,7 @@ def load_parameters(e: Emitter, address: Value, lanes: int, form: str) -> list[V
     return [e.load(address, kind, (1 + i) * 4 * lanes) for i, kind in enumerate(kinds)]
 
 
-def rescale(e: Emitter, x: Value, parameters: Sequence[Value], form: str) -> Value:
+def rescale(e: Emitter, x: IrValue, parameters: Sequence[IrValue], form: str) -> IrValue:
     """A vector of sums, rescaled; the zero point is in but for the general form."""
     lanes = x.count
     wide = vector(I64, lanes // 2)
@@ -214,12 +214,12 @@ def rescale(e: Emitter, x: Value, parameters: Sequence[Value], form: str) -> Val
 class Narrowing:
     """From rescaled vectors to clamped bytes."""
 
-    def __init__(self, e: Emitter, form: str, lanes: int, zero_point: Value, low: Value, high: Value) -> None:
+    def __init__(self, e: Emitter, form: str, lanes: int, zero_point: IrValue, low: IrValue, high: IrValue) -> None:
         self._e = e
         self._zero_point = e.splat(zero_point.truncated(I16), 2 * lanes) if form == "general" else None
         self._low, self._high = (e.splat(bound.truncated(I8), 4 * lanes) for bound in (low, high))
 
-    def bytes_of(self, vectors: Sequence[Value]) -> Value:
+    def bytes_of(self, vectors: Sequence[IrValue]) -> IrValue:
         """Four vectors as one of bytes: in blocks of 128 bits four lanes of each. Saturation is harmless before a clamp."""
         pairs = [self._e.narrow(a, b) for a, b in (vectors[0:2], vectors[2:4])]
         if self._zero_point is not None:
@@ -227,19 +227,19 @@ class Narrowing:
         packed = self._e.narrow(*pairs, unsigned=True)
         return self._e.umin(self._e.umax(packed, self._low), self._high)
 
-    def in_order(self, vectors: Sequence[Value]) -> Value:
+    def in_order(self, vectors: Sequence[IrValue]) -> IrValue:
         """Four vectors as one of bytes, one vector behind the other."""
         packed, lanes = self.bytes_of(vectors), vectors[0].count
         order = [block * 4 + v for v in range(4) for block in range(lanes // 4)]
         return self._e.shuffle(packed.bits(vector(I32, lanes)), order).bits(packed.type)
 
-    def rows(self, rows: Sequence[Sequence[Value]]) -> list[Value]:
+    def rows(self, rows: Sequence[Sequence[IrValue]]) -> list[IrValue]:
         """One vector of bytes for each row of 1, 2 or 4 vectors, in the order of :func:`column_order`."""
         across = len(rows[0])
         if across == 4:
             return [self.bytes_of(row) for row in rows]
         together = 4 // across
-        made: list[Value] = []
+        made: list[IrValue] = []
         for first in range(0, len(rows), together):
             group = [rows[min(first + k, len(rows) - 1)] for k in range(together)]
             packed = self.bytes_of([v for row in group for v in row])

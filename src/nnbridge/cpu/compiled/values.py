@@ -47,11 +47,11 @@ class Function(Protocol):
 
     builder: Any
 
-    def constant(self, kind: Type, value: float | Sequence[float]) -> Value:
+    def constant(self, kind: Type, value: float | Sequence[float]) -> IrValue:
         """A number of a type."""
 
 
-class Value:
+class IrValue:
     """A value of the kernel that is being emitted. Python's numbers on the right become constants of its type."""
 
     __slots__ = ("_e", "raw")
@@ -70,107 +70,107 @@ class Value:
         """Elements of a vector."""
         return int(self.raw.type.count)
 
-    def _apply(self, other: Operand, integer: str, real: str = "") -> Value:
-        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
-        return Value(self._e, getattr(self._e.builder, real if real and is_float(self.type) else integer)(self.raw, raw))
+    def _apply(self, other: Operand, integer: str, real: str = "") -> IrValue:
+        raw = other.raw if isinstance(other, IrValue) else self._e.constant(self.type, other).raw
+        return IrValue(self._e, getattr(self._e.builder, real if real and is_float(self.type) else integer)(self.raw, raw))
 
-    def __add__(self, other: Operand) -> Value:
+    def __add__(self, other: Operand) -> IrValue:
         if isinstance(other, int) and other == 0 and not is_float(self.type):
             return self
         return self._apply(other, "add", "fadd")
 
-    def __sub__(self, other: Operand) -> Value:
+    def __sub__(self, other: Operand) -> IrValue:
         return self._apply(other, "sub", "fsub")
 
-    def __mul__(self, other: Operand) -> Value:
+    def __mul__(self, other: Operand) -> IrValue:
         return self if isinstance(other, int) and other == 1 else self._apply(other, "mul", "fmul")
 
-    def __truediv__(self, other: Operand) -> Value:
+    def __truediv__(self, other: Operand) -> IrValue:
         return self._apply(other, "fdiv", "fdiv")
 
-    def __floordiv__(self, other: Operand) -> Value:
+    def __floordiv__(self, other: Operand) -> IrValue:
         """Integers, towards 0."""
         return self._apply(other, "sdiv")
 
-    def __lshift__(self, other: Operand) -> Value:
+    def __lshift__(self, other: Operand) -> IrValue:
         return self._apply(other, "shl")
 
-    def __rshift__(self, other: Operand) -> Value:
+    def __rshift__(self, other: Operand) -> IrValue:
         """With the sign."""
         return self._apply(other, "ashr")
 
-    def __and__(self, other: Operand) -> Value:
+    def __and__(self, other: Operand) -> IrValue:
         return self._apply(other, "and_")
 
-    def __or__(self, other: Operand) -> Value:
+    def __or__(self, other: Operand) -> IrValue:
         return self._apply(other, "or_")
 
-    def __xor__(self, other: Operand) -> Value:
+    def __xor__(self, other: Operand) -> IrValue:
         return self._apply(other, "xor")
 
-    def __neg__(self) -> Value:
-        return Value(self._e, (self._e.builder.fneg if is_float(self.type) else self._e.builder.neg)(self.raw))
+    def __neg__(self) -> IrValue:
+        return IrValue(self._e, (self._e.builder.fneg if is_float(self.type) else self._e.builder.neg)(self.raw))
 
-    def logical_shift(self, other: Operand) -> Value:
+    def logical_shift(self, other: Operand) -> IrValue:
         """To the right, with zeros."""
         return self._apply(other, "lshr")
 
-    def compare(self, sign: str, other: Operand) -> Value:
+    def compare(self, sign: str, other: Operand) -> IrValue:
         """Signed integers, or real numbers, of which NaN compares false."""
-        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
+        raw = other.raw if isinstance(other, IrValue) else self._e.constant(self.type, other).raw
         build = self._e.builder.fcmp_ordered if is_float(self.type) else self._e.builder.icmp_signed
-        return Value(self._e, build(sign, self.raw, raw))
+        return IrValue(self._e, build(sign, self.raw, raw))
 
-    def below(self, other: Operand) -> Value:
+    def below(self, other: Operand) -> IrValue:
         """Unsigned comparison: true for 0 to ``other`` - 1, so that negative numbers are false."""
-        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
-        return Value(self._e, self._e.builder.icmp_unsigned("<", self.raw, raw))
+        raw = other.raw if isinstance(other, IrValue) else self._e.constant(self.type, other).raw
+        return IrValue(self._e, self._e.builder.icmp_unsigned("<", self.raw, raw))
 
-    def __lt__(self, other: Operand) -> Value:
+    def __lt__(self, other: Operand) -> IrValue:
         return self.compare("<", other)
 
-    def __gt__(self, other: Operand) -> Value:
+    def __gt__(self, other: Operand) -> IrValue:
         return self.compare(">", other)
 
-    def is_(self, other: Operand) -> Value:
+    def is_(self, other: Operand) -> IrValue:
         """Equality."""
         return self.compare("==", other)
 
-    def _convert(self, how: str, element: Type) -> Value:
+    def _convert(self, how: str, element: Type) -> IrValue:
         kind = vector(element, self.count) if isinstance(self.type, ir.VectorType) else element
-        return self if kind == self.type else Value(self._e, getattr(self._e.builder, how)(self.raw, kind))
+        return self if kind == self.type else IrValue(self._e, getattr(self._e.builder, how)(self.raw, kind))
 
-    def signed(self, element: Type) -> Value:
+    def signed(self, element: Type) -> IrValue:
         """Wider integers of the same value."""
         return self._convert("sext", element)
 
-    def unsigned(self, element: Type) -> Value:
+    def unsigned(self, element: Type) -> IrValue:
         """Wider integers, read as unsigned."""
         return self._convert("zext", element)
 
-    def truncated(self, element: Type) -> Value:
+    def truncated(self, element: Type) -> IrValue:
         """The low bits."""
         return self._convert("trunc", element)
 
-    def real(self, element: Type = F32) -> Value:
+    def real(self, element: Type = F32) -> IrValue:
         """Signed integers as real numbers."""
         return self._convert("sitofp", element)
 
-    def widened(self) -> Value:
+    def widened(self) -> IrValue:
         """Half precision as float32."""
         return self._convert("fpext", F32)
 
-    def rounded(self) -> Value:
+    def rounded(self) -> IrValue:
         """Float32 to the nearest of half precision, ties to even."""
         return self._convert("fptrunc", F16)
 
-    def integer(self, element: Type = I32) -> Value:
+    def integer(self, element: Type = I32) -> IrValue:
         """Real numbers as integers, towards 0."""
         return self._convert("fptosi", element)
 
-    def bits(self, kind: Type) -> Value:
+    def bits(self, kind: Type) -> IrValue:
         """The same bits as another type."""
-        return self if kind == self.type else Value(self._e, self._e.builder.bitcast(self.raw, kind))
+        return self if kind == self.type else IrValue(self._e, self._e.builder.bitcast(self.raw, kind))
 
 
-Operand: TypeAlias = "Value | int | float"
+Operand: TypeAlias = "IrValue | int | float"

@@ -12,11 +12,21 @@ from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.devices.remote.server import refuse_session, serve, serve_session
-from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.errors import InputError, NnbridgeError, Reason, shortage_of
 
 
 def main() -> None:
     """Serve one session, or every client of a listening socket for as long as the parent lives."""
+    try:
+        _serve()
+    except (MemoryError, RuntimeError, OSError) as error:
+        short = "not enough memory" if isinstance(error, MemoryError) else shortage_of(error)
+        if short is None:
+            raise
+        sys.exit(f"nnbridge: {short}")
+
+
+def _serve() -> None:
     parser = argparse.ArgumentParser(prog="python -m nnbridge.devices.remote")
     parser.add_argument("device")
     parser.add_argument("--session", type=int, help="descriptor of a connected socket")

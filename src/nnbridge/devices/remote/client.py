@@ -47,6 +47,7 @@ from nnbridge.errors import (
     NnapiError,
     OpFailedError,
     Reason,
+    pass_shortage,
 )
 from nnbridge.extensions import Extension
 from nnbridge.model import Model
@@ -111,6 +112,7 @@ class RemoteDevice(Device):
         try:
             return cls(name, start)
         except (OSError, NnapiError) as error:
+            pass_shortage(error)
             why = (error.strerror if isinstance(error, OSError) else "") or str(error)
             found = why if name in why else f"{name}: {why}"
             raise InputError(Reason("a driver that starts", found, operand="device")) from error

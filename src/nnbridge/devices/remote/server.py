@@ -15,9 +15,10 @@ import re
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from nnbridge.devices.remote.system import (
     close_all,
     limit_of_descriptors,
     open_descriptors,
+    process_of_peer,
     sealed_size,
     this_user,
     user_of_peer,
@@ -53,7 +55,15 @@ from nnbridge.devices.remote.wire import (
     from_extension,
     to_hints,
 )
-from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason, ResourceExhaustedTransientError
+from nnbridge.errors import (
+    BadDataError,
+    ConversionError,
+    NnapiError,
+    OpFailedError,
+    Reason,
+    ResourceExhaustedTransientError,
+    shortage_of,
+)
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, known
 from nnbridge.operations.evaluate import merge_dims
@@ -65,6 +75,8 @@ _ELEMENT_TYPE = re.compile(r"[<|](f[248]|[iu][1248]|b1|V[1-9]\d{0,4})")
 _TOKEN = re.compile(r"[0-9a-f]{64}")
 MAX_PREPARED = 4096
 """Prepared models that one client may hold."""
+MAX_SESSIONS, MAX_SESSIONS_OF_A_CLIENT = 256, 64
+"""Connections that a served driver has at a time, each of which takes a thread, and how many of them one process may hold."""
 _PASSING_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM}
 )
@@ -157,6 +169,7 @@ def refuse_session(why: Reason, connection: socket.socket) -> None:
 
 def serve(device: Device, listener: socket.socket) -> None:
     """Serve every client of this user, until the listening socket is closed; while descriptors are scarce, new ones wait."""
+    sessions = _Sessions(device)
     while True:
         if _is_crowded():
             time.sleep(_PAUSE)
@@ -168,12 +181,63 @@ def serve(device: Device, listener: socket.socket) -> None:
                 return
             time.sleep(_PAUSE)
             continue
-        user = user_of_peer(connection)
-        if user != this_user():
-            LOG.warning("%s serves user %d alone: a client of user %d was refused", device.name, this_user(), user)
+        sessions.begin(connection)
+
+
+class _Sessions:
+    """The sessions of a served driver. What goes wrong with one connection ends that connection alone."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._of: Counter[int] = Counter()
+        self._said = ""
+        self._lock = threading.Lock()
+
+    def begin(self, connection: socket.socket) -> None:
+        """Serve a client in a thread of its own, or close its connection."""
+        try:
+            why = self._refusal(connection)
+            if why is not None:
+                self._say(f"a client was refused: {why}")
+                Channel(connection).send({"refused": why.as_dict()})
+                connection.close()
+        except Exception as error:
+            self._say(f"a client's connection was closed: {shortage_of(error) or error}")
             connection.close()
-            continue
-        threading.Thread(target=serve_session, args=(device, connection), name="nnbridge-session", daemon=True).start()
+
+    def _say(self, line: str) -> None:
+        """A warning, once until another one: a client may try a thousand times."""
+        if line != self._said:
+            LOG.warning("%s: %s", self._device.name, line)
+        self._said = line
+
+    def _refusal(self, connection: socket.socket) -> Reason | None:
+        """Why there is no session with the client; None for one that has begun."""
+        user, process = user_of_peer(connection), process_of_peer(connection)
+        if user != this_user():
+            return Reason(f"a client of user {this_user()}, whom the driver serves alone", f"user {user}")
+        with self._lock:
+            if self._of[process] >= MAX_SESSIONS_OF_A_CLIENT or self._of.total() >= MAX_SESSIONS:
+                limits = f"at most {MAX_SESSIONS_OF_A_CLIENT} connections of a process, and {MAX_SESSIONS} of all"
+                return Reason(limits, "one more", self._device.name)
+            self._of[process] += 1
+        try:
+            threading.Thread(target=self._serve, args=(connection, process), name="nnbridge-session", daemon=True).start()
+        except BaseException:
+            self._end(process)
+            raise
+        return None
+
+    def _serve(self, connection: socket.socket, process: int) -> None:
+        try:
+            serve_session(self._device, connection)
+        finally:
+            self._end(process)
+
+    def _end(self, process: int) -> None:
+        with self._lock:
+            self._of[process] -= 1
+            self._of += Counter()  # Without those that have none.
 
 
 class _Worker:
@@ -233,6 +297,9 @@ class _Worker:
         except NnapiError as error:
             return _refusal(error)
         except Exception as error:
+            short = shortage_of(error)
+            if short is not None:
+                return _refusal(ResourceExhaustedTransientError(replace(short.reason, operation=self._session.device.name)))
             LOG.exception("%s failed in %s", message["call"], self._session.device.name)
             why = Reason("a driver without failure", f"{type(error).__name__}: {error}", self._session.device.name)
             return _refusal(OpFailedError(why))
@@ -264,7 +331,14 @@ class _Worker:
             connection.close()
             raise
         worker = _Worker(self._session, channel)
-        threading.Thread(target=worker.run, name="nnbridge-channel", daemon=True).start()
+        try:
+            threading.Thread(target=worker.run, name="nnbridge-channel", daemon=True).start()
+        except RuntimeError as error:
+            with self._session.lock:
+                self._session.channels.remove(channel)
+            channel.socket.close()
+            why = Reason("a thread for another channel", str(shortage_of(error) or error), self._session.device.name)
+            raise ResourceExhaustedTransientError(why) from error
         return {}
 
     def _supported_operations(self, message: Message, descriptors: list[int]) -> Message:

@@ -35,6 +35,7 @@ from nnbridge.errors import (
     OpFailedError,
     Reason,
     ResourceExhaustedTransientError,
+    pass_shortage,
 )
 from nnbridge.platforms import after_fork
 from nnbridge.trust import environment, python_command
@@ -175,7 +176,11 @@ class Session:
             self._lock.notify()
 
     def _open(self) -> Line:
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            pass_shortage(error)
+            raise
         with theirs:
             answered(self._controlled({"call": "open"}, [theirs.fileno()]))
         self._lines.append(Line(Channel(ours)))
@@ -271,18 +276,22 @@ def driver_command(name: str, *options: str) -> list[str]:
 
 def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start a driver's process."""
-    ours, theirs = socket.socketpair()
-    command = driver_command(name, "--session", str(theirs.fileno()))
-    with theirs:
-        # What a driver prints must not mix with this process's output, and Ctrl-C at the terminal is not for the driver.
-        process = subprocess.Popen(
-            command,
-            env=environment(),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            start_new_session=True,
-        )
+    try:
+        ours, theirs = socket.socketpair()
+        command = driver_command(name, "--session", str(theirs.fileno()))
+        with theirs:
+            # What a driver prints must not mix with this process's output, and Ctrl-C at the terminal is not for the driver.
+            process = subprocess.Popen(
+                command,
+                env=environment(),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                start_new_session=True,
+            )
+    except OSError as error:
+        pass_shortage(error)
+        raise
     return ours, process
 
 

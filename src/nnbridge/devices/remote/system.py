@@ -13,11 +13,11 @@ import socket
 import struct
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, ShortageError, first_line, shortage_of
 from nnbridge.platforms import lacks
 
 with suppress(ImportError):  # Windows has neither; require_descriptors refuses there before they are used.
@@ -29,8 +29,9 @@ FIXED_SIZE = 2 | 4
 """Linux's F_SEAL_SHRINK and F_SEAL_GROW."""
 READ_ONLY = FIXED_SIZE | 8
 """With F_SEAL_WRITE."""
-_XUCRED, _SOL_LOCAL, _LOCAL_PEERCRED = struct.Struct("=II68x"), 0, 1
-"""macOS: version and user of ``struct xucred`` (``sys/ucred.h``), before its groups; the option that reads it (``sys/un.h``)."""
+_XUCRED, _SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = struct.Struct("=II68x"), 0, 1, 2
+"""macOS: version and user of ``struct xucred`` (``sys/ucred.h``), before its groups; the options that read it and the process
+(``sys/un.h``)."""
 
 
 class ProtocolError(Exception):
@@ -46,6 +47,17 @@ def require_descriptors(what: str) -> None:
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _own_memory() -> Iterator[None]:
+    """What goes wrong with memory of this side is a shortage of this process, whatever the system's word for it."""
+    try:
+        yield
+    except OSError as error:
+        short = shortage_of(error)
+        raise ShortageError(f"no memory to share with a driver's process: {short or first_line(error)}") from error
+
+
+@_own_memory()
 def shared_memory(size: int) -> int:
     """The descriptor of new memory of this size, to read and write."""
     if _has_seals():
@@ -55,6 +67,7 @@ def shared_memory(size: int) -> int:
         return os.dup(file.fileno())
 
 
+@_own_memory()
 def read_only_memory(name: str, fill: Callable[[IO[bytes]], object]) -> int:
     """The descriptor of memory through which nobody can change what ``fill`` has written."""
     if _has_seals():
@@ -160,6 +173,14 @@ def this_user() -> int:
     if sys.platform == "win32":
         raise NotImplementedError
     return os.getuid()
+
+
+def process_of_peer(connection: socket.socket) -> int:
+    """The process at the other end, which connected; 0 where the system does not say."""
+    if sys.platform == "linux":
+        credentials = struct.Struct("3i")
+        return int(credentials.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))[0])
+    return int.from_bytes(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID, 4), sys.byteorder)
 
 
 def user_of_peer(connection: socket.socket) -> int:

@@ -30,6 +30,8 @@ from nnbridge.devices.rules.facts import (
     Subject,
     Value,
     Vocabulary,
+    nested,
+    small,
 )
 from nnbridge.devices.rules.syntax import (
     MAX_DEPTH,
@@ -52,7 +54,7 @@ from nnbridge.devices.rules.syntax import (
 )
 from nnbridge.errors import near
 
-Function: TypeAlias = "Callable[[Subject, tuple[Value, ...]], Value]"
+Function: TypeAlias = "Callable[[Any, tuple[Value, ...]], Value]"
 """A part of a condition, for a subject and the variables of ``for`` around it."""
 Variables: TypeAlias = "tuple[tuple[str, str], ...]"
 """The variables of ``for`` around a part, with their kinds."""
@@ -67,11 +69,16 @@ _FITS: Mapping[str, tuple[str, ...]] = {
 """What is required → the kinds that fit."""
 _SHOWN = {NUMBER: "a number", TRUTH: "a condition", LIST: "a list", OPERAND: "an operand", OPERANDS: "operands", TYPE: "a type"}
 _MAX_NESTED = 2
-"""``for`` within ``for``: the bound of a condition's work is MAX_ELEMENTS to this power."""
+"""``for`` within ``for``."""
+_LIST_WEIGHT = 64
+"""Parts of a condition that take as long as going through a list of MAX_ELEMENTS."""
+_MAX_HEIGHT = MAX_DEPTH // 4
+_MAX_INNER = 3
+"""Mistakes of a term that are reported wherever it stands."""
 _ARITHMETIC: Mapping[str, Callable[[Value, Value], Value]] = {
     "+": lambda a, b: _number(a) + _number(b),
     "-": lambda a, b: a - b,
-    "*": lambda a, b: _number(a) * _number(b),
+    "*": lambda a, b: small(_number(a) * _number(b)),
     "/": lambda a, b: a / b,
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
@@ -107,6 +114,7 @@ _STORED = [0]
 
 def compiled(node: Expression, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:
     """A function of the subject: True, False or None (not known). RuleErrors has every mistake of the tree."""
+    vocabulary.work.spend(_size(node), vocabulary.title)
     key = (node, required, _meanings(node, vocabulary))
     found = _COMPILED.get(key)
     if found is None:
@@ -119,20 +127,31 @@ def compiled(node: Expression, vocabulary: Vocabulary, required: str = TRUTH) ->
 
 
 @lru_cache(maxsize=4096)
+def _size(node: Expression) -> int:
+    return sum(1 for _ in walk(node))
+
+
+@lru_cache(maxsize=4096)
 def _names(node: Expression) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.name for part in walk(node) if isinstance(part, Name)))
 
 
-def _meanings(node: Expression, vocabulary: Vocabulary, depth: int = 0) -> tuple[Any, ...]:
-    """What the names of a tree stand for, which is all that a vocabulary adds to it."""
-    found: list[Any] = []
-    for name in _names(node):
+def _meanings(node: Expression, vocabulary: Vocabulary) -> tuple[Any, ...]:
+    """What the names of a tree, and of the conditions that it names, stand for: all that a vocabulary adds to it."""
+    found: dict[str, Any] = {}
+    left = list(_names(node))
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
         text = vocabulary.conditions.get(name)
-        found.append((name, vocabulary.names.get(name), vocabulary.words.get(name), text))
-        if text is not None and depth < MAX_DEPTH:
+        found[name] = (name, vocabulary.names.get(name), vocabulary.words.get(name), text)
+        if text is not None:
             with suppress(RuleError):
-                found.append(_meanings(parse(text), vocabulary, depth + 1))
-    return tuple(found)
+                inner = parse(text)
+                vocabulary.work.spend(_size(inner), name)
+                left += _names(inner)
+    return tuple(found.values())
 
 
 def _compiled(node: Expression, vocabulary: Vocabulary, required: str) -> Callable[[Subject], Value]:
@@ -140,14 +159,56 @@ def _compiled(node: Expression, vocabulary: Vocabulary, required: str) -> Callab
     function = compiler.of(node, (), required)
     if compiler.mistakes:
         raise RuleErrors(compiler.mistakes)
+    weight = _weight(node, vocabulary)
 
     def evaluate(subject: Subject) -> Value:
         try:
-            return function(subject, ())
+            if not weight:
+                return function(subject, ())
+            subject.work.spend(weight)
+            return function(_Asked(subject), ())
         except _UNKNOWABLE:
             return None
 
     return evaluate
+
+
+class _Asked:
+    """A subject while one condition is evaluated for it: terms are evaluated once, and what loops evaluate is counted."""
+
+    __slots__ = ("_found", "get", "spend")
+
+    def __init__(self, subject: Subject) -> None:
+        self.get, self.spend = subject.get, subject.work.spend
+        self._found: dict[str, Value] = {}
+
+    def once(self, name: str, function: Function, weight: int) -> Value:
+        """The value of a term or condition that stands elsewhere."""
+        found = self._found
+        if name not in found:
+            self.spend(weight)
+            found[name] = function(self, ())
+        return found[name]
+
+
+def _weight(node: Expression, vocabulary: Vocabulary) -> int:
+    """How much there is to evaluate of a tree without its loops; 0 for one without lists, loops and terms."""
+    parts = list(walk(node))
+    lists = sum(_LIST_WEIGHT for part in parts if _goes_through(part))
+    named = any(isinstance(part, Name) and part.name in vocabulary.conditions for part in parts)
+    return lists + len(parts) if lists or named else 0
+
+
+def _goes_through(part: Expression) -> bool:
+    """True for a part that goes through a list."""
+    if isinstance(part, ComparisonChain):
+        return any(sign in ("in", "not in") for sign, _ in part.rest)
+    return isinstance(part, Each) or (isinstance(part, FunctionCall) and LIST in _kinds_of(part.function))
+
+
+def _kinds_of(function: str) -> tuple[str, ...]:
+    kind, kinds, _, _ = FUNCTIONS.get(function, ("", (), 0, None))
+    return (kind, *kinds)
 
 
 def plain(value: Value) -> Value:
@@ -179,6 +240,8 @@ class _Compiler:
         self._vocabulary = vocabulary
         self._within = within
         """Names of the conditions around this one."""
+        self.height = 0
+        """Levels of named conditions in it."""
         self.mistakes: list[RuleError] = []
 
     def of(self, node: Expression, variables: Variables, required: str = ANY) -> Function:
@@ -226,7 +289,7 @@ class _Compiler:
 
     def _listing(self, node: Listing, variables: Variables) -> tuple[str, Function]:
         items = [_plain(self.of(part, variables), ANY) for part in node.of]
-        return LIST, lambda s, v: tuple(item(s, v) for item in items)
+        return LIST, lambda s, v: nested([item(s, v) for item in items])
 
     def _kind(self, node: Expression, variables: Variables) -> str:
         """The kind of a node that has been checked already."""
@@ -251,17 +314,31 @@ class _Compiler:
         return self._note(f"a name of {vocabulary.title}{hint}", name, node)
 
     def _condition(self, node: Name) -> tuple[str, Function]:
-        """A condition or term that stands elsewhere, by its name."""
-        if node.name in self._within or len(self._within) > MAX_DEPTH // 4:
-            return self._note("a condition without itself in it", node.name, node)
-        inner = _Compiler(self._vocabulary, (*self._within, node.name))
+        """A condition or term that stands elsewhere, by its name: compiled once, and evaluated once for each subject."""
+        name, known, within = node.name, self._vocabulary.compiled, len(self._within)
+        if name in self._within or within > _MAX_HEIGHT:
+            return self._note("a condition without itself in it", name, node)
+        if name not in known:
+            known[name] = self._inner(name)
+        kind, function, mistakes, height, weight = known[name]
+        self.height = max(self.height, 1 + height)
+        if within + height > _MAX_HEIGHT:
+            return self._note(f"conditions in conditions, {_MAX_HEIGHT + 1} deep at most", name, node)
+        self.mistakes += [RuleError(f"{m.rule} in {name}", m.found, node.at) for m in mistakes]
+        return kind, lambda s, v: s.once(name, function, weight)
+
+    def _inner(self, name: str) -> tuple[str, Function, list[RuleError], int, int]:
+        """Kind, function, mistakes, height and weight of a condition that stands elsewhere."""
+        inner = _Compiler(self._vocabulary, (*self._within, name))
         kind, function = self._nothing()
+        weight = 0
         try:
-            kind, function = inner._parts(parse(self._vocabulary.conditions[node.name]), ())
+            node = parse(self._vocabulary.conditions[name])
+            weight = _weight(node, self._vocabulary)
+            kind, function = inner._parts(node, ())
         except RuleError as error:
             inner.mistakes = [error]
-        self.mistakes += [RuleError(f"{m.rule} in {node.name}", m.found, node.at) for m in inner.mistakes]
-        return kind, lambda s, v: function(s, ())
+        return kind, function, inner.mistakes[:_MAX_INNER], inner.height, weight
 
     def _attribute(self, node: Attribute, variables: Variables) -> tuple[str, Function]:
         holder = self.of(node.of, variables, OPERAND)
@@ -321,13 +398,15 @@ class _Compiler:
         inner = (*variables, (node.variable, OPERAND if several else NUMBER))
         body = self.of(node.body, inner, TRUTH if kind == TRUTH else ANY)
         either, listing = node.function == "any", kind == LIST
+        weight = sum(_LIST_WEIGHT if _goes_through(part) else 1 for part in walk(node.body))
 
-        def each(s: Subject, v: tuple[Value, ...]) -> Value:
+        def each(s: _Asked, v: tuple[Value, ...]) -> Value:
             items = source(s, v)
             if items is None or len(items) > MAX_ELEMENTS:
                 return None
+            s.spend(weight * len(items))
             if listing:
-                return tuple(plain(body(s, (*v, item))) for item in items)
+                return nested([plain(body(s, (*v, item))) for item in items])
             answer: Value = not either
             for item in items:
                 found = body(s, (*v, item))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from nnbridge.budget import WorkBudget
 from nnbridge.devices.rules.compiling import RuleErrors, compiled, plain
 from nnbridge.devices.rules.facts import ANY, Fact, Subject, Value, Vocabulary
 from nnbridge.devices.rules.sentences import leaves, sentence
@@ -25,6 +26,7 @@ from nnbridge.devices.rules.syntax import (
     parse,
     walk,
 )
+from nnbridge.errors import ExhaustedError
 
 _SHOWN = 100
 """Characters of what was found that a reason shows."""
@@ -56,9 +58,12 @@ class RuleCondition:
 
     def broken(self, subject: Subject) -> bool:
         """True if the operation does not meet the condition, as far as is known."""
-        if self.when is not None and not self.when.test(subject):
-            return False
-        found = self.test(subject)
+        try:
+            if self.when is not None and not self.when.test(subject):
+                return False
+            found = self.test(subject)
+        except ExhaustedError as error:
+            raise ExhaustedError(replace(error.reason, operand=self.text[:_SHOWN])) from error
         return found is not None and not found
 
     @cached_property
@@ -102,15 +107,17 @@ def _parsed(text: str) -> Expression:
 
 
 def _truth(condition: RuleCondition) -> str:
-    return "true" if condition.test(_NOBODY) else "false"
+    return "true" if condition.test(_Nobody(condition.vocabulary.work)) else "false"
 
 
 class _Nobody:
+    """No operation: what conditions say of their own constants. It is evaluated while a profile is read, and counted there."""
+
+    def __init__(self, work: WorkBudget) -> None:
+        self.work = work
+
     def get(self, name: str) -> Value:
         return None
-
-
-_NOBODY = _Nobody()
 
 
 def _first_name(node: Expression) -> str:
@@ -224,4 +231,4 @@ def _constant(node: Expression, vocabulary: Vocabulary) -> Any:
     names: Sequence[Name] = [part for part in walk(node) if isinstance(part, Name)]
     if any(name.name not in vocabulary.words for name in names) or any(isinstance(p, (Attribute,)) for p in walk(node)):
         return None
-    return compiled(node, vocabulary, ANY)(_NOBODY)
+    return compiled(node, vocabulary, ANY)(_Nobody(vocabulary.work))

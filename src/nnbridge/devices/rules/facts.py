@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Protocol
+
+from nnbridge.budget import WorkBudget, refused
+from nnbridge.errors import ExhaustedError, Reason
 
 Value = Any
 """Of a condition's part: a number, a truth, a type, a tuple, a :class:`Fact`, or None where it is not known."""
@@ -15,6 +19,14 @@ NUMBER, TRUTH, TYPE, LIST, OPERAND, OPERANDS, ANY = "number", "truth", "type", "
 
 MAX_ELEMENTS = 1_024
 """Of a constant whose value conditions can read; of more, the value counts as not known."""
+_EVALUATED, _EVALUATED_EACH = 4_000_000, 10_000
+"""Parts of loops, lists and terms that a device evaluates for a model: for the first operation, and for each further one."""
+_EXPANDED = 500_000
+"""Names and parts that the conditions of a profile consist of, those of terms and common conditions each time."""
+
+
+ENTRY_WEIGHT, RULE_WEIGHT = 10, 100
+"""What a condition of a rule, and an operation's rule, take of that: they need as long as so many parts."""
 
 
 def _no_value() -> Value:
@@ -52,8 +64,25 @@ class Fact:
         return self.read()
 
 
+def evaluations(operations: int, device: str = "") -> WorkBudget:
+    """What one device may evaluate for a model, by its operations."""
+
+    def refuse(rule: str, found: str, place: str) -> ExhaustedError:
+        return ExhaustedError(Reason(rule, found, f"device {device}", place))
+
+    return WorkBudget(_EVALUATED + _EVALUATED_EACH * operations, "evaluations of parts of conditions for this model", refuse)
+
+
+def expansions(refuse: Callable[[str, str, str], Exception] = refused) -> WorkBudget:
+    """What the conditions of one profile may expand to."""
+    return WorkBudget(_EXPANDED, "parts of conditions, those of terms and common conditions each time", refuse)
+
+
 class Subject(Protocol):
     """One operation, or operator, that conditions are evaluated for."""
+
+    work: WorkBudget
+    """What may still be evaluated."""
 
     def get(self, name: str) -> Value:
         """What a name of the vocabulary stands for: a Fact, a tuple of them, a plain value; None if this form has none."""
@@ -72,6 +101,10 @@ class Vocabulary:
     """Name → the text of a condition or term that stands elsewhere."""
     title: str = "the operation"
     """In messages: whose names these are."""
+    work: WorkBudget = field(default_factory=expansions, compare=False, repr=False)
+    """What the conditions of the profile may still expand to."""
+    compiled: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Those of ``conditions`` that were compiled before, by name."""
 
 
 _SIDES = {"n": (0, 0), "h": (1, 2), "w": (2, 3), "c": (3, 1)}
@@ -136,6 +169,19 @@ def bit(number: int, place: int) -> bool:
     return 0 <= place < 64 and bool(int(number) >> int(place) & 1)
 
 
+def nested(items: Sequence[Value]) -> Value:
+    """A list of these; None for lists in lists in lists, whose items are more than they seem."""
+    deep = any(isinstance(item, tuple) and any(isinstance(inner, tuple) for inner in item) for item in items)
+    return None if deep else tuple(items)
+
+
+def small(number: Value) -> Value:
+    """The number; ArithmeticError for integers of hundreds of digits, which products of products soon have."""
+    if isinstance(number, int) and number.bit_length() > _MAX_BITS:
+        raise ArithmeticError
+    return number
+
+
 def up_to(count: int) -> tuple[int, ...] | None:
     """0 up to a number; None above what conditions may go through."""
     return tuple(range(int(count))) if count <= MAX_ELEMENTS else None
@@ -146,13 +192,15 @@ def _most(values: Sequence[Any]) -> Value:
 
 
 def _product(values: Sequence[Any]) -> Value:
-    return None if any(isinstance(value, tuple) for value in values) else math.prod(values)
+    return None if any(isinstance(value, tuple) for value in values) else reduce(lambda a, b: small(a * b), values, 1)
 
 
 def _least(values: Sequence[Any]) -> Value:
     return min(values) if values else None
 
 
+_MAX_BITS = 1_024
+"""Of an integer in a condition; the largest float has as many."""
 KNOWN = "known"
 """The function that is true for what is known, and never unknown itself."""
 

@@ -86,6 +86,8 @@ class _Columns:
     def __init__(self, subjects: Sequence[Subject]) -> None:
         self._subjects = subjects
         self._leaves: dict[Any, Column | None] = {}
+        self._named: dict[tuple[int, str], Column | None] = {}
+        """Columns of terms and common conditions; None for those that have none."""
 
     def suspect(self, condition: RuleCondition) -> Truths:
         """Where a condition may be broken."""
@@ -151,7 +153,16 @@ class _Columns:
         if node.name in words.words:
             value = words.words[node.name][1]
             return _checked(np.float64(value), None) if isinstance(value, (int, float)) else None
-        return self._column(parse(words.conditions[node.name]), words)
+        key = (id(words), node.name)
+        if key not in self._named:
+            try:
+                self._named[key] = self._column(parse(words.conditions[node.name]), words)
+            except _Inexact:
+                self._named[key] = None
+        found = self._named[key]
+        if found is None:
+            raise _Inexact
+        return found
 
     def _arithmetic(self, node: Binary, words: Vocabulary) -> Column:
         (left, sure), (right, certain) = self._column(node.left, words), self._column(node.right, words)

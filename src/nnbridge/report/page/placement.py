@@ -150,16 +150,17 @@ class _Reasons:
 def _step(plan: Plan, step: ExecutionStep, numbering: Numbering, step_of: dict[tuple[int, int], int]) -> StepData:
     source, main = step.source, plan.partition.sources[step.source].model.main
     inner = source > 0
+    passed, returned = set(main.inputs), set(main.outputs)
 
     def elsewhere(operand: int) -> bool:
         producer = main.producers.get(operand)
         by_other = producer is not None and step_of.get((source, producer)) != step.number
-        return by_other or (inner and operand in main.inputs)
+        return by_other or (inner and operand in passed)
 
     def leaves(operand: int) -> bool:
         readers = main.consumers.get(operand, ())
         by_other = any(step_of.get((source, reader)) != step.number for reader in readers)
-        return by_other or (inner and operand in main.outputs)
+        return by_other or (inner and operand in returned)
 
     coming = [i for i in step.inputs if elsewhere(i)]
     going = [i for i in step.outputs if leaves(i)]

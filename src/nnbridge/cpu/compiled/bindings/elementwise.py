@@ -27,8 +27,8 @@ from nnbridge.cpu.compiled.bindings.binding import (
 from nnbridge.cpu.compiled.objects import Variant
 from nnbridge.cpu.compiled.program import (
     Argument,
+    KernelCall,
     Place,
-    Step,
     is_half,
 )
 from nnbridge.cpu.compiled.requantise import Rescaling
@@ -275,7 +275,7 @@ def quantise(b: Binding) -> None:
                 return
             steps: dict[str, Argument] = {"source": Place(operand), "target": b.target(), "count": count, "table": table}
             variant = Variant("look_up")
-            b.bound.append(Step(variant, steps, 1, b.candidate.index, (operand,), b.candidate.outputs))
+            b.bound.append(KernelCall(variant, steps, 1, b.candidate.index, (operand,), b.candidate.outputs))
             return
     require(is_real(x) and is_quant8(out.type), "float32 to 8-bit")
     low, high = integer_range(out)

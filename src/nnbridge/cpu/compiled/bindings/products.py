@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from nnbridge.cpu.arena import address_of
 from nnbridge.cpu.compiled.bindings.binding import (
     BOUNDS,
     Binding,
@@ -23,28 +25,121 @@ from nnbridge.cpu.compiled.bindings.binding import (
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.moves import MOST_ELEMENTS, add_border, border_of, move_pieces
-from nnbridge.cpu.compiled.bindings.packing import pack_bytes
-from nnbridge.cpu.compiled.bindings.rescaling import filter_rescaling, require_bias_scale
 from nnbridge.cpu.compiled.constants import Constant
+from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
-from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips
+from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips, strip_table, strips_of, tile_shapes
 from nnbridge.cpu.compiled.kernels.tiles import DEPTH, SIDE, configuration
+from nnbridge.cpu.compiled.objects import Variant, function, library
 from nnbridge.cpu.compiled.program import (
     Argument,
     Place,
     Unsupported,
 )
-from nnbridge.cpu.compiled.requantise import Inexact, Rescaling
+from nnbridge.cpu.compiled.requantise import Inexact, Rescaling, rows_of
+from nnbridge.errors import NnapiError
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     fused_activation,
+    is_quant8,
     product_multiplier,
     quantize_multiplier,
+    quantize_multipliers,
 )
-from nnbridge.operations.call import Arg
+from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.convolution import transpose_padding
+from nnbridge.operations.correlation import bias_scale, multipliers, real_multipliers
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import OperationCode
+
+
+def pack_bytes(
+    instructions: InstructionSet, weights: Array, bias: Array, rescaling: Rescaling, zero: int
+) -> tuple[Constant, int]:
+    """What :func:`pack_strips` makes of int8 weights [columns, segments, elements], in one call, and how many strips.
+
+    ``zero`` times the sum of each column's weights is taken from its bias. For instructions of products of four bytes.
+    """
+    count, segments, length = weights.shape
+    steps = -(-length // 4)
+    if 4 * steps != length:
+        padded = np.zeros((count, segments, 4 * steps), np.int8)
+        padded[:, :, :length] = weights
+        weights = padded
+    weights, bias = np.ascontiguousarray(weights), np.ascontiguousarray(bias, np.int32)
+    table, size, strips, zeros = _layout(instructions, rescaling.form, count, segments * steps)
+    made = Constant.of(size)
+    made.data[: table.nbytes] = table
+    listed = rescaling.multiplier, rescaling.constant, rescaling.shift, rescaling.correction, rescaling.left
+    numbers = [np.ascontiguousarray(array, np.int64) for array in listed]
+    row, each = 4 * segments * steps, 8 if len(numbers[0]) > 1 else 0
+    first = [address_of(weights), row, segments * steps, count, address_of(zeros), address_of(bias), zero, each]
+    entry = np.array([*first, *map(address_of, numbers), address_of(made.data), strips], np.int64)
+    _packing(instructions, rescaling.form)(address_of(entry), 0, 1)
+    return made, strips
+
+
+@lru_cache(maxsize=256)
+def _layout(instructions: InstructionSet, form: str, count: int, words: int) -> tuple[Array, int, int, Array]:
+    """The table in front of strips of rows of so many words, the bytes of all, how many strips, and a row of zeros."""
+    lanes = instructions.lanes
+    block = rows_of(form) * 4 * lanes
+    shapes = strips_of(tile_shapes(instructions, form), count)
+    groups = tuple(
+        (first, shape.width, strips, 4 * words * shape.width, shape.vectors * block) for shape, first, strips in shapes
+    )
+    table, _, size = strip_table(groups, count, 1)
+    return table, size, sum(strips for _, _, strips, _, _ in groups), np.zeros(words, np.int32)
+
+
+@lru_cache
+def _packing(instructions: InstructionSet, form: str) -> Callable[[int, int, int], None]:
+    return function(library(instructions).address(Variant("pack_constant", (("form", form),))))
+
+
+_CONVOLUTIONS = (
+    OperationCode.CONV_2D,
+    OperationCode.GROUPED_CONV_2D,
+    OperationCode.DEPTHWISE_CONV_2D,
+    OperationCode.TRANSPOSE_CONV_2D,
+)
+_RESCALINGS = "rescalings"
+
+
+def require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
+    """Where it is another, the reference kernel refuses the operation. Per-channel filters do not look at it."""
+    if w.channel_quant is None:
+        same, rule, _ = bias_scale(x, w, bias)
+        require(same, rule)
+
+
+def filter_rescaling(b: Binding) -> Rescaling:
+    """The requantisation of convolutions."""
+    require_bias_scale(b.call["input"], b.call["filter"], b.call["bias"])
+    if _RESCALINGS not in b.shared.tables:
+        b.shared.tables[_RESCALINGS] = _rescalings(b.shared.calls)
+    found: Rescaling | None = b.shared.tables[_RESCALINGS].get(id(b.call))
+    return found or Rescaling.twice(*multipliers(b.call), zero_of(b.out), negative_clamped=_negative_clamped(b.call))
+
+
+def _negative_clamped(call: Call) -> bool:
+    """True if negative results become the zero point."""
+    low, _ = limits_of(call.out, fused_activation(call))
+    return low == zero_of(call.out)
+
+
+def _rescalings(calls: Sequence[Call]) -> Mapping[int, Rescaling]:
+    """The requantisations of all convolutions, by the call's identity."""
+    found = [call for call in calls if call.definition.code in _CONVOLUTIONS and is_quant8(call.out.type)]
+    try:
+        reals = [real_multipliers(call) for call in found]
+        zeros, clamped = [zero_of(call.out) for call in found], [_negative_clamped(call) for call in found]
+        ends = np.cumsum([len(real) for real in reals])
+        rescalings = Rescaling.each(*quantize_multipliers(np.concatenate(reals)), ends, zeros, clamped)
+    except (ArithmeticError, ValueError, NnapiError, NeedsValue):
+        return {}  # Each by itself, so that the one that is refused is found.
+    return {id(call): rescaling for call, rescaling in zip(found, rescalings, strict=True)}
+
 
 _PRODUCTS_PER_US = {"tiles": 400_000.0, "bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""

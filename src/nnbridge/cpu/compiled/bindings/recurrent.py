@@ -20,7 +20,7 @@ from nnbridge.types import OperationCode
 
 
 @dataclass(frozen=True)
-class _Form:
+class _OperandNames:
     """How an operation names its operands."""
 
     prefixes: tuple[str, ...]
@@ -34,12 +34,12 @@ class _Form:
 
 
 _FORMS = {
-    OperationCode.LSTM: _Form(("",), "output_state_in", "cell_state_in", 1, 3),
-    OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM: _Form(("",), "output_state_in", "cell_state_in", 1),
-    OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM: _Form(("fw_", "bw_"), "activation_state", "cell_state", 2),
-    OperationCode.RNN: _Form(("",), "hidden_state_in", "", 0, 1),
-    OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN: _Form(("",), "hidden_state", "", 1),
-    OperationCode.BIDIRECTIONAL_SEQUENCE_RNN: _Form(("fw_", "bw_"), "hidden_state", "", 2),
+    OperationCode.LSTM: _OperandNames(("",), "output_state_in", "cell_state_in", 1, 3),
+    OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM: _OperandNames(("",), "output_state_in", "cell_state_in", 1),
+    OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM: _OperandNames(("fw_", "bw_"), "activation_state", "cell_state", 2),
+    OperationCode.RNN: _OperandNames(("",), "hidden_state_in", "", 0, 1),
+    OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN: _OperandNames(("",), "hidden_state", "", 1),
+    OperationCode.BIDIRECTIONAL_SEQUENCE_RNN: _OperandNames(("fw_", "bw_"), "hidden_state", "", 2),
 }
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.kernels.products import Group, Strips, by_shape, strip_entry
+from nnbridge.cpu.compiled.kernels.products import StripGroup, Strips, by_shape, strip_entry
 from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
-from nnbridge.cpu.compiled.values import F32, I8, I16, I32, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I16, I32, IrValue, vector
 from nnbridge.model import Array
 
 LARGEST = 49
@@ -52,8 +52,8 @@ def strip_shapes(instructions: InstructionSet, form: str) -> list[Shape]:
 def depthwise(
     e: Emitter,
     f: Fields,
-    part: Value,
-    parts: Value,
+    part: IrValue,
+    parts: IrValue,
     *,
     form: str,
     size: tuple[int, int],
@@ -68,13 +68,13 @@ def depthwise(
     shapes = strip_shapes(e.instructions, form)
     first, last = e.share(f.images * f.out_height, part, parts)
 
-    def output_row(index: Value) -> None:
+    def output_row(index: IrValue) -> None:
         image = index // f.out_height
         y = (index - image * f.out_height) * stride[0] - f.top
         rows = [y + i * dilation[0] for i in range(size[0])]
         base = f.input + image * f.image
 
-        def strip(number: Value) -> None:
+        def strip(number: IrValue) -> None:
             width, weights, parameters, column, columns = strip_entry(e, f, number)
             weights, parameters = f.strips + weights, f.strips + parameters
             sources = [e.select(at.below(f.height), base + at * f.row + column, f.outside) for at in rows]
@@ -114,7 +114,7 @@ class _Strip:
         shared = size[1] - stride[1] if dilation[1] == 1 and not self.real else 0
         self.shared = shared if 0 < shared * self.groups * 4 <= 12 else 0
 
-    def emit(self, sources: list[Value], weights: Value, parameters: Value, target: Value, columns: Value) -> None:
+    def emit(self, sources: list[IrValue], weights: IrValue, parameters: IrValue, target: IrValue, columns: IrValue) -> None:
         e, f, lanes = self.e, self.f, self.lanes
         block = 4 * lanes * (1 if self.real else rows_of(self.form))
         bias = [e.load(parameters, self.kind, v * block) for v in range(self.vectors)]
@@ -126,7 +126,7 @@ class _Strip:
         taps = [self._taps(weights, j) for j in range(self.size[1])]
         start = -f.left
 
-        def pixel(x: Value, place: Value, *shared: Value) -> list[Value]:
+        def pixel(x: IrValue, place: IrValue, *shared: IrValue) -> list[IrValue]:
             per_column = self.groups * self.vectors
             seen = [list(shared[i : i + per_column]) for i in range(0, len(shared), per_column)]
             first = start + x * self.stride[1]
@@ -143,7 +143,7 @@ class _Strip:
         shared = [value for j in range(self.shared) for value in self._column(sources, start + j)]
         e.repeat(f.out_width, pixel, [target, *shared])
 
-    def _taps(self, weights: Value, j: int) -> list[list[Value]]:
+    def _taps(self, weights: IrValue, j: int) -> list[list[IrValue]]:
         """The weights of a filter column: for each set the vectors of all groups."""
         per_set = self.groups * self.vectors
         size = 4 * self.lanes
@@ -152,7 +152,7 @@ class _Strip:
             for s in range(self.sets)
         ]
 
-    def _sum(self, bias: list[Value], taps: list[list[list[Value]]], seen: list[list[Value]]) -> list[Value]:
+    def _sum(self, bias: list[IrValue], taps: list[list[list[IrValue]]], seen: list[list[IrValue]]) -> list[IrValue]:
         e = self.e
         if not self.real:
             totals = list(bias)
@@ -164,7 +164,7 @@ class _Strip:
         # One chain of additions for each filter row, which processors compute side by side.
         results = []
         for v in range(self.vectors):
-            chains: list[Value | None] = [bias[v], *[None] * (self.groups - 1)]
+            chains: list[IrValue | None] = [bias[v], *[None] * (self.groups - 1)]
             for column, tap in zip(seen, taps, strict=True):
                 for i in range(self.groups):
                     x, w, total = column[i * self.vectors + v], tap[0][i * self.vectors + v], chains[i]
@@ -176,7 +176,7 @@ class _Strip:
             results.append(total)
         return results
 
-    def _column(self, sources: list[Value], x: Value) -> list[Value]:
+    def _column(self, sources: list[IrValue], x: IrValue) -> list[IrValue]:
         """What the filter's rows see in column ``x``: for each group the vectors."""
         e, f = self.e, self.f
         inside, offset = x.below(f.width), x * f.pixel
@@ -236,7 +236,7 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
             parameters = np.where(inside >= 0, bias[np.maximum(inside, 0)], 0).astype(np.float32)
         else:
             parameters = rescaling.packed(bias, inside, lanes)
-        groups.append(Group(size, first, ordered, parameters.reshape(strips, -1)))
+        groups.append(StripGroup(size, first, ordered, parameters.reshape(strips, -1)))
     return Strips(groups, channels), len(sets)
 
 

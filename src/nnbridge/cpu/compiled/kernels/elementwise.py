@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale, rows_of
-from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Type, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, IrValue, Type, vector
 
-Body = Callable[[Value, Sequence[Value], Value], None]
+Body = Callable[[IrValue, Sequence[IrValue], IrValue], None]
 """Computes a vector: its first element's offset in the row, the operands' addresses, how many elements are left."""
 
 
 def each_row(
-    e: Emitter, f: Fields, part: Value, parts: Value, width: int, element: int, body: Body, result: int | None = None
+    e: Emitter, f: Fields, part: IrValue, parts: IrValue, width: int, element: int, body: Body, result: int | None = None
 ) -> None:
     """Calls ``body`` for each vector of each row; elements have so many bytes, those of the result maybe others."""
     first, last = e.share(f.rows, part, parts)
 
-    def row(index: Value) -> None:
+    def row(index: IrValue) -> None:
         sources = [
             base + e.load(table + index * 4, I32).signed(I64)
             for base, table in ((f.first, f.first_table), (f.second, f.second_table))
@@ -34,7 +34,7 @@ def each_row(
     e.loop(first, last, row)
 
 
-def operands(e: Emitter, addresses: Sequence[Value], at: Value, kind: Type, repeats: Sequence[bool]) -> Iterator[Value]:
+def operands(e: Emitter, addresses: Sequence[IrValue], at: IrValue, kind: Type, repeats: Sequence[bool]) -> Iterator[IrValue]:
     """Vectors of 32-bit elements of both operands, one element in all lanes of what repeats."""
     lanes = e.instructions.lanes
     return (
@@ -47,8 +47,8 @@ def operands(e: Emitter, addresses: Sequence[Value], at: Value, kind: Type, repe
 def combine_bytes(
     e: Emitter,
     f: Fields,
-    part: Value,
-    parts: Value,
+    part: IrValue,
+    parts: IrValue,
     *,
     operator: str,
     forms: tuple[str, ...],
@@ -70,7 +70,7 @@ def combine_bytes(
     narrowing = Narrowing(e, forms[-1], lanes, f.zero_point, f.low, f.high)
     bytes_ = vector(I8, lanes)
 
-    def values(address: Value, k: int) -> list[Value]:
+    def values(address: IrValue, k: int) -> list[IrValue]:
         """Vectors less the zero point, rescaled for sums."""
         count = 1 if repeats[k] else vectors
         read = [e.splat(e.load(address, I8), lanes) if repeats[k] else e.load(address, bytes_, v * lanes) for v in range(count)]
@@ -79,7 +79,7 @@ def combine_bytes(
             made = [rescale(e, x << left[k], loaded[k], forms[k]) for x in made]
         return made * (vectors // len(made))
 
-    def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
+    def body(at: IrValue, addresses: Sequence[IrValue], remaining: IrValue) -> None:
         a, b = (values(addresses[k] if repeats[k] else addresses[k] + at, k) for k in (0, 1))
         combined = [x * y if operator == "mul" else x + y if operator == "add" else x - y for x, y in zip(a, b, strict=True)]
         made = [rescale(e, x, loaded[-1], forms[-1]) for x in combined]
@@ -91,10 +91,10 @@ def combine_bytes(
 
 
 @kernel("first second target rows length first_table second_table table")
-def look_up_pairs(e: Emitter, f: Fields, part: Value, parts: Value, *, repeats: tuple[bool, bool]) -> None:
+def look_up_pairs(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, repeats: tuple[bool, bool]) -> None:
     """Each pair of bytes through a table of 65,536."""
 
-    def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
+    def body(at: IrValue, addresses: Sequence[IrValue], remaining: IrValue) -> None:
         a, b = (e.load(addresses[k] if repeats[k] else addresses[k] + at, I8).unsigned(I64) for k in (0, 1))
         e.store(e.load(f.table + (a << 8) + b, I8), addresses[2] + at)
 
@@ -102,13 +102,13 @@ def look_up_pairs(e: Emitter, f: Fields, part: Value, parts: Value, *, repeats: 
 
 
 @kernel("source target count low high")
-def clamp_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def clamp_bytes(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """Bytes within bounds."""
     size = 4 * e.instructions.lanes
     first, last = e.share(f.count, part, parts)
     low, high = (e.splat(bound.truncated(I8), size) for bound in (f.low, f.high))
 
-    def several(i: Value) -> None:
+    def several(i: IrValue) -> None:
         value = e.umin(e.umax(e.load(f.source + i, vector(I8, size)), low), high)
         e.when(last - i < size, lambda: e.store_first(value, f.target + i, last - i), lambda: e.store(value, f.target + i))
 
@@ -118,7 +118,7 @@ def clamp_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 # -- float32 ---------------------------------------------------------------------------------------------------------
 
 
-def exponential(e: Emitter, x: Value) -> Value:
+def exponential(e: Emitter, x: IrValue) -> IrValue:
     """e to the power of x within 2 units in the last place; 0 below the smallest normal result's logarithm."""
     kind = x.type
     high = e.constant(kind, 88.7228394)
@@ -143,7 +143,7 @@ def exponential(e: Emitter, x: Value) -> Value:
     return e.select(x.compare("==", x), result, x)
 
 
-def _logarithm(e: Emitter, x: Value) -> Value:
+def _logarithm(e: Emitter, x: IrValue) -> IrValue:
     """The natural logarithm within 2 units in the last place: minus infinity of 0, NaN below."""
     kind, whole = x.type, vector(I32, x.count)
     # Numbers too small to be normal are made larger by 2**23.
@@ -168,12 +168,12 @@ def _logarithm(e: Emitter, x: Value) -> Value:
     return e.select(x.compare(">=", 0.0), result, float("nan"))
 
 
-def _logistic(e: Emitter, x: Value) -> Value:
+def _logistic(e: Emitter, x: IrValue) -> IrValue:
     one = e.constant(x.type, 1)
     return one / (exponential(e, -x) + 1.0)
 
 
-def _tanh(e: Emitter, x: Value) -> Value:
+def _tanh(e: Emitter, x: IrValue) -> IrValue:
     """Of small values by a series, where a quotient would lose digits."""
     size = e.magnitude(x)
     square = x * x
@@ -185,12 +185,12 @@ def _tanh(e: Emitter, x: Value) -> Value:
     return e.with_sign(e.select(size < 0.625, small, large), x)
 
 
-def _hard_swish(e: Emitter, x: Value) -> Value:
+def _hard_swish(e: Emitter, x: IrValue) -> IrValue:
     gate = e.clamp_real(x, e.constant(x.type, -3), e.constant(x.type, 3)) + 3.0
     return gate * x / 6.0
 
 
-FUNCTIONS: dict[str, Callable[[Emitter, Value], Value]] = {
+FUNCTIONS: dict[str, Callable[[Emitter, IrValue], IrValue]] = {
     "logistic": _logistic,
     "tanh": _tanh,
     "hard_swish": _hard_swish,
@@ -205,7 +205,7 @@ FUNCTIONS: dict[str, Callable[[Emitter, Value], Value]] = {
 }
 """Functions of one float32 operand; ``clamp`` is its bounds alone."""
 
-OPERATORS: dict[str, Callable[[Emitter, Value, Value], Value]] = {
+OPERATORS: dict[str, Callable[[Emitter, IrValue, IrValue], IrValue]] = {
     "add": lambda e, a, b: a + b,
     "sub": lambda e, a, b: a - b,
     "mul": lambda e, a, b: a * b,
@@ -219,13 +219,13 @@ OPERATORS: dict[str, Callable[[Emitter, Value, Value], Value]] = {
 
 
 @kernel("source target count low high")
-def map_real(e: Emitter, f: Fields, part: Value, parts: Value, *, function: str) -> None:
+def map_real(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, function: str) -> None:
     """A function of each float32 value, within bounds."""
     lanes = e.instructions.lanes
     first, last = e.share_vectors(f.count, part, parts)
     low, high = (e.splat_real(bound, lanes) for bound in (f.low, f.high))
 
-    def several(block: Value) -> None:
+    def several(block: IrValue) -> None:
         at = block * (4 * lanes)
         x = FUNCTIONS[function](e, e.load(f.source + at, vector(F32, lanes)))
         e.store_first(e.clamp_real(x, low, high), f.target + at, f.count - block * lanes)
@@ -234,12 +234,12 @@ def map_real(e: Emitter, f: Fields, part: Value, parts: Value, *, function: str)
 
 
 @kernel("first second target rows length first_table second_table low high")
-def combine_real(e: Emitter, f: Fields, part: Value, parts: Value, *, operator: str, repeats: tuple[bool, bool]) -> None:
+def combine_real(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, operator: str, repeats: tuple[bool, bool]) -> None:
     """A function of two float32 operands, within bounds."""
     lanes = e.instructions.lanes
     low, high = (e.splat_real(bound, lanes) for bound in (f.low, f.high))
 
-    def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
+    def body(at: IrValue, addresses: Sequence[IrValue], remaining: IrValue) -> None:
         a, b = operands(e, addresses, at, F32, repeats)
         result = e.clamp_real(OPERATORS[operator](e, a, b), low, high)
         target = addresses[2] + at
@@ -248,7 +248,7 @@ def combine_real(e: Emitter, f: Fields, part: Value, parts: Value, *, operator: 
     each_row(e, f, part, parts, lanes, 4, body)
 
 
-def _floor_quotient(e: Emitter, a: Value, b: Value) -> Value:
+def _floor_quotient(e: Emitter, a: IrValue, b: IrValue) -> IrValue:
     """Towards minus infinity; 0 for a divisor of 0. In 64 bits, where nothing overflows."""
     x, y = a.signed(I64), b.signed(I64)
     nothing = y.is_(0)
@@ -259,11 +259,11 @@ def _floor_quotient(e: Emitter, a: Value, b: Value) -> Value:
 
 
 @kernel("first second target rows length first_table second_table")
-def combine_integers(e: Emitter, f: Fields, part: Value, parts: Value, *, operator: str, repeats: tuple[bool, bool]) -> None:
+def combine_integers(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, operator: str, repeats: tuple[bool, bool]) -> None:
     """A function of two INT32 operands; sums and products wrap."""
     lanes = 1 if operator == "div" else e.instructions.lanes
 
-    def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
+    def body(at: IrValue, addresses: Sequence[IrValue], remaining: IrValue) -> None:
         target = addresses[2] + at
         if operator == "div":
             a, b = (e.load(addresses[k] if repeats[k] else addresses[k] + at, I32) for k in (0, 1))
@@ -277,12 +277,12 @@ def combine_integers(e: Emitter, f: Fields, part: Value, parts: Value, *, operat
 
 
 @kernel("source target count")
-def cast(e: Emitter, f: Fields, part: Value, parts: Value, *, bytes_: bool, real: bool) -> None:
+def cast(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, bytes_: bool, real: bool) -> None:
     """INT32 or unsigned bytes (``bytes_``) as float32 (``real``) or INT32."""
     lanes = e.instructions.lanes
     first, last = e.share_vectors(f.count, part, parts)
 
-    def several(block: Value) -> None:
+    def several(block: IrValue) -> None:
         if bytes_:
             x = e.load(f.source + block * lanes, vector(I8, lanes)).unsigned(I32)
         else:
@@ -296,7 +296,7 @@ def cast(e: Emitter, f: Fields, part: Value, parts: Value, *, bytes_: bool, real
 
 
 @kernel("source target count scale low high lifting sticky flip")
-def quantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def quantise(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """``round(x / scale) + zero point`` as bytes, ties away from zero; NaN becomes the zero point.
 
     A quotient with bits of ``sticky`` set in its last places is never a tie; ``lifting`` leaves the sum with a last place of 1.
@@ -306,7 +306,7 @@ def quantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     scale, low, high, lifting = (e.splat_real(x, lanes) for x in (f.scale, f.low, f.high, f.lifting))
     sticky, flip = (e.splat(x.truncated(I32), lanes) for x in (f.sticky, f.flip))
 
-    def several(block: Value) -> None:
+    def several(block: IrValue) -> None:
         quotient = e.clamp_real(e.load(f.source + block * (4 * lanes), vector(F32, lanes)) / scale, low, high)
         moved = (quotient.bits(vector(I32, lanes)) | sticky).bits(vector(F32, lanes))
         steps = ((moved + lifting).bits(vector(I32, lanes)) ^ flip).truncated(I8)
@@ -316,14 +316,14 @@ def quantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 
 @kernel("source target count scale zero_point")
-def dequantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def dequantise(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """``(byte - zero point) * scale``."""
     lanes = e.instructions.lanes
     first, last = e.share_vectors(f.count, part, parts)
     scale = e.splat_real(f.scale, lanes)
     zero_point = e.splat(f.zero_point.truncated(I16), lanes)
 
-    def several(block: Value) -> None:
+    def several(block: IrValue) -> None:
         steps = e.load(f.source + block * lanes, vector(I8, lanes)).unsigned(I16) - zero_point
         e.store_first(steps.signed(I32).real() * scale, f.target + block * (4 * lanes), f.count - block * lanes)
 

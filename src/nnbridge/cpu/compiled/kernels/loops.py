@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.values import I32, I64, VOID, Value
+from nnbridge.cpu.compiled.values import I32, I64, VOID, IrValue
 
 ENTRY_FIELDS = 3
 """Of a step in a program's table: kernel, argument block, chunks."""
 
 
 @kernel("table count counters inside")
-def run_steps(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def run_steps(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """Each step's chunks, one after the other."""
 
-    def step(index: Value) -> None:
+    def step(index: IrValue) -> None:
         entry = f.table + index * (8 * ENTRY_FIELDS)
         address, block, chunks = (e.load(entry, I64, 8 * i) for i in range(ENTRY_FIELDS))
         e.loop(0, chunks, lambda chunk: e.invoke(address, block, chunk, chunks))
@@ -66,32 +66,32 @@ def _pause(e: Emitter) -> None:
         e.call("llvm.x86.sse2.pause", VOID)
 
 
-def _wait(e: Emitter, address: Value, least: Value) -> None:
+def _wait(e: Emitter, address: IrValue, least: IrValue) -> None:
     """Until a counter has reached a number."""
 
-    def patience(round_: Value) -> None:
+    def patience(round_: IrValue) -> None:
         _pause(e)
         e.when(round_ > _PATIENCE, e.offer_processor)
 
     e.until(lambda: e.load_atomic(address) > (least - 1), patience)
 
 
-def _take_part(e: Emitter, table: Value, count: Value, counters: Value, side: Value) -> None:
+def _take_part(e: Emitter, table: IrValue, count: IrValue, counters: IrValue, side: IrValue) -> None:
     """Chunks of each step, as long as there are any, from one side."""
     from_front = side.is_(FRONT)
 
-    def step(index: Value) -> None:
+    def step(index: IrValue) -> None:
         entry = table + index * (8 * ENTRY_FIELDS)
         address, block, chunks = (e.load(entry, I64, 8 * i) for i in range(ENTRY_FIELDS))
         taken = counters + index * COUNTER_BYTES
         done = taken + COUNTER_BYTES // 2
 
-        def chunk(before: Value, own: Value) -> list[Value]:
+        def chunk(before: IrValue, own: IrValue) -> list[IrValue]:
             number = e.select(from_front, before & (BACK - 1), chunks - 1 - (before >> 32))
             e.invoke(address, block, number, chunks)
             return [e.add_atomic(taken, side), own + 1]
 
-        def left(before: Value, _: Value) -> Value:
+        def left(before: IrValue, _: IrValue) -> IrValue:
             return (before & (BACK - 1)) + (before >> 32) < chunks
 
         own = e.while_(left, chunk, [e.add_atomic(taken, side), e.number(0)])[1]
@@ -102,11 +102,11 @@ def _take_part(e: Emitter, table: Value, count: Value, counters: Value, side: Va
 
 
 @kernel("table count counters inside")
-def run_shared(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def run_shared(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """A job, by the thread that it belongs to. It waits a moment for helpers to leave, so that the next job finds them free."""
     _take_part(e, f.table, f.count, f.counters, e.number(FRONT))
 
-    def idle(round_: Value) -> list[Value]:
+    def idle(round_: IrValue) -> list[IrValue]:
         _pause(e)
         return [round_ + 1]
 
@@ -114,7 +114,7 @@ def run_shared(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 
 @kernel("control spins side")
-def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def help_out(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """A helper's work: the job that is set, and others that come before it has spun for long enough.
 
     Without semaphores it returns then, to sleep elsewhere; with them it sleeps here until there is a job, and never returns.
@@ -126,19 +126,19 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
             # Signals and jobs that were found before end a wait, too.
             e.until(lambda: e.load_atomic(state).is_(WORKING), lambda _: e.call("sem_wait", I32, f.control + SEMAPHORE))
 
-    def job(_: Value) -> list[Value]:
+    def job(_: IrValue) -> list[IrValue]:
         block = e.load_atomic(f.control + 8)
         table, count, counters, inside = (e.load(block, I64, 8 * i) for i in range(len(JOB_FIELDS)))
         _take_part(e, table, count, counters, f.side)
         e.add_atomic(inside, e.number(-1))
         e.exchange(state, WORKING, SPINNING)
 
-        def idle(round_: Value, _: Value) -> list[Value]:
+        def idle(round_: IrValue, _: IrValue) -> list[IrValue]:
             _pause(e)
             e.when(round_ > f.spins, lambda: e.exchange(state, SPINNING, ASLEEP))
             return [round_ + 1, e.load_atomic(state)]
 
-        def wait(_: Value, now: Value) -> Value:
+        def wait(_: IrValue, now: IrValue) -> IrValue:
             return now.is_(SPINNING) | now.is_(PREPARED)
 
         now = e.while_(wait, idle, [e.number(0), e.load_atomic(state)])[1]
@@ -151,7 +151,7 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 
 @kernel("control job inside result")
-def recruit(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def recruit(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """Set a helper's job unless it has one. Result: 0 it is busy, 1 it starts at once, 2 it sleeps where it has to be woken.
 
     Behind the result it stores the core that it runs on, -1 where the system does not say.

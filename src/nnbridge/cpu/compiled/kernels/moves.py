@@ -7,11 +7,11 @@ from functools import partial
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, IrValue, vector
 
 
 @kernel("source target size")
-def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, inwards: bool) -> None:
+def transfer(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, kind: str, inwards: bool) -> None:
     """Copy between the arena and the caller's array, whose address lies at ``source`` (inwards) or ``target``.
 
     ``size``: bytes in the arena. ``kind``: the ``same`` bytes, ``flipped``: signed ones become unsigned ones and back, by their
@@ -23,11 +23,11 @@ def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, inw
         e.copy(target + first, source + first, last - first)
         return
 
-    def flip(width: int) -> Callable[[Value], None]:
+    def flip(width: int) -> Callable[[IrValue], None]:
         return lambda i: e.store(e.load(source + i, vector(I8, width)) ^ -128, target + i)
 
-    def convert(width: int) -> Callable[[Value], None]:
-        def several(i: Value) -> None:
+    def convert(width: int) -> Callable[[IrValue], None]:
+        def several(i: IrValue) -> None:
             if inwards:
                 e.store(e.from_half(e.load(source + i * 2, vector(I16, width))), target + i * 4)
             else:
@@ -43,12 +43,12 @@ def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, inw
 
 
 @kernel("values count")
-def round_half(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def round_half(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """Each float32 value becomes the nearest one that float16 has."""
     lanes = e.instructions.lanes
     first, last = e.share_vectors(f.count, part, parts)
 
-    def several(block: Value) -> None:
+    def several(block: IrValue) -> None:
         at = f.values + block * (4 * lanes)
         x = e.from_half(e.to_half(e.load(at, vector(F32, lanes))))
         e.store_first(x, at, f.count - block * lanes)
@@ -58,7 +58,7 @@ def round_half(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 @kernel("source target size count sources targets")
 def move(
-    e: Emitter, f: Fields, part: Value, parts: Value, *, piece: int = 0, scattered: bool = False, outer: bool = False
+    e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, piece: int = 0, scattered: bool = False, outer: bool = False
 ) -> None:
     """Copy ``count`` pieces of ``size`` bytes from offsets in a table to one behind the other, or to offsets as well.
 
@@ -68,7 +68,7 @@ def move(
     first, last = e.share(f.count, part, parts)
     element = {1: I8, 2: I16, 4: I32, 8: I64}.get(piece)
 
-    def one(i: Value) -> None:
+    def one(i: IrValue) -> None:
         source = base + e.load(f.sources + i * 4, I32).signed(I64)
         offset = e.load(f.targets + i * 4, I32).signed(I64) if scattered else i * (piece or f.size)
         if element is None:
@@ -80,7 +80,7 @@ def move(
 
 
 @kernel("source target count rows columns")
-def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) -> None:
+def transpose(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, size: int) -> None:
     """``count`` matrices [rows, columns] of elements of 1, 2, 4 or 8 bytes, transposed in blocks of 128 bits by as many."""
     side = 16 // size
     element = {1: I8, 2: I16, 4: I32, 8: I64}[size]
@@ -91,7 +91,7 @@ def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) ->
     bands = (f.rows + (tall - 1)) // tall
     first, last = e.share(f.count * bands, part, parts)
 
-    def block(source: Value, target: Value, row: Value, column: Value, whole: bool) -> None:
+    def block(source: IrValue, target: IrValue, row: IrValue, column: IrValue, whole: bool) -> None:
         lines = [e.load(source + (e.smin(row + k, f.rows - 1) * f.columns + column) * size, kind) for k in range(side)]
         for _ in range(side.bit_length() - 1):
             pairs = zip(lines[: side // 2], lines[side // 2 :], strict=True)
@@ -106,7 +106,7 @@ def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) ->
             else:
                 e.when((column + k) < f.columns, partial(store, k))
 
-    def band(index: Value) -> None:
+    def band(index: IrValue) -> None:
         matrix = index // bands
         row = (index - matrix * bands) * tall
         at = matrix * f.rows * f.columns * size
@@ -114,13 +114,13 @@ def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) ->
         columns = f.columns // side * side
         begin = e.select((row + tall) > f.rows, 0, columns)
 
-        def several(column: Value) -> None:
+        def several(column: IrValue) -> None:
             for k in range(together):
                 block(source, target, row + side * k, column, True)
 
         e.loop(0, begin, several, step=side)
 
-        def edge(line: Value) -> None:
+        def edge(line: IrValue) -> None:
             whole = e.select((line + side) > f.rows, begin, columns)
             if together > 1:
                 e.loop(begin, whole, lambda column: block(source, target, line, column, True), step=side)
@@ -132,14 +132,14 @@ def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) ->
 
 
 @kernel("target size value")
-def fill(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def fill(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """Fill memory with one byte."""
     first, last = e.share(f.size, part, parts)
     e.fill(f.target + first, f.value, last - first)
 
 
 @kernel("source image row rows target target_image target_row target_rows images top before value")
-def border(e: Emitter, f: Fields, part: Value, parts: Value, *, widen: bool = False, outer: bool = False) -> None:
+def border(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, widen: bool = False, outer: bool = False) -> None:
     """Images [rows, row bytes] with a border of one byte's value around them.
 
     ``top`` rows and ``before`` bytes come first; ``widen`` turns bytes into 16-bit numbers, whose sizes the target's fields give;
@@ -149,14 +149,14 @@ def border(e: Emitter, f: Fields, part: Value, parts: Value, *, widen: bool = Fa
     first, last = e.share(f.images * f.target_rows, part, parts)
     scale = 2 if widen else 1
 
-    def blank(at: Value, size: Value) -> None:
+    def blank(at: IrValue, size: IrValue) -> None:
         if not widen:
             e.fill(at, f.value, size)
             return
         value = f.value.truncated(I16)
         e.loop(0, size // 2, lambda i: e.store(value, at + i * 2))
 
-    def row(index: Value) -> None:
+    def row(index: IrValue) -> None:
         image = index // f.target_rows
         y = index - image * f.target_rows
         at = f.target + image * f.target_image + y * f.target_row
@@ -177,12 +177,12 @@ def border(e: Emitter, f: Fields, part: Value, parts: Value, *, widen: bool = Fa
     e.loop(first, last, row)
 
 
-def _widened(e: Emitter, source: Value, target: Value, count: Value) -> None:
+def _widened(e: Emitter, source: IrValue, target: IrValue, count: IrValue) -> None:
     """Bytes as 16-bit numbers."""
     lanes = 2 * e.instructions.lanes
     whole = count // lanes * lanes
 
-    def several(i: Value) -> None:
+    def several(i: IrValue) -> None:
         e.store(e.load(source + i, vector(I8, lanes)).unsigned(I16), target + i * 2)
 
     e.loop(0, whole, several, step=lanes)
@@ -190,7 +190,7 @@ def _widened(e: Emitter, source: Value, target: Value, count: Value) -> None:
 
 
 @kernel("source target count table")
-def look_up(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def look_up(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """Each byte through a table of 256."""
     first, last = e.share(f.count, part, parts)
     e.loop(first, last, lambda i: e.store(e.load(f.table + e.load(f.source + i, I8).unsigned(I64), I8), f.target + i))

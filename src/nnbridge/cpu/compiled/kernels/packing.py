@@ -6,11 +6,11 @@ from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.products import WORDS, TileShape, by_shape, strip_entry, tile_shapes
 from nnbridge.cpu.compiled.requantise import rows_of
-from nnbridge.cpu.compiled.values import I8, I16, I32, Value, vector
+from nnbridge.cpu.compiled.values import I8, I16, I32, IrValue, vector
 
 
 @kernel("source target strips strip_count count steps columns row zero factor constant element")
-def pack_computed(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, transposed: bool) -> None:
+def pack_computed(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, form: str, transposed: bool) -> None:
     """A matrix [count, columns], or [columns, count] if ``transposed``, rows of ``row`` bytes, as strips of ``steps`` words.
 
     ``form``: that of the product. Before the strips of bytes stands ``factor`` times each column's sum, plus ``constant``.
@@ -18,21 +18,21 @@ def pack_computed(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str
     """
     first, last = e.share(f.strip_count, part, parts)
 
-    def strip(index: Value) -> None:
+    def strip(index: IrValue) -> None:
         width, weights, column = strip_entry(e, f, index, (0, 1, 3))
 
         def emit(shape: TileShape) -> None:
-            _Strip(e, f, shape, form, transposed, column // f.element).emit(f.target + weights)
+            _PackedStrip(e, f, shape, form, transposed, column // f.element).emit(f.target + weights)
 
         by_shape(e, tile_shapes(e.instructions, form), width, emit)
 
     e.loop(first, last, strip)
 
 
-class _Strip:
+class _PackedStrip:
     """One strip, in pieces of four columns: a word of 32 bits for each column, with the elements of one step."""
 
-    def __init__(self, e: Emitter, f: Fields, shape: TileShape, form: str, transposed: bool, first: Value) -> None:
+    def __init__(self, e: Emitter, f: Fields, shape: TileShape, form: str, transposed: bool, first: IrValue) -> None:
         self.e, self.f, self.words = e, f, form in WORDS
         self.each = 1 if self.words else e.instructions.step_elements
         self.pieces, self.row = shape.width // 4, 4 * shape.width
@@ -46,14 +46,14 @@ class _Strip:
             self.starts = [f.source + first * f.element]
             self.read = self._interleaved
 
-    def emit(self, target: Value) -> None:
+    def emit(self, target: IrValue) -> None:
         e, f = self.e, self.f
         kind = vector(I32, 4)
         sums = [] if self.words else [e.constant(kind, 0)] * self.pieces
         start = target if self.words else target + self.row
         ones = e.constant(vector(I8, 16), 1) if self.each == 4 else e.constant(vector(I16, 8), 1)
 
-        def step(index: Value, *totals: Value) -> list[Value]:
+        def step(index: IrValue, *totals: IrValue) -> list[IrValue]:
             packed = self.read(index * self.each)[: self.pieces]
             for place, words in zip(self.places, packed, strict=True):
                 e.store(words, start + index * self.row, place)
@@ -64,7 +64,7 @@ class _Strip:
         for place, total in zip(self.places, totals, strict=False):
             e.store(total * factor + constant, target, place)
 
-    def _gathered(self, k: Value) -> list[Value]:
+    def _gathered(self, k: IrValue) -> list[IrValue]:
         """Words of columns that lie one behind the other."""
         e, each = self.e, self.each
         element = I16 if each == 2 else I32
@@ -81,13 +81,13 @@ class _Strip:
         inside = number < e.splat(e.smin(self.f.count - k, each).truncated(I8 if each == 4 else I16), 4 * each)
         return [e.select(inside, piece, 0).bits(vector(I32, 4)) for piece in bytes_]
 
-    def _interleaved(self, k: Value) -> list[Value]:
+    def _interleaved(self, k: IrValue) -> list[IrValue]:
         """Words of the rows from ``k`` on, element by element."""
         e, each = self.e, self.each
         if self.words:
             row = self.starts[0] + k * self.f.row
             return [e.load(row, vector(I32, 4), 16 * p) for p in range(self.pieces)]
-        pieces: list[Value] = []
+        pieces: list[IrValue] = []
         for p in range(0, self.pieces, each):
             rows = []
             for i in range(each):
@@ -107,7 +107,7 @@ class _Strip:
             pieces += [pair.bits(vector(I32, 4)) for pair in pairs]
         return pieces
 
-    def _signed(self, x: Value) -> Value:
+    def _signed(self, x: IrValue) -> IrValue:
         """Bytes as signed ones, or as 16 bits less the zero point."""
         if self.each == 4:
             return x ^ -128
@@ -115,7 +115,7 @@ class _Strip:
 
 
 @kernel("weights row words count zeros bias zero each multiplier constant shift correction left strips strip_count")
-def pack_constant(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str) -> None:
+def pack_constant(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, form: str) -> None:
     """Signed bytes [count, 4 * words], rows of ``row`` bytes, as strips with the parameters of their requantisation.
 
     From the bias, ``zero`` times the sum of each row is taken. Parameters of a channel are ``each`` bytes from those before;
@@ -123,7 +123,7 @@ def pack_constant(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str
     """
     first, last = e.share(f.strip_count, part, parts)
 
-    def strip(index: Value) -> None:
+    def strip(index: IrValue) -> None:
         width, weights, parameters, column = strip_entry(e, f, index, range(4))
 
         def emit(shape: TileShape) -> None:
@@ -136,7 +136,7 @@ def pack_constant(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str
 
 
 def _pack_vector(
-    e: Emitter, f: Fields, shape: TileShape, form: str, column: Value, v: int, out: Value, parameters: Value
+    e: Emitter, f: Fields, shape: TileShape, form: str, column: IrValue, v: int, out: IrValue, parameters: IrValue
 ) -> None:
     """The channels of one vector of a strip: words of weights, and behind all vectors a block of parameters."""
     across, lanes = shape.vectors, shape.lanes
@@ -145,7 +145,7 @@ def _pack_vector(
     channels = [column + (lane // 4 * (4 * across) + v * 4 + lane % 4) for lane in range(lanes)]
     rows = [e.select(channel < f.count, f.weights + channel * f.row, f.zeros) for channel in channels]
 
-    def step(word: Value, total: Value) -> list[Value]:
+    def step(word: IrValue, total: IrValue) -> list[IrValue]:
         packed = e.undefined(kind)
         for lane, row in enumerate(rows):
             packed = e.insert(packed, e.load(row + word * 4, I32), lane)
@@ -161,7 +161,7 @@ def _pack_vector(
         bias = e.insert(bias, e.select(inside, e.load(f.bias + at * 4, I32), 0), lane)
         phase, pair = lane % 2, 8 * (lane // 2)
 
-        def number(source: Value, inside: Value = inside, at: Value = at) -> Value:
+        def number(source: IrValue, inside: IrValue = inside, at: IrValue = at) -> IrValue:
             return e.select(inside, e.load(source + at * f.each), 0)
 
         shift = e.select(inside, e.load(f.shift + at * f.each) - (0 if general or not phase else 32), 0)

@@ -8,14 +8,14 @@ from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.elementwise import exponential
 from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale
-from nnbridge.cpu.compiled.values import F32, F64, I1, I8, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, F64, I1, I8, I32, I64, IrValue, vector
 
 LARGEST = 3.4028234663852886e38
 """The largest finite float32 number."""
 _EXTREMES = ("maximum", "minimum")
 
 
-def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
+def accumulate(e: Emitter, kind: str, total: IrValue, x: IrValue) -> IrValue:
     """A total of real numbers and one more; extremes pass over NaN, and products with 0 are 0 of either sign (fact N86)."""
     if kind == "maximum":
         return e.select(x > total, x, total)
@@ -26,12 +26,12 @@ def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
     return total + x
 
 
-def completed(e: Emitter, kind: str, total: Value) -> Value:
+def completed(e: Emitter, kind: str, total: IrValue) -> IrValue:
     """The result of a total: products that are 0 have no sign."""
     return e.select(total.is_(0.0), e.constant(total.type, 0.0), total) if kind == "product" else total
 
 
-def fold(e: Emitter, kind: str, total: Value) -> Value:
+def fold(e: Emitter, kind: str, total: IrValue) -> IrValue:
     """All lanes of a total as a vector of one: the upper half onto the lower one, again and again."""
     width = total.count
     while width > 1:
@@ -42,17 +42,17 @@ def fold(e: Emitter, kind: str, total: Value) -> Value:
 
 
 @kernel("source target rows length start")
-def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
+def reduce_rows(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, kind: str) -> None:
     """Each row's ``sum``, ``product``, ``mean``, ``maximum`` or ``minimum`` of real numbers, from ``start`` on."""
     lanes = e.instructions.lanes
     first, last = e.share(f.rows, part, parts)
     identity = e.splat_real(f.start, lanes)
     numbers = e.constant(vector(I32, lanes), list(range(lanes)))
 
-    def row(index: Value) -> None:
+    def row(index: IrValue) -> None:
         source = f.source + index * f.length * 4
 
-        def several(i: Value, total: Value) -> list[Value]:
+        def several(i: IrValue, total: IrValue) -> list[IrValue]:
             inside = numbers < e.splat(e.smin(f.length - i, lanes).truncated(I32), lanes)
             x = e.load(source + i * 4, vector(F32, lanes))
             return [accumulate(e, kind, total, e.select(inside, x, identity))]
@@ -66,16 +66,16 @@ def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) 
 
 
 @kernel("source target rows length")
-def fold_half(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
+def fold_half(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, kind: str) -> None:
     """The ``sum`` or ``product`` of each row of [length, rows] numbers that float16 has, rounded to such after each step."""
     lanes = e.instructions.lanes
     numbers = vector(F32, lanes)
     first, last = e.share_vectors(f.rows, part, parts)
 
-    def several(block: Value) -> None:
+    def several(block: IrValue) -> None:
         at = f.source + block * (4 * lanes)
 
-        def step(i: Value, total: Value) -> list[Value]:
+        def step(i: IrValue, total: IrValue) -> list[IrValue]:
             total = accumulate(e, kind, total, e.load(at + i * f.rows * 4, numbers))
             return [e.from_half(e.to_half(total))]
 
@@ -86,7 +86,7 @@ def fold_half(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) ->
 
 
 @kernel("source target rows length high")
-def extreme_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
+def extreme_bytes(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, kind: str) -> None:
     """Each row's ``maximum`` or ``minimum`` of unsigned bytes, ``high`` at most."""
     size = 4 * e.instructions.lanes
     bytes_, join = vector(I8, size), e.umax if kind == "maximum" else e.umin
@@ -94,10 +94,10 @@ def extreme_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str
     identity = e.constant(bytes_, 0 if kind == "maximum" else -1)
     numbers = e.constant(bytes_, list(range(size)))
 
-    def row(index: Value) -> None:
+    def row(index: IrValue) -> None:
         source = f.source + index * f.length
 
-        def several(i: Value, total: Value) -> list[Value]:
+        def several(i: IrValue, total: IrValue) -> list[IrValue]:
             inside = numbers.below(e.splat(e.smin(f.length - i, size).truncated(I8), size))
             return [join(total, e.select(inside, e.load(source + i, bytes_), identity))]
 
@@ -116,8 +116,8 @@ def extreme_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str
 def pool(
     e: Emitter,
     f: Fields,
-    part: Value,
-    parts: Value,
+    part: IrValue,
+    parts: IrValue,
     *,
     kind: str,
     real: bool,
@@ -135,15 +135,15 @@ def pool(
     work = _Window(e, f, kind, real, signed, form, by_rows)
     first, last = e.share(f.images * f.out_height, part, parts)
 
-    def span(position: Value, stride: Value, before: Value, size: Value, length: Value) -> tuple[Value, Value]:
+    def span(position: IrValue, stride: IrValue, before: IrValue, size: IrValue, length: IrValue) -> tuple[IrValue, IrValue]:
         start = position * stride - before
         return e.smax(start, 0), e.smin(start + size, length)
 
-    def output_row(index: Value) -> None:
+    def output_row(index: IrValue) -> None:
         image = index // f.out_height
         rows = span(index - image * f.out_height, f.stride_y, f.top, f.size_y, f.height)
 
-        def pixel(x: Value) -> None:
+        def pixel(x: IrValue) -> None:
             columns = span(x, f.stride_x, f.left, f.size_x, f.width)
             target = f.out + (index * f.out_width + x) * f.out_pixel
             work.emit(f.input + image * f.image, rows, columns, target)
@@ -166,7 +166,7 @@ class _Window:
             self.narrowing = Narrowing(e, form, self.lanes, f.zero_point, f.low, f.high)
             self.bounds = [e.splat(x.truncated(I8), 4 * self.lanes) for x in (f.low, f.high)]
 
-    def emit(self, image: Value, rows: tuple[Value, Value], columns: tuple[Value, Value], target: Value) -> None:
+    def emit(self, image: IrValue, rows: tuple[IrValue, IrValue], columns: tuple[IrValue, IrValue], target: IrValue) -> None:
         e, f, lanes = self.e, self.f, self.lanes
         count = (rows[1] - rows[0]) * (columns[1] - columns[0])
         size = 1 if not self.real else 4
@@ -179,11 +179,11 @@ class _Window:
         else:
             initial = [e.constant(vector(I32, lanes), 0)] * 4
 
-        def channels(at: Value) -> None:
+        def channels(at: IrValue) -> None:
             base = image + at * size
 
-            def row(y: Value, *totals: Value) -> list[Value]:
-                def cell(x: Value, *inner: Value) -> list[Value]:
+            def row(y: IrValue, *totals: IrValue) -> list[IrValue]:
+                def cell(x: IrValue, *inner: IrValue) -> list[IrValue]:
                     return self._add(base + y * f.row + x * f.pixel, list(inner))
 
                 if not self.by_rows:
@@ -199,7 +199,7 @@ class _Window:
 
         e.loop(0, f.channels, channels, step=step)
 
-    def _add(self, address: Value, totals: list[Value]) -> list[Value]:
+    def _add(self, address: IrValue, totals: list[IrValue]) -> list[IrValue]:
         e, lanes = self.e, self.lanes
         if self.real:
             x = e.load(address, vector(F32, lanes))
@@ -209,7 +209,7 @@ class _Window:
             return [join(e.load(address, totals[0].type), totals[0])]
         return [t + e.load(address, vector(I8, lanes), v * lanes).unsigned(I32) for v, t in enumerate(totals)]
 
-    def _finish(self, totals: list[Value], count: Value) -> Value:
+    def _finish(self, totals: list[IrValue], count: IrValue) -> IrValue:
         e, f, lanes = self.e, self.f, self.lanes
         if self.real:
             x = totals[0]
@@ -241,12 +241,12 @@ class _Window:
 _INT32_MAX = 2**31 - 1
 
 
-def _high_product(e: Emitter, a: Value, b: Value) -> Value:
+def _high_product(e: Emitter, a: IrValue, b: IrValue) -> IrValue:
     """``a * b / 2**31`` of 32-bit numbers in 64 bits, to nearest, ties up (SRDHM)."""
     return e.smin((a * b + (1 << 30)) >> 31, _INT32_MAX)
 
 
-def _reciprocal(e: Emitter, x: Value) -> Value:
+def _reciprocal(e: Emitter, x: IrValue) -> IrValue:
     """``1 / (1 + x)`` of a fraction without integer bits, by three steps of Newton's iteration (fact N18)."""
     half = (x + 2**31) >> 1
     y = _high_product(e, half, e.number(-1010580540)) + 1515870810
@@ -258,20 +258,20 @@ def _reciprocal(e: Emitter, x: Value) -> Value:
 
 
 @kernel("source target rows length exponentials terms")
-def softmax_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def softmax_bytes(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """Shares of 1 in steps of 1/256 along rows. Tables by difference to the maximum, from -255 to 0 (fact N46)."""
     first, last = e.share(f.rows, part, parts)
 
-    def row(index: Value) -> None:
+    def row(index: IrValue) -> None:
         source, target = f.source + index * f.length, f.target + index * f.length
 
-        def byte(i: Value) -> Value:
+        def byte(i: IrValue) -> IrValue:
             return e.load(source + i, I8).unsigned(I64)
 
         largest = e.loop(0, f.length, lambda i, m: [e.smax(m, byte(i))], carried=[e.number(0)])[0]
         base = e.number(255) - largest
 
-        def entry(table: Value, i: Value) -> Value:
+        def entry(table: IrValue, i: IrValue) -> IrValue:
             return e.load(table + (base + byte(i)) * 4, I32).signed(I64)
 
         total = e.loop(0, f.length, lambda i, t: [t + entry(f.terms, i)], carried=[e.number(0)])[0]
@@ -280,7 +280,7 @@ def softmax_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
         exponent = e.number(35) - leading
         half = (e.number(1) << exponent) >> 1
 
-        def share(i: Value) -> None:
+        def share(i: IrValue) -> None:
             scaled = (_high_product(e, reciprocal, entry(f.exponentials, i)) + half) >> exponent
             e.store(e.smin(scaled, 255).truncated(I8), target + i)
 
@@ -290,7 +290,7 @@ def softmax_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 
 @kernel("source target rows length beta")
-def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: int = 0) -> None:
+def softmax_real(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, together: int = 0) -> None:
     """``exp((x - maximum) * beta)`` over its sum along rows. ``together``: the rows' length, of which lanes are a multiple."""
     lanes = e.instructions.lanes
     kind = vector(F32, lanes)
@@ -301,10 +301,10 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
     beta = e.splat_real(f.beta, lanes)
     first, last = e.share(f.rows, part, parts)
 
-    def row(index: Value) -> None:
+    def row(index: IrValue) -> None:
         source, target = f.source + index * f.length * 4, f.target + index * f.length * 4
 
-        def values(i: Value, nothing: float) -> Value:
+        def values(i: IrValue, nothing: float) -> IrValue:
             inside = number < e.splat((f.length - i).truncated(I32), lanes)
             return e.select(inside, e.load(source + i * 4, kind), nothing)
 
@@ -317,7 +317,7 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
         )[0]
         top = e.splat(e.call(f"llvm.vector.reduce.fmax.v{lanes}f32", F32, largest), lanes)
 
-        def term(i: Value, total: Value) -> list[Value]:
+        def term(i: IrValue, total: IrValue) -> list[IrValue]:
             power = exponential(e, (values(i, float("-inf")) - top) * beta)
             e.store_first(power, target + i * 4, f.length - i)
             return [total + power]
@@ -328,7 +328,7 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
             total = total + e.lane(sums, lane)
         divisor = e.splat(total, lanes)
 
-        def divide(i: Value) -> None:
+        def divide(i: IrValue) -> None:
             e.store_first(e.load(target + i * 4, kind) / divisor, target + i * 4, f.length - i)
 
         e.loop(0, f.length, divide, step=lanes)
@@ -336,7 +336,7 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
     e.loop(first, last, row)
 
 
-def _softmax_groups(e: Emitter, f: Fields, part: Value, parts: Value, length: int) -> None:
+def _softmax_groups(e: Emitter, f: Fields, part: IrValue, parts: IrValue, length: int) -> None:
     """Rows of a power of 2, several in a vector: every lane gets its row's maximum and sum by exchanges between lanes."""
     lanes = e.instructions.lanes
     kind = vector(F32, lanes)
@@ -344,14 +344,14 @@ def _softmax_groups(e: Emitter, f: Fields, part: Value, parts: Value, length: in
     count = f.rows * length
     first, last = e.share_vectors(count, part, parts)
 
-    def over_rows(x: Value, combine: Callable[[Value, Value], Value]) -> Value:
+    def over_rows(x: IrValue, combine: Callable[[IrValue, IrValue], IrValue]) -> IrValue:
         distance = 1
         while distance < length:
             x = combine(x, e.shuffle(x, [i ^ distance for i in range(lanes)]))
             distance *= 2
         return x
 
-    def several(block: Value) -> None:
+    def several(block: IrValue) -> None:
         at = block * (4 * lanes)
         x = e.load(f.source + at, kind)
         power = exponential(e, (x - over_rows(x, lambda a, b: e.select(a > b, a, b))) * beta)

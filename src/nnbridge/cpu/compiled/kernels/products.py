@@ -19,7 +19,7 @@ from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
-from nnbridge.cpu.compiled.values import F32, I8, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I32, I64, IrValue, vector
 from nnbridge.model import Array
 
 STRIP_FIELDS = 5
@@ -54,7 +54,7 @@ def tile_shapes(instructions: InstructionSet, form: str) -> list[TileShape]:
     return [*shapes, TileShape(1, lanes // 2, shapes[-1].rows)] if form in WORDS and lanes > 4 else shapes
 
 
-def strip_entry(e: Emitter, f: Fields, index: Value, fields: Sequence[int] = range(STRIP_FIELDS)) -> Iterator[Value]:
+def strip_entry(e: Emitter, f: Fields, index: IrValue, fields: Sequence[int] = range(STRIP_FIELDS)) -> Iterator[IrValue]:
     """A strip's fields in the table."""
     entry = f.strips + index * (8 * STRIP_FIELDS)
     return (e.load(entry, I64, 8 * i) for i in fields)
@@ -68,7 +68,7 @@ class _Shape(Protocol):
 _S = TypeVar("_S", bound=_Shape)
 
 
-def by_shape(e: Emitter, shapes: Sequence[_S], width: Value, emit: Callable[[_S], None]) -> None:
+def by_shape(e: Emitter, shapes: Sequence[_S], width: IrValue, emit: Callable[[_S], None]) -> None:
     """Code for each shape, of which that of a strip's width runs."""
     if len(shapes) == 1:
         emit(shapes[0])
@@ -76,7 +76,7 @@ def by_shape(e: Emitter, shapes: Sequence[_S], width: Value, emit: Callable[[_S]
         e.when(width.is_(shapes[0].width), lambda: emit(shapes[0]), lambda: by_shape(e, shapes[1:], width, emit))
 
 
-def shares(e: Emitter, f: Fields, part: Value, parts: Value, least: int) -> tuple[Value, Value, Value, Value]:
+def shares(e: Emitter, f: Fields, part: IrValue, parts: IrValue, least: int) -> tuple[IrValue, IrValue, IrValue, IrValue]:
     """First and last + 1 of a part's rows, multiples of ``least``, and of its strips; one of both is all."""
     by_rows = f.by_strip.is_(0)
     blocks = (e.select(by_rows, f.count, e.number(1)) + (least - 1)) // least
@@ -97,8 +97,8 @@ def shares(e: Emitter, f: Fields, part: Value, parts: Value, least: int) -> tupl
 def product(
     e: Emitter,
     f: Fields,
-    part: Value,
-    parts: Value,
+    part: IrValue,
+    parts: IrValue,
     *,
     form: str,
     row_sums: str = "",
@@ -114,7 +114,7 @@ def product(
     """
     row0, row1, strip0, strip1 = shares(e, f, part, parts, _LEAST_ROWS)
 
-    def strip(index: Value) -> None:
+    def strip(index: IrValue) -> None:
         width, weights, parameters, column, columns = strip_entry(e, f, index)
         weights, parameters = f.weights + weights, f.strips + parameters
 
@@ -125,7 +125,7 @@ def product(
                 rows = {6: 5, 12: 8}.get(rows, rows)
             rows = 1 if single else rows
 
-            def tile(at: Value) -> None:
+            def tile(at: IrValue) -> None:
                 start = e.smin(at, e.smax(f.count - rows, 0))
                 Tile(e, f, shape, rows, form, row_sums, column_sums).emit(start, weights, parameters, f.out + column, columns)
 
@@ -146,7 +146,7 @@ class Tile:
         self.kind = vector(WORDS.get(form, I32), self.lanes)
         self.block = 4 * self.lanes * (1 if form in WORDS else rows_of(form))
 
-    def emit(self, start: Value, weights: Value, parameters: Value, out: Value, columns: Value) -> None:
+    def emit(self, start: IrValue, weights: IrValue, parameters: IrValue, out: IrValue, columns: IrValue) -> None:
         """From row ``start``."""
         e, f, lanes = self.e, self.f, self.lanes
         numbers = [e.load(f.rows + start * 4, I32, 4 * r).signed(I64) for r in range(self.rows)]
@@ -159,12 +159,12 @@ class Tile:
         if self.row_sums == "inner":
             initial += [e.constant(self.kind, 0)] * self.rows
         read = self.vectors + (self.row_sums == "inner")
-        add: Callable[[Value, Value, Value], Value] = {
+        add: Callable[[IrValue, IrValue, IrValue], IrValue] = {
             "real": lambda total, a, b: e.fma(a, b, total),
             "integer": lambda total, a, b: total + a * b,
         }.get(self.form, e.dot)
 
-        def step(_: Value, offset: Value, packed: Value, *totals: Value) -> list[Value]:
+        def step(_: IrValue, offset: IrValue, packed: IrValue, *totals: IrValue) -> list[IrValue]:
             columns_ = [e.load(packed, self.kind, 4 * lanes * v) for v in range(read)]
             results, extra = [], []
             for r, address in enumerate(addresses):
@@ -174,7 +174,7 @@ class Tile:
                     extra.append(e.dot(totals[self.rows * self.vectors + r], values, columns_[self.vectors]))
             return [offset + 4, packed + 4 * lanes * read, *results, *extra]
 
-        def segment(index: Value, packed: Value, *totals: Value) -> list[Value]:
+        def segment(index: IrValue, packed: IrValue, *totals: IrValue) -> list[IrValue]:
             offset = e.load(f.segment_table + index * 4, I32).signed(I64)
             return e.repeat(f.steps, step, [offset, packed, *totals])[1:]
 
@@ -185,12 +185,12 @@ class Tile:
 
     def finish(
         self,
-        grouped: list[list[Value]],
-        start: Value,
-        parameters: Value,
-        out: Value,
-        columns: Value,
-        inner: Sequence[Value] = (),
+        grouped: list[list[IrValue]],
+        start: IrValue,
+        parameters: IrValue,
+        out: IrValue,
+        columns: IrValue,
+        inner: Sequence[IrValue] = (),
     ) -> None:
         """What becomes of the sums of rows from ``start``; ``inner``: the sums of each row's bytes."""
         e, f, lanes = self.e, self.f, self.lanes
@@ -206,7 +206,7 @@ class Tile:
         narrowing = Narrowing(e, self.form, lanes, f.zero_point, f.low, f.high)
         self._store([[made] for made in narrowing.rows(grouped)], target, columns)
 
-    def _with_row_sums(self, grouped: list[list[Value]], inner: Sequence[Value], start: Value) -> list[list[Value]]:
+    def _with_row_sums(self, grouped: list[list[IrValue]], inner: Sequence[IrValue], start: IrValue) -> list[list[IrValue]]:
         e = self.e
         if not self.row_sums:
             return grouped
@@ -217,12 +217,12 @@ class Tile:
             sums = [e.splat(e.load(self.f.sums + start * 4, I32, 4 * r), self.lanes) for r in range(self.rows)]
         return [[x + total for x in row] for row, total in zip(grouped, sums, strict=True)]
 
-    def _bounded(self, grouped: list[list[Value]]) -> list[list[Value]]:
+    def _bounded(self, grouped: list[list[IrValue]]) -> list[list[IrValue]]:
         e = self.e
         low, high = (e.splat_real(bound, self.lanes) for bound in (self.f.low, self.f.high))
         return [[e.clamp_real(x, low, high) for x in row] for row in grouped]
 
-    def _store(self, rows: list[list[Value]], target: Value, columns: Value) -> None:
+    def _store(self, rows: list[list[IrValue]], target: IrValue, columns: IrValue) -> None:
         """Whole vectors where the strip is full, otherwise as many columns as it has."""
         addresses = [target]
         for _ in rows[1:]:
@@ -231,7 +231,7 @@ class Tile:
 
 
 @kernel("left rows count length segments segment_table factor sums")
-def row_sums(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+def row_sums(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """``sums[row] = factor * sum of the row's bytes``, which is what weights with a zero point add to each product."""
     size = 4 * e.instructions.lanes
     kind = vector(I8, size)
@@ -239,13 +239,13 @@ def row_sums(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     ones = e.constant(vector(I8, size), 1).bits(vector(I32, size // 4))
     first, last = e.share(f.count, part, parts)
 
-    def row(index: Value) -> None:
+    def row(index: IrValue) -> None:
         start = f.left + e.load(f.rows + index * 4, I32).signed(I64)
 
-        def segment(number: Value, total: Value) -> list[Value]:
+        def segment(number: IrValue, total: IrValue) -> list[IrValue]:
             base = start + e.load(f.segment_table + number * 4, I32).signed(I64)
 
-            def piece(at: Value, inner: Value) -> list[Value]:
+            def piece(at: IrValue, inner: IrValue) -> list[IrValue]:
                 left = e.splat(e.smin(f.length - at, size).truncated(I8), size)
                 values = e.select(lanes.below(left), e.load(base + at, kind), e.constant(kind, 0))
                 return [e.dot(inner, values.bits(inner.type), ones)]
@@ -259,7 +259,7 @@ def row_sums(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 
 @dataclass(frozen=True)
-class Group:
+class StripGroup:
     """Strips of one shape, one behind the other."""
 
     width: int
@@ -275,7 +275,7 @@ class Group:
 class Strips:
     """Packed weights and parameters of every strip."""
 
-    groups: list[Group]
+    groups: list[StripGroup]
     columns: int
 
     @property
@@ -370,5 +370,5 @@ def pack_strips(
             extra[:, :length] = 1
             sums = np.broadcast_to(extra.view(np.uint32).reshape(-1, 1), (strips, segments * steps, lanes))
             part = np.concatenate([part, sums], axis=2)
-        groups.append(Group(width, first, part, parameters.reshape(strips, -1)))
+        groups.append(StripGroup(width, first, part, parameters.reshape(strips, -1)))
     return Strips(groups, count)

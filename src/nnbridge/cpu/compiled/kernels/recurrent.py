@@ -12,12 +12,12 @@ from typing import TypeAlias
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.elementwise import FUNCTIONS
-from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, IrValue, vector
 
 GATES = {"rnn": 1, "cifg": 3, "lstm": 4}
 """Cell → gates with weights: input (of ``lstm`` alone), forget, cell and output; of bytes output before cell."""
 
-Compute: TypeAlias = "Callable[..., Sequence[Value]]"
+Compute: TypeAlias = "Callable[..., Sequence[IrValue]]"
 """From addresses of a step's input, the hidden state, the output and the cell state to the next cell state, if any."""
 
 _SEQUENCE = (
@@ -26,16 +26,16 @@ _SEQUENCE = (
 
 
 def _steps(
-    e: Emitter, f: Fields, part: Value, parts: Value, element: int, begin: Callable[[Value], tuple[list[Value], Compute]]
+    e: Emitter, f: Fields, part: IrValue, parts: IrValue, element: int, begin: Callable[[IrValue], tuple[list[IrValue], Compute]]
 ) -> None:
     """Each batch member's steps: ``begin(member)`` is the first cell state, if any, and what computes a step."""
     first, last = e.share(f.batch, part, parts)
     row = f.units * element
 
-    def member(n: Value) -> None:
+    def member(n: IrValue) -> None:
         states, compute = begin(n)
 
-        def step(t: Value, hidden: Value, *now: Value) -> list[Value]:
+        def step(t: IrValue, hidden: IrValue, *now: IrValue) -> list[IrValue]:
             target = f.output + n * f.output_batch + t * f.output_step
             after = compute(f.input + n * f.input_batch + t * f.input_step, hidden, target, *now)
             return [target, *after]
@@ -46,11 +46,11 @@ def _steps(
     e.loop(first, last, member)
 
 
-def _limited(low: float, high: float) -> Callable[[Emitter, Value], Value]:
+def _limited(low: float, high: float) -> Callable[[Emitter, IrValue], IrValue]:
     return lambda e, x: e.clamp_real(x, e.constant(x.type, low), e.constant(x.type, high))
 
 
-ACTIVATIONS: dict[int, Callable[[Emitter, Value], Value]] = {
+ACTIVATIONS: dict[int, Callable[[Emitter, IrValue], IrValue]] = {
     0: lambda e, x: x,
     1: _limited(0, float("inf")),
     2: _limited(-1, 1),
@@ -61,11 +61,11 @@ ACTIVATIONS: dict[int, Callable[[Emitter, Value], Value]] = {
 """NNAPI's code of a recurrent activation → the function."""
 
 
-def _products(e: Emitter, values: Value, weights: Value, count: Value, sums: Sequence[Value]) -> list[Value]:
+def _products(e: Emitter, values: IrValue, weights: IrValue, count: IrValue, sums: Sequence[IrValue]) -> list[IrValue]:
     """Sums of vectors plus a number of values times their weights, which lie as [value][sum][lane]."""
     kind, size = sums[0].type, 4 * e.instructions.lanes
 
-    def one(i: Value, *now: Value) -> list[Value]:
+    def one(i: IrValue, *now: IrValue) -> list[IrValue]:
         x, at = e.splat(e.load(values + i * 4, F32), kind.count), weights + i * (len(sums) * size)
         return [e.fma(x, e.load(at, kind, g * size), total) for g, total in enumerate(now)]
 
@@ -76,8 +76,8 @@ def _products(e: Emitter, values: Value, weights: Value, count: Value, sums: Seq
 def recurrent_real(
     e: Emitter,
     f: Fields,
-    part: Value,
-    parts: Value,
+    part: IrValue,
+    parts: IrValue,
     *,
     cell: str,
     activation: int,
@@ -91,11 +91,11 @@ def recurrent_real(
     activate, logistic = ACTIVATIONS[activation], FUNCTIONS["logistic"]
     row = gates * size
 
-    def of_member(n: Value) -> tuple[list[Value], Compute]:
+    def of_member(n: IrValue) -> tuple[list[IrValue], Compute]:
         after = f.last_state + n * f.units * 4
 
-        def compute(x: Value, hidden: Value, target: Value, *before: Value) -> list[Value]:
-            def block(k: Value) -> None:
+        def compute(x: IrValue, hidden: IrValue, target: IrValue, *before: IrValue) -> list[IrValue]:
+            def block(k: IrValue) -> None:
                 at, left = k * size, f.units - k * lanes
                 weights = f.weights + k * (f.inputs + f.units) * row
                 sums = [e.load(f.bias + k * row, kind, g * size) for g in range(gates)]
@@ -132,7 +132,7 @@ def recurrent_real(
 
 
 @kernel(f"{_SEQUENCE} candidate_weights candidate_bias scratch")
-def gru_real(e: Emitter, f: Fields, part: Value, parts: Value, *, gate: int, activation: int, after: bool) -> None:
+def gru_real(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, gate: int, activation: int, after: bool) -> None:
     """GRU cells of float32: the update and the reset gate of all units, then the candidates.
 
     ``after``: the reset gate acts on the products of the state, else on the state. ``candidate_bias``: of the inputs and of the
@@ -142,12 +142,12 @@ def gru_real(e: Emitter, f: Fields, part: Value, parts: Value, *, gate: int, act
     kind, size = vector(F32, lanes), 4 * lanes
     open_, activate = ACTIVATIONS[gate], ACTIVATIONS[activation]
 
-    def of_member(n: Value) -> tuple[list[Value], Compute]:
+    def of_member(n: IrValue) -> tuple[list[IrValue], Compute]:
         updates = f.scratch + n * f.blocks * (2 * size)
         resets = updates + f.blocks * size
 
-        def compute(x: Value, hidden: Value, target: Value) -> list[Value]:
-            def gates(k: Value) -> None:
+        def compute(x: IrValue, hidden: IrValue, target: IrValue) -> list[IrValue]:
+            def gates(k: IrValue) -> None:
                 weights = f.weights + k * (f.inputs + f.units) * (2 * size)
                 sums = [e.load(f.bias + k * (2 * size), kind, g * size) for g in range(2)]
                 sums = _products(e, x, weights, f.inputs, sums)
@@ -158,7 +158,7 @@ def gru_real(e: Emitter, f: Fields, part: Value, parts: Value, *, gate: int, act
 
             e.loop(0, f.blocks, gates)
 
-            def candidates(k: Value) -> None:
+            def candidates(k: IrValue) -> None:
                 weights = f.candidate_weights + k * (f.inputs + f.units) * size
                 direct, behind = (e.load(f.candidate_bias + k * (2 * size), kind, g * size) for g in range(2))
                 total = _products(e, x, weights, f.inputs, [direct])[0]
@@ -179,20 +179,20 @@ def gru_real(e: Emitter, f: Fields, part: Value, parts: Value, *, gate: int, act
 # -- 8-bit cells with 16-bit gates -----------------------------------------------------------------------------------
 
 
-def halved(e: Emitter, x: Value, exponent: Value) -> Value:
+def halved(e: Emitter, x: IrValue, exponent: IrValue) -> IrValue:
     """``x / 2**exponent`` to nearest, ties away from zero."""
     half = (e.number(1) << exponent) >> 1
     return (x + half + e.select(half > 0, x >> 63, 0)) >> exponent
 
 
-def rescaled(e: Emitter, x: Value, parameters: Value, number: int) -> Value:
+def rescaled(e: Emitter, x: IrValue, parameters: IrValue, number: int) -> IrValue:
     """``x`` times a multiplier, with two roundings; its row has the multiplier and the shifts to the left and to the right."""
     multiplier, left, right = (e.load(parameters, I64, 8 * (3 * number + k)) for k in range(3))
     shifted = (x << left).truncated(I32).signed(I64)
     return halved(e, (shifted * multiplier + (1 << 30)) >> 31, right)
 
 
-def within(e: Emitter, x: Value, low: int | Value, high: int | Value) -> Value:
+def within(e: Emitter, x: IrValue, low: int | IrValue, high: int | IrValue) -> IrValue:
     return e.smin(e.smax(x, low), high)
 
 
@@ -200,7 +200,7 @@ def within(e: Emitter, x: Value, low: int | Value, high: int | Value) -> Value:
     f"{_SEQUENCE} state last_state input_steps hidden_steps hidden_weights sums parameters sigmoids tanhs state_tanhs"
     " exponent hidden_point clip"
 )
-def lstm_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, cell: str) -> None:
+def lstm_bytes(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, cell: str) -> None:
     """LSTM cells of bytes, with 16-bit gates and cell state. ``parameters``: of the inputs' sums by gate, then of the hidden
     state's, then of the output."""
     gates, lanes = GATES[cell], e.instructions.lanes
@@ -208,24 +208,24 @@ def lstm_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, cell: str) -
     row, each = gates * size, e.instructions.step_elements
     width = f.blocks * size
 
-    def products(values: Value, weights: Value, count: Value, sums: Sequence[Value]) -> list[Value]:
-        def one(i: Value, *now: Value) -> list[Value]:
+    def products(values: IrValue, weights: IrValue, count: IrValue, sums: Sequence[IrValue]) -> list[IrValue]:
+        def one(i: IrValue, *now: IrValue) -> list[IrValue]:
             read = e.load(values + i * each, vector(I8, each))
             x = e.splat((read if each == 4 else read.unsigned(I16)).bits(I32), lanes)
             return [e.dot(total, x, e.load(weights + i * row, kind, g * size)) for g, total in enumerate(now)]
 
         return e.loop(0, count, one, carried=sums)
 
-    def looked_up(table: Value, value: Value) -> Value:
+    def looked_up(table: IrValue, value: IrValue) -> IrValue:
         return e.load(table + (value & 0xFFFF) * 2, I16).signed(I64)
 
-    def of_member(n: Value) -> tuple[list[Value], Compute]:
+    def of_member(n: IrValue) -> tuple[list[IrValue], Compute]:
         after, scratch = f.last_state + n * f.units * 2, f.sums + n * width * (2 * gates)
 
-        def compute(x: Value, hidden: Value, target: Value, before: Value) -> list[Value]:
+        def compute(x: IrValue, hidden: IrValue, target: IrValue, before: IrValue) -> list[IrValue]:
             sides = ((x, f.weights, f.input_steps, 0), (hidden, f.hidden_weights, f.hidden_steps, gates))
 
-            def block(k: Value) -> None:
+            def block(k: IrValue) -> None:
                 for values, weights, count, at in sides:
                     start = f.bias + k * (2 * row)
                     sums = [e.load(start, kind, (at + g) * size) for g in range(gates)]
@@ -235,8 +235,8 @@ def lstm_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, cell: str) -
 
             e.loop(0, f.blocks, block)
 
-            def unit(u: Value) -> None:
-                def gate(g: int) -> Value:
+            def unit(u: IrValue) -> None:
+                def gate(g: int) -> IrValue:
                     direct, recurrent = (
                         rescaled(e, e.load(scratch + width * k + u * 4, I32).signed(I64), f.parameters, k) for k in (g, gates + g)
                     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
-from nnbridge.cpu.compiled.values import F32, I8, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I32, I64, IrValue, vector
 
 POSITION_FIELDS = 3
 """32-bit fields of a position in the tables: offsets in bytes of its lower and upper neighbour, and the upper one's share."""
@@ -14,7 +14,7 @@ FIXED_BITS = 10
 
 
 @kernel("source image target images out_height out_width out_pixel channels rows columns")
-def resize_bilinear(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
+def resize_bilinear(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, kind: str) -> None:
     """``real``, ``unsigned`` or ``signed`` (which are offset bytes): each adds in the order of the reference kernel."""
     lanes = e.instructions.lanes
     element = 4 if kind == "real" else 1
@@ -22,29 +22,29 @@ def resize_bilinear(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: s
     whole = e.constant(numbers, 1 << FIXED_BITS if kind == "signed" else 1)
     first, last = e.share(f.images * f.out_height, part, parts)
 
-    def position(table: Value, index: Value) -> tuple[Value, Value, Value]:
+    def position(table: IrValue, index: IrValue) -> tuple[IrValue, IrValue, IrValue]:
         at = table + index * (4 * POSITION_FIELDS)
         lower, upper = (e.load(at, I32, 4 * i).signed(I64) for i in range(2))
         return lower, upper, e.splat(e.load(at, I32 if kind == "signed" else F32, 8), lanes)
 
-    def read(address: Value) -> Value:
+    def read(address: IrValue) -> IrValue:
         if kind == "real":
             return e.load(address, numbers)
         values = e.load(address, vector(I8, lanes)).unsigned(I32)
         return values.real() if kind == "unsigned" else values - 128
 
-    def mix(a: Value, b: Value, share: Value) -> Value:
+    def mix(a: IrValue, b: IrValue, share: IrValue) -> IrValue:
         return a * (whole - share) + b * share
 
-    def output_row(index: Value) -> None:
+    def output_row(index: IrValue) -> None:
         image = f.source + index // f.out_height * f.image
         top, bottom, down = position(f.rows, index - index // f.out_height * f.out_height)
 
-        def pixel(x: Value) -> None:
+        def pixel(x: IrValue) -> None:
             left, right, across = position(f.columns, x)
             target = f.target + (index * f.out_width + x) * f.out_pixel
 
-            def channels(at: Value) -> None:
+            def channels(at: IrValue) -> None:
                 base = image + at * element
                 tl, tr, bl, br = (read(base + y + side) for y in (top, bottom) for side in (left, right))
                 if kind == "real":

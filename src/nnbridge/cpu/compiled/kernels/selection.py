@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.elementwise import each_row, operands
-from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, IrValue, vector
 
 
 @kernel("source target indices count limit outer size fault")
-def gather(e: Emitter, f: Fields, part: Value, parts: Value, *, piece: int = 0) -> None:
+def gather(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, piece: int = 0) -> None:
     """``count`` pieces of ``size`` bytes by index, ``outer`` times. An index outside of 0 to ``limit`` - 1 is a fault: the
     lowest one below 0, else the highest. ``piece``: the size where it is 1, 2, 4 or 8 bytes; 0 otherwise."""
     element = {1: I8, 2: I16, 4: I32, 8: I64}.get(piece)
 
-    def index(k: Value) -> Value:
+    def index(k: IrValue) -> IrValue:
         return e.load(f.indices + k * 4, I32).signed(I64)
 
-    def widen(k: Value, low: Value, high: Value) -> list[Value]:
+    def widen(k: IrValue, low: IrValue, high: IrValue) -> list[IrValue]:
         return [e.smin(low, index(k)), e.smax(high, index(k))]
 
     def check() -> None:
@@ -36,7 +36,7 @@ def gather(e: Emitter, f: Fields, part: Value, parts: Value, *, piece: int = 0) 
     e.when(part.is_(0), check)
     first, last = e.share(f.outer * f.count, part, parts)
 
-    def one(i: Value) -> None:
+    def one(i: IrValue) -> None:
         row = i // f.count
         at = e.smin(e.smax(index(i - row * f.count), 0), f.limit - 1)
         source, target = f.source + (row * f.limit + at) * f.size, f.target + i * f.size
@@ -49,7 +49,7 @@ def gather(e: Emitter, f: Fields, part: Value, parts: Value, *, piece: int = 0) 
 
 
 @kernel("source target outer length inner")
-def arg_extreme(e: Emitter, f: Fields, part: Value, parts: Value, *, largest: bool, element: str, alone: bool) -> None:
+def arg_extreme(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, largest: bool, element: str, alone: bool) -> None:
     """Where along an axis the best value stands first, as INT32; what is no number is never better, nor is what follows it.
 
     Data is [outer, length, inner] of ``real``, ``integer`` or ``byte`` elements; ``alone``: ``inner`` is 1.
@@ -60,15 +60,15 @@ def arg_extreme(e: Emitter, f: Fields, part: Value, parts: Value, *, largest: bo
     loaded, found = (kind, I32) if alone else (vector(kind, lanes), vector(I32, lanes))
     first, last = e.share(f.outer, part, parts)
 
-    def load(address: Value) -> Value:
+    def load(address: IrValue) -> IrValue:
         value = e.load(address, loaded)
         return value.unsigned(I32) if element == "byte" else value
 
-    def row(n: Value) -> None:
-        def several(i: Value) -> None:
+    def row(n: IrValue) -> None:
+        def several(i: IrValue) -> None:
             start = f.source + (n * f.length * f.inner + i) * size
 
-            def one(k: Value, best: Value, at: Value) -> list[Value]:
+            def one(k: IrValue, best: IrValue, at: IrValue) -> list[IrValue]:
                 value = load(start + k * f.inner * size)
                 better = value > best if largest else value < best
                 where = k.truncated(I32)
@@ -88,12 +88,12 @@ def arg_extreme(e: Emitter, f: Fields, part: Value, parts: Value, *, largest: bo
 
 @kernel("first second target rows length first_table second_table")
 def compare_values(
-    e: Emitter, f: Fields, part: Value, parts: Value, *, sign: str, negated: bool, real: bool, repeats: tuple[bool, bool]
+    e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, sign: str, negated: bool, real: bool, repeats: tuple[bool, bool]
 ) -> None:
     """Where a comparison of float32 or INT32 holds, or does not (``negated``), as bytes of 1 and 0."""
     lanes = e.instructions.lanes
 
-    def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
+    def body(at: IrValue, addresses: Sequence[IrValue], remaining: IrValue) -> None:
         a, b = operands(e, addresses, at, F32 if real else I32, repeats)
         holds = a.compare(sign, b).unsigned(I8)
         e.store_first(holds ^ 1 if negated else holds, addresses[2] + (at >> 2), remaining)
@@ -102,13 +102,13 @@ def compare_values(
 
 
 @kernel("condition first second target count")
-def select_values(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) -> None:
+def select_values(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, size: int) -> None:
     """Elements of ``size`` bytes of the first operand where the condition is not 0, of the second elsewhere."""
     lanes = e.instructions.lanes
     kind = vector({1: I8, 4: I32}[size], lanes)
     first, last = e.share_vectors(f.count, part, parts)
 
-    def several(block: Value) -> None:
+    def several(block: IrValue) -> None:
         at = block * (lanes * size)
         chosen = e.load(f.condition + block * lanes, vector(I8, lanes)).compare("!=", 0)
         result = e.select(chosen, e.load(f.first + at, kind), e.load(f.second + at, kind))

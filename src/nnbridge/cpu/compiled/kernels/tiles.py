@@ -10,7 +10,7 @@ import numpy as np
 from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.products import Tile, TileShape, by_shape, shares, strip_entry, tile_shapes
-from nnbridge.cpu.compiled.values import I32, Value, vector
+from nnbridge.cpu.compiled.values import I32, IrValue, vector
 
 SIDE = 16
 """Rows of a tile."""
@@ -33,7 +33,7 @@ def configuration() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     "left first row count out out_stride steps strips strip_count weights by_strip zero_point low high factor sums configuration"
 )
 def product_tiles(
-    e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, row_sums: str, column_sums: bool, tall: int
+    e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, form: str, row_sums: str, column_sums: bool, tall: int
 ) -> None:
     """As ``product`` for bytes, in ``steps`` of 64. ``first``: offset of the first row; ``row``: bytes from row to row.
 
@@ -43,7 +43,7 @@ def product_tiles(
     row0, row1, strip0, strip1 = shares(e, f, part, parts, rows)
     e.tile("ldtilecfg", f.configuration)
 
-    def strip(index: Value) -> None:
+    def strip(index: IrValue) -> None:
         width, weights, parameters, column, columns = strip_entry(e, f, index)
         weights, parameters = f.weights + weights, f.strips + parameters
 
@@ -53,13 +53,13 @@ def product_tiles(
             finishing = Tile(e, f, shape, _TOGETHER, form, row_sums, column_sums)
             packed = weights + (line if column_sums else 0)
 
-            def block(at: Value) -> None:
+            def block(at: IrValue) -> None:
                 start = e.smin(at, f.count - rows)
                 for first in range(0, shape.vectors, 2):
                     across = range(first, min(first + 2, shape.vectors))
                     _multiply(e, f, f.left + f.first + start * f.row, packed, sums, line, across, tall)
 
-                def finish(r: Value) -> None:
+                def finish(r: IrValue) -> None:
                     bias = [e.load(parameters, kind, v * finishing.block) for v in range(shape.vectors)]
                     if column_sums:
                         bias = [b + e.load(weights, kind, 64 * v) for v, b in enumerate(bias)]
@@ -79,14 +79,14 @@ def product_tiles(
     e.tile("tilerelease")
 
 
-def _multiply(e: Emitter, f: Fields, left: Value, packed: Value, sums: Value, line: int, across: range, tall: int) -> None:
+def _multiply(e: Emitter, f: Fields, left: IrValue, packed: IrValue, sums: IrValue, line: int, across: range, tall: int) -> None:
     """``tall`` by ``len(across)`` tiles of sums, written where their columns belong."""
     totals = {(r, v): 2 * r + i for r in range(tall) for i, v in enumerate(across)}
     for tile in totals.values():
         e.tile("tilezero", tile)
     stride = e.number(line)
 
-    def step(k: Value) -> None:
+    def step(k: IrValue) -> None:
         for r in range(tall):
             e.tile("tileloadd64", 4 + r, left + f.row * (SIDE * r) + k * DEPTH, f.row)
         for i, v in enumerate(across):

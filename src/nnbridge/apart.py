@@ -1,0 +1,300 @@
+"""Objects in a process of their own: native code that ends its process, as a file or a value may have it, ends that one alone.
+
+The parent writes calls to a pipe and reads results from another, as JSON with the bytes of arrays after it; nothing that the
+other process writes is ever executed. A process serves one object until the object is released. One that has ended is an
+:class:`EndedError`, and the next call starts another, with a new object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import IO, Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from nnbridge import errors
+from nnbridge.errors import InputError, NnbridgeError, Reason, ShortageError, Stage, Why, first_line, pass_shortage, shortage_of
+from nnbridge.trust import environment, python_command
+
+_HEAD = struct.Struct("<QQ?")
+"""Bytes of JSON, bytes of arrays after it, and whether a call has succeeded."""
+_PROGRAM = "a program of Python's to start a process with (sys.executable)"
+_PIPE, _ALIGNMENT = 1 << 20, 16
+
+
+class EndedError(InputError):
+    """The process of an object has ended; the reason says how."""
+
+
+class Apart:
+    """An object of another process, for one thread at a time."""
+
+    def __init__(self, title: str, target: str, *arguments: Any) -> None:
+        """``title``: what the object is, in messages; ``target``: ``module:function`` that creates it there, with the arguments.
+
+        What creating it raises is raised: nnbridge's errors as they are, others as RuntimeError with their text.
+        """
+        self._title, self._created = title, (target, arguments)
+        self._lock = threading.RLock()
+        self._process: _ApartProcess | None = None
+        self.generation = 0
+        """The number of the process, from 1 on: what an object has made is gone with its process."""
+        self.start()
+
+    def start(self) -> int:
+        """A process with an object, a new one where the last one has ended; its generation."""
+        with self._lock:
+            if self._process is None or not self._process.runs:
+                self._process, self.generation = _ApartProcess(), self.generation + 1
+                self._exchange(self._process, "", *self._created[1])
+            return self.generation
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """A method's result: None, numbers, text, bytes, arrays, lists, tuples, mappings of such; of a dataclass its fields."""
+        with self._lock:
+            self.start()
+            assert self._process is not None
+            return self._exchange(self._process, method, *arguments)
+
+    def _exchange(self, process: _ApartProcess, method: str, *arguments: Any) -> Any:
+        try:
+            good, found = process.exchange([method or self._created[0], *arguments], create=not method)
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise EndedError(Reason(f"{self._title} ended with {process.ended()}", kind=Why.ENDED)) from error
+        except BaseException:
+            process.end()  # Half a call, or a result that is not read, would be the next one's.
+            raise
+        if not good:
+            _raise(found)
+        return found
+
+
+class _ApartProcess:
+    """A process that serves one object."""
+
+    def __init__(self) -> None:
+        if not sys.executable or getattr(sys, "frozen", False):
+            raise InputError(Reason(_PROGRAM, f"{sys.executable!r}, which is none"))
+        try:
+            # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
+            self._process = subprocess.Popen(
+                python_command("nnbridge.apart"),
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                pipesize=_PIPE,
+                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            )
+        except OSError as error:
+            pass_shortage(error)
+            raise InputError(Reason(_PROGRAM, f"{sys.executable!r}: {first_line(error)}")) from error
+        self._owner = os.getpid()
+        self.end = weakref.finalize(self, _end, self._process, self._owner)
+
+    @property
+    def runs(self) -> bool:
+        """False for a process that has ended, and in a fork of the one that has started it."""
+        return self.end.alive and self._owner == os.getpid() and self._process.poll() is None
+
+    def exchange(self, call: Sequence[Any], *, create: bool) -> tuple[bool, Any]:
+        """A call and its result, or the error's name, text and reason."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None  # noqa: PT018 - for the type checker
+        with contextlib.suppress(BrokenPipeError):  # A process that has ended gives no result, which is raised there.
+            _send(requests, create, call)
+        return _receive(answers)
+
+    def ended(self) -> str:
+        """How a process ended that gives no more results; one that gives wrong ones is ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        status = self._process.poll()
+        self.end()
+        if status is None:
+            return "a result that cannot be read"
+        return f"signal {_name(-status)}" if status < 0 else f"exit status {status}"
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    if owner != os.getpid():
+        process.returncode = 0  # In a fork: the process is the parent's.
+        return
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # What was not yet written has no reader.
+                pipe.close()
+    process.wait()
+
+
+def _raise(found: Any) -> NoReturn:
+    kind, text, reason = found
+    known = getattr(errors, str(kind), None)
+    if kind == "MemoryError":
+        raise MemoryError(text)
+    if isinstance(known, type) and issubclass(known, NnbridgeError):
+        parts = {str(name): str(value) for name, value in reason.items()}
+        why, stage = parts.pop("kind", ""), parts.pop("stage", "")
+        raise known(Reason(**parts, kind=Why(why) if why else None, stage=Stage(stage) if stage else None))
+    raise RuntimeError(str(text))
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def _send(stream: IO[bytes] | BinaryIO, flag: bool, value: Any) -> None:
+    parts: list[Any] = []
+    text = json.dumps(_written(value, parts)).encode()
+    stream.write(_HEAD.pack(len(text), sum(map(_padded, map(len, parts))), flag))
+    stream.write(text)
+    for part in parts:
+        stream.write(part)
+        stream.write(bytes(_padded(len(part)) - len(part)))
+    stream.flush()
+
+
+def _padded(length: int) -> int:
+    """A length with what aligns the array behind it."""
+    return -(-length // _ALIGNMENT) * _ALIGNMENT
+
+
+def _receive(stream: IO[bytes] | BinaryIO) -> tuple[bool, Any]:
+    """EOFError at the end; ValueError, KeyError or TypeError for what is no message."""
+    length, size, flag = _HEAD.unpack(_exactly(stream, _HEAD.size))
+    text = json.loads(_exactly(stream, length))
+    return flag, _MessageReader(memoryview(_exactly(stream, size))).read(text)
+
+
+def _exactly(stream: IO[bytes] | BinaryIO, length: int) -> bytearray:
+    found = bytearray(length)
+    view, read = memoryview(found), getattr(stream, "readinto")  # noqa: B009 - IO[bytes] does not declare it
+    while len(view):
+        count = read(view)
+        if not count:
+            raise EOFError
+        view = view[count:]
+    return found
+
+
+def _written(value: Any, parts: list[Any]) -> Any:
+    """A value as JSON, the bytes in it among ``parts``."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Path):
+        return {"path": os.fspath(value)}
+    if isinstance(value, (bytes, memoryview)):
+        parts.append(value)
+        return {"bytes": len(value)}
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        if array.dtype.kind == "O":
+            return {"objects": [_written(one, parts) for one in array.reshape(-1).tolist()], "shape": array.shape}
+        flat = np.ascontiguousarray(array).reshape(-1)
+        parts.append(flat.view(np.uint8).data if flat.size else b"")
+        plain = array.dtype.isbuiltin == 1 or array.dtype.type is np.void or array.dtype.kind in "SU"
+        return {"array": array.dtype.str if plain else array.dtype.name, "shape": array.shape}
+    if isinstance(value, Mapping):
+        return {"map": [[_written(key, parts), _written(one, parts)] for key, one in value.items()]}
+    if isinstance(value, tuple):
+        return {"tuple": [_written(one, parts) for one in value]}
+    if isinstance(value, list):
+        return [_written(one, parts) for one in value]
+    if is_dataclass(value):
+        return {"tuple": [_written(getattr(value, part.name), parts) for part in fields(value)]}
+    raise TypeError(f"a {type(value).__name__} between processes")
+
+
+class _MessageReader:
+    """Values of a message, whose bytes come in the order in which they were written."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content, self._at = content, 0
+
+    def read(self, text: Any) -> Any:
+        """The value of a part of the message's JSON."""
+        if isinstance(text, list):
+            return [self.read(one) for one in text]
+        if not isinstance(text, dict):
+            return text
+        if "map" in text:
+            return {self.read(key): self.read(one) for key, one in text["map"]}
+        if "tuple" in text:
+            return tuple(self.read(one) for one in text["tuple"])
+        if "bytes" in text:
+            return bytes(self._next(text["bytes"]))
+        if "path" in text:
+            return Path(text["path"])
+        shape = tuple(map(int, text["shape"]))
+        if "objects" in text:
+            found = np.empty(math.prod(shape), object)
+            found[:] = [self.read(one) for one in text["objects"]]
+            return found.reshape(shape)
+        dtype = _dtype(text["array"])
+        return np.frombuffer(self._next(math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+
+    def _next(self, length: int) -> memoryview:
+        if length < 0 or self._at + length > len(self._content):
+            raise ValueError(f"{length} bytes where fewer are left")
+        start, self._at = self._at, self._at + _padded(length)
+        return self._content[start : start + length]
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+# -- the other process -------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Serve one object until the requests end."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # What native code prints.
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # An end leaves no file.
+    served: Any = None
+    with contextlib.suppress(EOFError, BrokenPipeError):  # The parent has ended, or has no more calls.
+        while True:
+            create, (name, *arguments) = _receive(requests)
+            try:
+                result = resolve_name(name)(*arguments) if create else getattr(served, name)(*arguments)
+                if create:
+                    served, result = result, None
+                good = True
+            except Exception as error:
+                short = error if isinstance(error, NnbridgeError) else shortage_of(error)
+                kind = type(error if short is None else short).__name__
+                kind = "ShortageError" if isinstance(short, ShortageError) else kind
+                good, result = False, [kind, first_line(error), {} if short is None else short.reason.as_dict()]
+            _send(answers, good, result)
+    os._exit(0)  # Threads of a runtime do not keep the process.

@@ -1,0 +1,55 @@
+"""Budgets of what is read, expanded and evaluated of a file that others wrote.
+
+A limit on the bytes of a file does not bound what they ask for: references that are followed, text that is unpacked, bodies that
+are inlined, conditions that are evaluated. Whoever follows, unpacks, inlines or evaluates spends from a budget first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from nnbridge.errors import InputError, Reason
+
+_UNPACKED, _UNPACKED_TIMES = 128 << 20, 32
+"""What a packed file may hold: so many bytes, or so many times its own."""
+_CONTAINERS, _CONTAINERS_EACH = 200_000, 16
+"""Lists and objects of a JSON text: so many, or one in so many bytes. Each takes a hundred bytes of memory."""
+
+
+def unpacked_limit(packed: int, least: int = _UNPACKED, times: int = _UNPACKED_TIMES) -> int:
+    """The most bytes that a packed file of so many may unpack to."""
+    return max(least, times * packed)
+
+
+def parse_json(text: bytes) -> Any:
+    """The value of a JSON text; ValueError and RecursionError for what is none, or consists of little else than empty lists."""
+    containers, most = text.count(b"[") + text.count(b"{"), max(_CONTAINERS, len(text) // _CONTAINERS_EACH)
+    if containers > most:
+        raise ValueError(f"{containers:,} lists and objects, more than {most:,}")
+    return json.loads(text)
+
+
+def refused(rule: str, found: str, operand: str) -> Exception:
+    """The error of a budget that no reader has made its own."""
+    return InputError(Reason(rule, found, operand=operand))
+
+
+class WorkBudget:
+    """So much of something for one file; ``spend`` raises when it is used up.
+
+    ``refuse`` makes the error from the rule, what was found, and the place: the reader's own error with the file's name.
+    """
+
+    __slots__ = ("_of", "_refuse", "left", "most")
+
+    def __init__(self, most: int, of: str, refuse: Callable[[str, str, str], Exception] = refused) -> None:
+        self.most = self.left = most
+        self._of, self._refuse = of, refuse
+
+    def spend(self, count: int = 1, place: str = "") -> None:
+        """Take so much of it, for what is at ``place``."""
+        self.left -= count
+        if self.left < 0:
+            raise self._refuse(f"at most {self.most:,} {self._of}", "more", place)

@@ -1,0 +1,64 @@
+"""No small file takes the machine: what each reader expands and evaluates is bounded, and refused in one sentence beyond it."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from nnbridge.budget import WorkBudget
+from nnbridge.cpu.arena import Lease, plan_arena
+from nnbridge.devices.profile_levels import load_any
+from nnbridge.errors import ConversionError, ExhaustedError
+from nnbridge.runtime.feature_level_slices import Slices
+from nnbridge.runtime.placement import ask
+from nnbridge.types import OperationCode
+from nnbridge_tflite.read.placed import placed_tensors
+from tests.graphs import add_then
+from tests.hostile_growth import READERS
+
+SECONDS, BYTES = 4.0, 256 << 20
+"""Of processor time and memory for a file of a megabyte. Readers need half of the time; machines that others use need more."""
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_no_small_file_takes_the_machine(reader: str) -> None:
+    if reader == "onnx":
+        pytest.importorskip("onnx", reason="onnx is not installed")
+    if reader == "images":
+        pytest.importorskip("PIL", reason="Pillow is not installed")
+    command = [sys.executable, "-m", "tests.hostile_growth", reader]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    verdicts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [verdict["name"] for verdict in verdicts] == list(READERS[reader].hostile), done.stderr
+    assert all(verdict["size"] <= 2 << 20 for verdict in verdicts)
+    bad = [v for v in verdicts if v["outcome"] not in ("model", "refused") or v["seconds"] > SECONDS or v["bytes"] > BYTES]
+    assert not bad
+
+
+def test_a_profile_whose_conditions_ask_for_too_much_is_at_fault_and_no_driver(tmp_path: Path) -> None:
+    rule = "all(all(i * j >= 0 for i in range(1024)) for j in range(1024))"
+    path = tmp_path / "h.toml"
+    path.write_text(f'[[device]]\nname = "h"\n[device.operations.ADD]\nrules = ["{rule}"]\n')
+    (device,), model = load_any(path), add_then(OperationCode.RELU)
+    with pytest.raises(ExhaustedError, match=r"device h all\(all\(i .* at most 4,020,000 evaluations of parts of conditions"):
+        ask(device, model, Slices(model))
+
+
+def test_buffers_that_are_all_alive_are_placed_without_overlap() -> None:
+    leases = [Lease(i, 64 * (1 + i % 3), 0, 1) for i in range(900)]
+    offsets, size = plan_arena(leases)
+    ends = sorted((offsets[lease.index], offsets[lease.index] + lease.size) for lease in leases)
+    assert size == sum(lease.size for lease in leases)
+    assert all(end <= start for (_, end), (start, _) in pairwise(ends))
+
+
+def test_the_search_for_a_file_in_memory_ends_when_its_budget_is_used_up() -> None:
+    data, work = memoryview(struct.pack("<I4s", 0xFFFFFFF0, b"TFL3")), WorkBudget(0, "tables", lambda *at: ConversionError(at[0]))
+    with pytest.raises(ConversionError, match="at most 0 tables"):
+        placed_tensors(data, work)

@@ -1,0 +1,329 @@
+"""What a process lacks is an error of its own kind: no file, driver or model is blamed, and no comparison has failed."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnbridge.devices.device import Device
+from nnbridge.errors import InputError, ShortageError, pass_shortage, shortage_of
+from nnbridge.ndk import core
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.event import Event
+from nnbridge.runtime.execution import Execution
+from nnbridge.storage.atomic import atomic_write, written_together
+from nnbridge.types import ResultCode
+from tests.devices.test_wrong_answers import Does, raises
+from tests.graphs import add_then
+
+ROOT = Path(__file__).parents[1]
+NNBRIDGE = Path(sys.executable).with_name("nnbridge")
+DIGITS = ROOT / "models/digits_float32.tflite"
+
+NO_THREAD = RuntimeError("can't start new thread")
+SHORT: dict[str, Exception] = {
+    "descriptors": OSError(errno.EMFILE, "Too many open files"),
+    "the machine's files": OSError(errno.ENFILE, "Too many open files in system"),
+    "processes": BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
+    "threads": NO_THREAD,
+    "size of files": OSError(errno.EFBIG, "File too large"),
+    "the disk": OSError(errno.ENOSPC, "No space left on device"),
+    "the kernel's memory": OSError(errno.ENOMEM, "Cannot allocate memory"),
+}
+short = pytest.mark.parametrize("error", SHORT.values(), ids=SHORT)
+
+
+def command(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
+    """``nnbridge`` in a process of its own."""
+    return subprocess.run([NNBRIDGE, *map(str, arguments)], capture_output=True, text=True, timeout=120, **how)
+
+
+def limited(name: str, value: int) -> Any:
+    """What sets a limit in a child."""
+    resource = pytest.importorskip("resource")
+    return lambda: resource.setrlimit(getattr(resource, name), (value, value))
+
+
+# -- errors of the system -----------------------------------------------------------------------------------------------
+
+
+@short
+def test_what_the_system_lacks_is_a_shortage(error: Exception) -> None:
+    assert shortage_of(error) is not None
+    with pytest.raises(ShortageError):
+        pass_shortage(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "x"),
+        PermissionError(errno.EACCES, "x"),
+        RuntimeError("another"),
+        ValueError("x"),
+        OSError(),
+    ],
+    ids=repr,
+)
+def test_other_errors_are_none(error: Exception) -> None:
+    assert shortage_of(error) is None
+    pass_shortage(error)
+
+
+def computed(device: Device) -> None:
+    """A compilation that may fall back, and a run."""
+    compilation = Compilation.create(add_then(), [device])
+    compilation.finish()
+    Execution(compilation).run([np.zeros((1, 4), np.float32)])
+
+
+@short
+def test_a_driver_is_not_blamed_for_what_this_process_lacks(error: Exception) -> None:
+    for does in ({"supports": raises(error)}, {"prepares": raises(error)}, {"runs": raises(error)}):
+        with pytest.raises(ShortageError):
+            computed(Does("short", **does))
+
+
+@short
+def test_a_client_in_c_gets_a_code_of_shortages(error: Exception) -> None:
+    @core.function()
+    def _body() -> None:
+        raise error
+
+    assert _body() in (ResultCode.RESOURCE_EXHAUSTED_TRANSIENT, ResultCode.OUT_OF_MEMORY)
+
+
+def test_an_execution_without_a_thread_is_over_and_its_event_holds_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: object) -> None:
+        raise NO_THREAD
+
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else None
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    with pytest.raises(ShortageError, match="no thread could be started"):
+        Event(lambda: None, fence=True)
+    assert before is None or len(os.listdir("/proc/self/fd")) == before
+
+
+def handlers(path: Path) -> list[tuple[int, ast.ExceptHandler]]:
+    """The handlers of a module that catch every error and pass none on."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        caught = ast.unparse(node.type) if isinstance(node, ast.ExceptHandler) and node.type is not None else ""
+        if isinstance(node, ast.ExceptHandler) and {"Exception", "_CRASHES"} & set(caught.replace(",", " ").strip("()").split()):
+            found.append((node.lineno, node))
+    return found
+
+
+_SEE_ALL = {
+    "cli/commands/__init__.py", "delegate/glue.py", "provider/glue.py", "ndk/core.py", "neuron/dispatch.py", "embedding.py",
+    "matrix/cells.py", "runtime/event.py", "devices/remote/server.py", "native_process.py", "reduction/simplifying.py",
+    "runtime/execution.py", "apart.py",
+}  # fmt: skip
+"""Where errors end: these say what is short in their own way (the tests above and below), or have nothing that can be short."""
+
+
+def test_every_handler_of_all_errors_passes_shortages_on() -> None:
+    silent = []
+    for path in (*(ROOT / "src").rglob("*.py"), *(ROOT / "converters").rglob("*.py")):
+        if any(str(path).endswith(ending) for ending in _SEE_ALL):
+            continue
+        silent += [f"{path.name}:{line}" for line, node in handlers(path) if "pass_shortage" not in ast.unparse(node)]
+    assert not silent
+
+
+# -- commands -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes are those of memory files on Linux")
+@pytest.mark.parametrize("verb", [("plan",), ("run", "--seed", "0"), ("compare", "--reference", "litert")], ids=lambda v: v[0])
+def test_no_memory_file_for_a_driver_is_one_message(verb: tuple[str, ...]) -> None:
+    name, *options = verb
+    done = command(name, DIGITS, "--device", "process:nnapi-sample_all", *options, preexec_fn=limited("RLIMIT_FSIZE", 1024))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no memory to share with a driver's process" in done.stderr
+    assert "wrong" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("run", DIGITS, "--seed", "0", "-v"), 0),
+        (("plan", "nothing.tflite"), 2),
+        (("plan", "--nothing"), 2),
+        (("nothing",), 2),
+        ((), 2),
+        (("--help",), 0),
+    ],
+    ids=lambda found: " ".join(map(str, found))[-20:] if isinstance(found, tuple) else str(found),
+)
+@pytest.mark.parametrize("how", ["full", "closed", "no reader"])
+def test_a_standard_error_that_cannot_be_written_changes_no_exit_status(arguments: Any, status: int, how: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") as full, os.fdopen(writer, "wb") as broken:
+        closed = {"preexec_fn": lambda: os.close(2)}
+        streams: Any = closed if how == "closed" else {"stderr": full if how == "full" else broken}
+        done = subprocess.run([NNBRIDGE, *map(str, arguments)], stdout=subprocess.PIPE, timeout=120, **streams)
+    assert done.returncode == status
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("plan", "--help"), ("devices",), ("plan", DIGITS)], ids=str)
+def test_a_standard_output_that_cannot_be_written_is_no_failed_comparison(arguments: Any) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    for stream, status in ((os.open("/dev/full", os.O_WRONLY), 2), (writer, 141)):
+        done = subprocess.run([NNBRIDGE, *map(str, arguments)], stdout=stream, stderr=subprocess.PIPE, timeout=120)
+        os.close(stream)
+        assert done.returncode == status
+
+
+# -- files that are written ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 200, 201, 244, 245, 246, 247, 250, 254, 255])
+def test_every_name_that_a_file_system_takes_can_be_written(tmp_path: Path, length: int) -> None:
+    for name in ("a" * length, "é" * (length // 2) + "b" * (length % 2)):
+        with atomic_write(tmp_path / name) as file:
+            file.write(b"1")
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        (tmp_path / name).unlink()
+
+
+def test_a_long_name_that_is_no_unicode_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff" * 250)
+    try:
+        path.write_bytes(b"")
+    except OSError:
+        pytest.skip("this file system has names in Unicode alone")
+    with atomic_write(path) as file:
+        file.write(b"1")
+    assert path.read_bytes() == b"1"
+
+
+def write_two(folder: Path) -> None:
+    for name in "ab":
+        with atomic_write(folder / name) as file:
+            file.write(b"1")
+
+
+def test_files_of_one_command_appear_together_or_not_at_all(tmp_path: Path) -> None:
+    def fail() -> None:
+        with written_together():
+            write_two(tmp_path)
+            raise InputError("the third cannot be computed")
+
+    with pytest.raises(InputError):
+        fail()
+    assert not list(tmp_path.iterdir())
+    with written_together(), written_together():
+        write_two(tmp_path)
+        assert not (tmp_path / "a").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_leaves_no_temporary_file(tmp_path: Path, name: str) -> None:
+    code = f"""
+import sys, time
+from pathlib import Path
+import nnbridge.cli.commands as commands
+from nnbridge.cli import main
+from nnbridge.storage.atomic import atomic_write
+def slow(**_):
+    with atomic_write(Path({str(tmp_path / "x")!r})) as file:
+        file.write(b"1")
+        print("writing", flush=True)
+        time.sleep(60)
+commands.cli.callback = slow
+sys.argv = ["nnbridge", "devices"]
+main()
+"""
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"writing\n"
+    child.send_signal(getattr(signal, name))
+    assert child.wait(30) in (130, -getattr(signal, name))
+    assert not list(tmp_path.iterdir())
+    child.stdout.close()
+
+
+def test_extract_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    from tests.tflite.files import TfliteBuilder
+
+    graph = TfliteBuilder()
+    x, y, z = (graph.tensor((1, 4), name=name) for name in "xyz")
+    graph.operator("FLOOR", [x], [y], {})
+    graph.operator("FLOOR", [y], [z], {})
+    path = graph.write(tmp_path / "m.tflite", [x], [z])
+    done = command("extract", path, "--operators", "0", "-o", tmp_path / "e.tflite", "--samples", tmp_path / "no/folder.npz")
+    assert done.returncode == 2
+    assert [found.name for found in tmp_path.iterdir()] == ["m.tflite"]
+
+
+# -- workers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.path.exists("/proc"), reason="children are looked for in /proc")
+def test_workers_of_a_matrix_end_quietly_with_their_parent(tmp_path: Path) -> None:
+    errors = tmp_path / "errors"
+    with errors.open("wb") as file:
+        child = subprocess.Popen(
+            [NNBRIDGE, "matrix", DIGITS.parent, "--devices", "nnapi-sample_all,nnapi-sample_quant", "--store", tmp_path / "m.db"],
+            stdout=subprocess.DEVNULL, stderr=file,
+        )  # fmt: skip
+        workers: list[int] = []
+        for _ in range(300):
+            workers = children(child.pid)
+            if len(workers) > 1 or child.poll() is not None:
+                break
+            time.sleep(0.1)
+        child.kill()
+        child.wait()
+    assert workers
+    for _ in range(200):
+        if not any(Path(f"/proc/{worker}").exists() for worker in workers):
+            break
+        time.sleep(0.1)
+    assert not [worker for worker in workers if Path(f"/proc/{worker}").exists()]
+    assert b"Traceback" not in errors.read_bytes()
+
+
+def children(parent: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent:
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_matrix_without_processes_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnbridge.matrix import workers
+
+    def refuse(self: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refuse)
+    with pytest.raises(BlockingIOError) as raised:
+        list(workers.compute([[object()]], 1, 1.0))  # type: ignore[list-item]
+    found = shortage_of(raised.value)
+    assert found is not None
+    assert "no process could be started" in str(found)
