@@ -42,7 +42,8 @@ def write_part(
             if candidate is None:
                 raise InputError(Reason("values of every input of the part in a run", "none of some", operand="--samples"))
             save_sample(samples, candidate)
-            files[samples] = samples.stat().st_size
+    if samples is not None:
+        files[samples] = samples.stat().st_size
     ends = {side: [_described(found, i) for i in getattr(found.main, side)] for side in ("inputs", "outputs")}
     return files, {"operations": chosen, **ends}
 

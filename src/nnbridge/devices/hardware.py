@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from nnbridge import toml
 
@@ -52,7 +53,8 @@ class Hardware:
 def hardware() -> tuple[Hardware, ...]:
     """All entries of the file."""
     listed = toml.parse(_FILE.read_text(encoding="utf-8"))["hardware"]
-    return tuple(Hardware(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}) for entry in listed)
+    entries: list[dict[str, Any]] = [{k: tuple(v) if isinstance(v, list) else v for k, v in e.items()} for e in listed]
+    return tuple(Hardware(**entry) for entry in entries)
 
 
 def find(text: str) -> list[Hardware]:
