@@ -125,7 +125,7 @@ def plan(
         changes = (
             {} if advised is None else {name: [one.as_dict() for one in getattr(advised, name)] for name in ("advice", "unmoved")}
         )
-        print_json({**planned.to_dict(), "evidence": [each.as_dict() for each in known], **changes, **estimates})
+        print_json({**planned.to_dict(), **changes, **estimates})
     else:
         costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
         rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
