@@ -40,7 +40,6 @@ def refused(*arguments: str) -> str:
     [
         "bisect",
         "reduce",
-        "extract",
         "convert",
         "inspect",
         "plan",
@@ -50,8 +49,9 @@ def refused(*arguments: str) -> str:
         "devices",
         "devices check",
         "devices serve",
-        "ndk build",
-        "ndk env",
+        "build ndk",
+        "build ndk-env",
+        "build neuron-file",
         "vts",
     ],
 )

@@ -1,4 +1,4 @@
-"""``doctor`` and ``warmup``: what there is to compute with, and having it ready."""
+"""``doctor``: what there is to compute with, and having it ready."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def test_doctor_states_why_nothing_is_cached(cache: Path) -> None:
     assert "exists" in doctor()["compiled"]["cache_fault"].lower()
 
 
-def test_warmup_fills_the_cache_and_finds_it_filled(cache: Path) -> None:
-    first = json.loads(invoked("warmup", "--json"))
+def test_warming_fills_the_cache_and_finds_it_filled(cache: Path) -> None:
+    first = json.loads(invoked("doctor", "--warm", "--json"))
     assert first["compiled"] == len(list(cache.glob("*.o"))) > 20
     from nnbridge.cpu.compiled import objects
 
     objects.LIBRARIES.clear()
-    again = json.loads(invoked("warmup", "--json"))
+    again = json.loads(invoked("doctor", "--warm", "--json"))
     assert (again["compiled"], again["loaded"]) == (0, first["compiled"])
 
 
-def test_warmup_of_a_missing_file_is_bad_input(cache: Path, tmp_path: Path) -> None:
-    assert "missing.tflite" in invoked("warmup", str(tmp_path / "missing.tflite"), status=2)
+def test_warming_for_a_missing_file_is_bad_input(cache: Path, tmp_path: Path) -> None:
+    assert "missing.tflite" in invoked("doctor", "--warm", str(tmp_path / "missing.tflite"), status=2)
 
 
 def test_typical_networks_are_compiled_whole() -> None:

@@ -21,7 +21,7 @@ CPU = PLACES["cpu"]
 
 def export(folder: Path, model: Path, *options: str) -> dict[str, Any]:
     """Kind of facts → the node data that is written."""
-    typed = ["export-overlay", str(model), "-o", str(folder / "overlay.json"), "--json", *options]
+    typed = ["report", str(model), "-o", str(folder / "overlay.json"), "--json", *options]
     result = call(*typed, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return {kind: json.loads(Path(file).read_text()) for kind, file in json.loads(result.stdout)["files"].items()}

@@ -154,7 +154,7 @@ def test_a_mixture_of_profiles_is_said_to_be_one(capsys: pytest.CaptureFixture[s
         ("inspect", INT8),
         ("convert", INT8, "-o", "m.nnapi"),
         ("report", INT8, "--device", "arm-nn-18.05", "-o", "r.html"),
-        ("export-overlay", INT8, "-o", "o.json"),
+        ("report", INT8, "-o", "o.json"),
         ("bisect", INT8, "--device", "nnapi-sample_all"),
     ],
     ids=lambda words: f"{words[0]} {' '.join(words[2:])}",

@@ -31,39 +31,43 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
         (FLOAT32, *DRIVER, "--predicate", "differs"),
         (INT8, "--device", "tests.reduction.drivers:STEP", "--same-process"),
     ),
+    "build delegate": (("{folder}/delegate",),),
+    "build ndk": (("{folder}/ndk",),),
+    "build ndk-env": (("{folder}",),),
+    "build neuron": (("{folder}/neuron",),),
+    "build neuron-file": ((INT8, "--device", "nnapi-reference", "-o", "{folder}/compiled.tflite"),),
+    "build provider": (("{folder}/provider",),),
     "compare": (
         (INT8, "--reference", "litert", "--seeds", "0"),
         (QDQ, "--reference", "onnxruntime", "--seeds", "2", "--plan", *DRIVER),
         (DYNAMIC, "--reference", "litert", "--layers", "--seeds", "0"),
         (INT8, "--envelope", "--reference", "litert", "--seeds", "0"),
     ),
-    "convert": ((INT8, "-o", "{folder}/model.nnapi"), (INT8, "-o", "{folder}/model.c")),
-    "delegate build": (("{folder}/delegate",),),
+    "convert": (
+        (INT8, "-o", "{folder}/model.nnapi"),
+        (INT8, "-o", "{folder}/model.c"),
+        (INT8, "--operations", "2-3", "-o", "{folder}/part.tflite", "--samples", "{folder}/part.npz"),
+    ),
     "devices": ((), ("--profiles",)),
     "devices ask": (("arm-nn-21.11", "{folder}/models.jsonl"), ("vsi-imx-1.3.0", "{folder}/models.jsonl")),
     "devices check": (("{profiles}/arm_nn.toml",),),
     "devices explain": (("arm-nn-21.11",), ("arm-nn-21.11", "CONV_2D")),
+    "devices find": (("i.MX 8M Plus",), ("pixel", "8")),
     "devices learn": (("{folder}/models.jsonl", "-o", "{folder}/npu.toml"),),
     "devices serve": (("nnapi-sample_minimal", "--socket", "{folder}/socket"),),
-    "doctor": ((),),
-    "extract": ((INT8, "--operations", "2-3", "-o", "{folder}/part.tflite", "--samples", "{folder}/part.npz"),),
-    "export-overlay": ((INT8, "-o", "{folder}/overlay.json", "--reference", "litert", "--time", *DRIVER),),
+    "doctor": ((), ("--warm", INT8)),
     "inspect": ((INT8,), (QDQ,)),
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
-    "ndk build": (("{folder}/ndk",),),
-    "ndk env": (("{folder}",),),
-    "neuron build": (("{folder}/neuron",),),
-    "neuron compile": ((INT8, "--device", "nnapi-reference", "-o", "{folder}/compiled.tflite"),),
     "plan": ((INT8,), (QDQ, *DRIVER), (QDQ, "--device", "arm-nn-21.11", "--advice")),
-    "provider build": (("{folder}/provider",),),
     "reduce": ((INT8, "--device", "tests.reduction.drivers:STEP", "--same-process", "-o", "{folder}/part"),),
     "report": (
         (INT8, "-o", "{folder}/page.html"),
         (INT8, "-o", "{folder}/page.html", "--reference", "litert", "--seeds", "0", *DRIVER),
+        (INT8, "-o", "{folder}/overlay.json", "--reference", "litert", "--time", *DRIVER),
+        (INT8, "-o", "{folder}/page.html", "--overlay", "{folder}/overlay.json"),
     ),
     "rewrite": (("{real}/split_concat.tflite", "--device", "arm-nn-21.11", "--advice", "1", "-o", "{folder}/out.tflite"),),
     "run": ((INT8, "--seed", "0"), (QDQ, "--seed", "0", "--repeat", "2", "--profile", *DRIVER)),
-    "warmup": ((INT8,),),
     "vts": (("{vts}", "--spec", "abs"),),
 }
 """Command → its options in each run. A file of schemas has hyphens in place of spaces."""
@@ -116,14 +120,14 @@ def test_json_is_as_its_schema_says(name: str, options: tuple[str, ...], tmp_pat
     for mark, fixture in (("{vts}", "cases"), ("{real}", "real_models")):
         if any(mark in option for option in options):
             folders[mark] = request.getfixturevalue(fixture)
-    if name.endswith(" build"):
+    if name.startswith("build ") and name.removeprefix("build ") in ("ndk", "delegate", "provider", "neuron"):
         pytest.importorskip("cffi")
         if shutil.which("cc") is None and shutil.which("gcc") is None:
             pytest.skip("there is no C compiler on this machine")
-    if name == "neuron compile":
+    if name == "build neuron-file":
         neuron_needs()
     typed = [re.sub(r"\{\w+\}", lambda found: str(folders[found[0]]), option) for option in options]
-    (tmp_path / "libneuralnetworks.so").touch()  # what `ndk env` looks for
+    (tmp_path / "libneuralnetworks.so").touch()  # what `build ndk-env` looks for
     question = {"model": model_data(load(INT8)), "supported": [True] * 11, "device": "npu"}
     (tmp_path / "models.jsonl").write_text(json.dumps(question))
     found = validator(name.replace(" ", "-")).iter_errors(answer(name, typed))

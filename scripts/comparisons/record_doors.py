@@ -79,7 +79,7 @@ DOORS: Mapping[str, Door] = {
     "report": Door(("report", "--json", "-o", f"{OUTPUT}.html")),
     "matrix": Door(("matrix", "--json", "--jobs", "1", "--store", f"{OUTPUT}.db"), ("default", "wide"), "--devices", True),
     "bisect": Door(("bisect", "--json"), ("default", "wide", "unlimited"), needs_device=True),
-    "export-overlay": Door(("export-overlay", "--json", "-o", f"{OUTPUT}.json")),
+    "overlay": Door(("report", "--json", "-o", f"{OUTPUT}.json")),
 }
 
 

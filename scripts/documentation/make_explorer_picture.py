@@ -1,4 +1,4 @@
-"""Write docs/model-explorer.png: the placement of `nnbridge export-overlay` over a model in Model Explorer, drawn by Chromium.
+"""Write docs/model-explorer.png: the placement of `nnbridge report` over a model in Model Explorer, drawn by Chromium.
 
 python scripts/documentation/make_explorer_picture.py MODEL.tflite [--device NAME] [-o FILE.png] \
         [--explorer PROGRAM] [--chromium PROGRAM]
@@ -51,7 +51,7 @@ def main() -> None:
     explorer, chromium = map(str, programs)
     with tempfile.TemporaryDirectory() as folder:
         overlay = Path(folder) / "placement.json"
-        command = [sys.executable, "-c", "from nnbridge.cli import main; main()", "export-overlay", str(arguments.model)]
+        command = [sys.executable, "-c", "from nnbridge.cli import main; main()", "report", str(arguments.model)]
         subprocess.run([*command, "--device", arguments.device, "-o", str(overlay)], check=True, stdout=subprocess.DEVNULL)
         typed = [str(arguments.model), f"--node_data_paths={overlay}", "--no_open_in_browser", f"--port={_free_port()}"]
         with subprocess.Popen([explorer, *typed, *arguments.more], stdout=subprocess.PIPE, text=True) as server:

@@ -137,7 +137,7 @@ class EmbeddedLibrary:
     name: str
     """The file's name."""
     kind: str
-    """The command that builds it, as ``ndk`` of ``nnbridge ndk build``; what follows a ``_`` names one of several libraries."""
+    """The command that builds it, as ``ndk`` of ``nnbridge build ndk``; what follows a ``_`` names one of several libraries."""
     what: str
     """What it is called in refusals."""
     instead: str

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nnbridge.converters.inspection import count_transposes, transposes_as_dict
+from nnbridge.devices.evidence import evidences
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import Why
 from nnbridge.extensions import readable_operation
@@ -110,6 +111,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         listed = {"operations": list(step.operations), "inputs": inputs, "outputs": outputs}
         steps.append({"device": device.name, "place": PLACES[device.kind], "source": step.source, **listed})
     return {
+        "evidence": [each.as_dict() for each in evidences(compilation.devices)],
         "model": compilation.model.name,
         "preference": compilation.preference,
         "preference_name": next(name for name, code in PREFERENCES.items() if code == compilation.preference),

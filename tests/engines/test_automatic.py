@@ -125,7 +125,7 @@ def test_without_the_package_nnbridge_computes_and_says_so(
 
 @pytest.mark.parametrize(
     ("command", "more"),
-    [("compare", ()), ("report", ("-o", "{folder}/page.html")), ("export-overlay", ("-o", "{folder}/overlay.json"))],
+    [("compare", ()), ("report", ("-o", "{folder}/page.html")), ("report", ("-o", "{folder}/overlay.json"))],
 )
 def test_commands_that_are_asked_for_a_phones_host_say_who_computed(
     command: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -1,4 +1,4 @@
-"""``bisect``, ``reduce`` and ``extract`` on the command line, with drivers in processes of their own."""
+"""``bisect``, ``reduce`` and ``convert`` of parts on the command line, with drivers in processes of their own."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_reduce_refuses_to_write_over_its_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".nnapi", ".json.gz", ".c", ".tflite"])
-def test_extract_writes_operations_as_their_suffix_says(suffix: str, tmp_path: Path) -> None:
-    found = data("extract", INT8, "--operations", "2-3", "-o", str(tmp_path / f"part{suffix}"))
+def test_a_part_is_written_as_their_suffix_says(suffix: str, tmp_path: Path) -> None:
+    found = data("convert", INT8, "--operations", "2-3", "-o", str(tmp_path / f"part{suffix}"))
     assert (tmp_path / f"part{suffix}").stat().st_size
     assert found["operations"] == [2, 3]
     assert [len(found[side]) for side in ("inputs", "outputs")] == [2, 1]
@@ -95,7 +95,7 @@ def test_extract_writes_operations_as_their_suffix_says(suffix: str, tmp_path: P
 
 def test_extracted_values_are_those_of_the_whole_run(tmp_path: Path) -> None:
     part, samples = str(tmp_path / "part.nnapi"), str(tmp_path / "part.npz")
-    assert call("extract", INT8, "--operators", "2,3", "-o", part, "--samples", samples).exit_code == 0
+    assert call("convert", INT8, "--operators", "2,3", "-o", part, "--samples", samples).exit_code == 0
     assert len(load(part).main.operations) == 2
     assert call("compare", part, "--reference", samples).exit_code == 0
     assert all(array.shape[0] == 1 for array in np.load(samples).values())
@@ -107,11 +107,11 @@ def test_extracted_values_are_those_of_the_whole_run(tmp_path: Path) -> None:
         (("--operations", "9-20"), "numbers such as 3 or 12-20, from 0 to 10, found '9-20'"),
         (("--operations", "two"), "numbers such as 3 or 12-20, from 0 to 10, found 'two'"),
         (("--operators", "40"), "numbers such as 3 or 12-20, from 0 to 10, found '40'"),
-        ((), "One of --operations and --operators is required."),
+        (("--operations", "2", "--operators", "2"), "--operations and --operators exclude each other."),
     ],
 )
 def test_operations_that_there_are_not_are_refused(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    result = call("extract", INT8, *words, "-o", tmp_path / "p.nnapi")
+    result = call("convert", INT8, *words, "-o", tmp_path / "p.nnapi")
     assert result.exit_code == 2
     assert message in result.stderr
 

@@ -50,7 +50,7 @@ def _toolchain(path: Path) -> None:
     """An NDK whose compiler and libneuralnetworks are this machine's."""
     libraries = path.parents[2] / "libraries"
     path.parent.mkdir(parents=True)
-    built = f'execute_process(COMMAND nnbridge ndk build "{libraries}")'
+    built = f'execute_process(COMMAND nnbridge build ndk "{libraries}")'
     path.write_text(f'if(NOT EXISTS "{libraries}")\n  {built}\nendif()\nset(NNBRIDGE_NDK "{libraries}" CACHE PATH "")\n')
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from nnbridge.cli.old_names import with_new_names
 from nnbridge.cli.options import Written
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.toml import content_of, table_of
@@ -62,10 +63,13 @@ class Defaults:
         return found
 
 
-def read_defaults(config: str | None, root: click.Group, passed_over: list[str] | None = None) -> Defaults | None:
+def read_defaults(
+    config: str | None, root: click.Group, passed_over: list[str] | None = None, old_name: tuple[str, ...] = ()
+) -> Defaults | None:
     """The defaults of a file, of the nearest one without a name; None where there is none. InputError names every mistake.
 
-    ``passed_over`` gets a line for each file that is not this user's.
+    ``passed_over`` gets a line for each file that is not this user's. ``old_name``: the old name of a command that was typed,
+    whose table counts as the new one's; tables of other old names are for those.
     """
     if config == NONE:
         return None
@@ -77,7 +81,7 @@ def read_defaults(config: str | None, root: click.Group, passed_over: list[str] 
     if found is None:
         return None
     reader = _DefaultsReader(*found, config is not None)
-    table = reader.commands(root, found[1], {}, "")
+    table = reader.commands(root, with_new_names(found[1], old_name), {}, "")
     if reader.mistakes:
         raise InputError("\n".join(map(str, dict.fromkeys(reader.mistakes))))
     return Defaults(found[0], table, reader.refused, config is not None)

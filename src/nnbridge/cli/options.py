@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
+from nnbridge.cli.sections import COMPARISON, CONVERSION, DEVICES, INPUTS, OUTPUT, SectionOption
 from nnbridge.engines import AUTO, HOSTS, OWN
 from nnbridge.errors import ConversionError, InputError, Reason
 from nnbridge.target import PARTITIONING, PREFERENCES, Target
@@ -44,14 +46,26 @@ PREPARATION = ("--resize", "--mean", "--std", "--scale", "--image-layout", "--ra
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
 
-def option(name: str, *names: str, **settings: Any) -> Callable[[Command], Command]:
-    """An option whose default, if it has one, is shown in the help; ``values`` are the words to choose from."""
+def option(name: str, *names: str, section: str = "", **settings: Any) -> Callable[[Command], Command]:
+    """An option whose default, if it has one, is shown in the help; ``values`` are the words to choose from.
+
+    ``section`` is where ``--help`` lists it; the most used options of a command have none and come first.
+    """
     if "values" in settings:
         settings["type"] = click.Choice(list(settings.pop("values")))
     if "type" not in settings and "metavar" in settings:
         settings.setdefault("shell_complete", by_metavar(settings["metavar"]))
     shown = "default" in settings and settings["default"] not in (None, "")
-    return click.option(name, *names, show_default=shown, **settings)
+    return click.option(name, *names, cls=SectionOption, section=section, show_default=shown, **settings)
+
+
+def in_section(section: str) -> Callable[..., Callable[[Command], Command]]:
+    """:func:`option` for a section."""
+    return partial(option, section=section)
+
+
+of_devices, of_conversion, of_inputs = in_section(DEVICES), in_section(CONVERSION), in_section(INPUTS)
+of_comparison, of_output = in_section(COMPARISON), in_section(OUTPUT)
 
 
 def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
@@ -69,12 +83,12 @@ def conversion_options(command: Command) -> Command:
     doubles = "float64 values of ONNX files are computed by the host, narrowed to float32, or the file is refused."
     return with_options(
         command,
-        option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
-        option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
-        option("--feature-level", type=click.IntRange(1, 8), metavar="1-8", help=level),
+        of_conversion("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
+        of_conversion("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
+        of_conversion("--feature-level", type=click.IntRange(1, 8), metavar="1-8", help=level),
         option("--android", values=ANDROID_LEVELS, help=android),
-        option("--layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
-        option("--float64", values=("host", "narrow", "refuse"), default="host", help=doubles),
+        of_conversion("--layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
+        of_conversion("--float64", values=("host", "narrow", "refuse"), default="host", help=doubles),
     )
 
 
@@ -86,8 +100,8 @@ def model_options(command: Command) -> Command:
         refuses without it."""
     return with_options(
         conversion_options(command),
-        option("--mapping", values=("phone", "wide", "delegate", "provider"), default="phone", help=mapping),
-        option("--allow-dynamic-dimensions", is_flag=True, help=dynamic),
+        of_conversion("--mapping", values=("phone", "wide", "delegate", "provider"), default="phone", help=mapping),
+        of_conversion("--allow-dynamic-dimensions", is_flag=True, help=dynamic),
     )
 
 
@@ -111,14 +125,14 @@ def device_options(command: Command, host: str = OWN) -> Command:
     return with_options(
         command,
         option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
-        option("--fallback", values=("app", "cpu", "none"), help=fallback),
-        option("--no-fallback", is_flag=True, hidden=True, help="--fallback none."),
-        option("--disallow-nnapi-cpu", is_flag=True, hidden=True, help="--fallback app."),
-        option("--preference", values=PREFERENCES, default="fast", help=preference),
-        option("--partitioning", values=PARTITIONING, default="with-fallback", help=partitioning),
-        option("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
-        option("--host", values=HOSTS, default=host, help=hosts),
-        option("--cache-dir", type=folder, metavar="DIR", help=cache),
+        of_devices("--fallback", values=("app", "cpu", "none"), help=fallback),
+        of_devices("--no-fallback", is_flag=True, hidden=True, help="--fallback none."),
+        of_devices("--disallow-nnapi-cpu", is_flag=True, hidden=True, help="--fallback app."),
+        of_devices("--preference", values=PREFERENCES, default="fast", help=preference),
+        of_devices("--partitioning", values=PARTITIONING, default="with-fallback", help=partitioning),
+        of_devices("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
+        of_devices("--host", values=HOSTS, default=host, help=hosts),
+        of_devices("--cache-dir", type=folder, metavar="DIR", help=cache),
     )
 
 
@@ -140,14 +154,14 @@ def kernel_option(command: Command) -> Command:
     kernels = """Kernels of the CPU and of devices that compute on it: auto is compiled ones where they can be had. Default:
         NNBRIDGE_KERNELS, else auto."""
     settings: dict[str, Any] = {"expose_value": False, "callback": _set_kernels, "help": kernels}
-    return option("--kernels", values=("auto", "reference", "compiled"), **settings)(command)
+    return of_devices("--kernels", values=("auto", "reference", "compiled"), **settings)(command)
 
 
 def compute_options(command: Command) -> Command:
     """Options of every command that computes: kernels and threads."""
     threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; what NumPy's BLAS computes, as many
         as that has."""
-    return kernel_option(option("--threads", type=click.IntRange(1, 256), metavar="N", help=threads)(command))
+    return kernel_option(of_devices("--threads", type=click.IntRange(1, 256), metavar="N", help=threads)(command))
 
 
 def input_options(command: Command) -> Command:
@@ -161,13 +175,13 @@ def input_options(command: Command) -> Command:
     return with_options(
         command,
         option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help=file),
-        option("--resize", values=("stretch", "fit", "crop"), default="stretch", help=resize),
-        option("--mean", default="", metavar="X[,X…]", help=mean),
-        option("--std", default="", metavar="X[,X…]", help="See --mean."),
-        option("--scale", default="", metavar="X", help="See --mean; fractions such as 1/255 are understood."),
-        option("--image-layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
-        option("--rate", type=click.IntRange(1, 10_000_000), metavar="HZ", help="Resample sound to this rate."),
-        option("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one in each line."),
+        of_inputs("--resize", values=("stretch", "fit", "crop"), default="stretch", help=resize),
+        of_inputs("--mean", default="", metavar="X[,X…]", help=mean),
+        of_inputs("--std", default="", metavar="X[,X…]", help="See --mean."),
+        of_inputs("--scale", default="", metavar="X", help="See --mean; fractions such as 1/255 are understood."),
+        of_inputs("--image-layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
+        of_inputs("--rate", type=click.IntRange(1, 10_000_000), metavar="HZ", help="Resample sound to this rate."),
+        of_inputs("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one in each line."),
     )
 
 

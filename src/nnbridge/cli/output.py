@@ -87,14 +87,14 @@ def print_json(data: Any) -> None:
     click.echo(json_text(data, indent=2))
 
 
-def build_command(group: click.Group, summary: str) -> Callable[[Callable[[str], dict[str, object]]], click.Command]:
-    """Makes ``build`` of a group from a function that puts libraries into a folder and returns what ``--json`` prints.
+def build_command(group: click.Group, name: str, summary: str) -> Callable[[Callable[[str], dict[str, object]]], click.Command]:
+    """Makes a command of ``build`` from a function that puts libraries into a folder and returns what ``--json`` prints.
 
     Without ``--json`` the paths in it are printed, as the file system has them.
     """
 
     def added(build: Callable[[str], dict[str, object]]) -> click.Command:
-        @group.command("build", short_help=summary, help=build.__doc__)
+        @group.command(name, short_help=summary, help=build.__doc__)
         @click.argument("folder", type=click.Path(file_okay=False))
         @json_option
         def command(folder: str, as_json: bool) -> None:

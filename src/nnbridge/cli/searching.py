@@ -11,8 +11,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import environment, parse_seeds, refuse_options, tolerances_of
-from nnbridge.cli.options import PREPARATION, file_of, kernel_option, option, target_of, with_options
+from nnbridge.cli.options import (
+    PREPARATION,
+    file_of,
+    in_section,
+    kernel_option,
+    of_comparison,
+    of_devices,
+    option,
+    target_of,
+    with_options,
+)
 from nnbridge.cli.output import Command, drivers_apart, working
+from nnbridge.cli.sections import SEARCH
 from nnbridge.errors import InputError, Reason
 from nnbridge.target import PREFERENCES, Fallback
 
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
     from nnbridge.plan import Planned
     from nnbridge.reduction import Search
 
+of_search = in_section(SEARCH)
 _APART = ("process:", "socket:")
 
 
@@ -35,16 +47,18 @@ def search_options(command: Command) -> Command:
     return with_options(
         command,
         option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
-        option("--same-process", is_flag=True, help=same),
-        option("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, metavar="SECONDS", help=timeout),
-        option(
+        of_devices("--same-process", is_flag=True, help=same),
+        of_search("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, metavar="SECONDS", help=timeout),
+        of_search(
             "--slower-by", type=click.FloatRange(min=0), default=0.1, metavar="SECONDS", help="Of slow: time beyond the CPU's."
         ),
-        option("--preference", values=PREFERENCES, default="fast", help="What decides between devices, as for plan."),
-        option("--seeds", default="0", metavar="N[,N-N…]", help="Seeds that inputs are drawn with."),
-        option("--atol", type=float, metavar="X", help="Absolute tolerance of floats, as for compare."),
-        option("--rtol", type=float, metavar="X", help="Relative tolerance of floats, as for compare."),
-        option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers."),
+        of_devices("--preference", values=PREFERENCES, default="fast", help="What decides between devices, as for plan."),
+        of_comparison("--seeds", default="0", metavar="N[,N-N…]", help="Seeds that inputs are drawn with."),
+        of_comparison("--atol", type=float, metavar="X", help="Absolute tolerance of floats, as for compare."),
+        of_comparison("--rtol", type=float, metavar="X", help="Relative tolerance of floats, as for compare."),
+        of_comparison(
+            "--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers."
+        ),
         kernel_option,
     )
 

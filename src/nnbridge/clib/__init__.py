@@ -62,7 +62,7 @@ def preload() -> Path:
 def environment(folder: Path) -> dict[str, str]:
     """What a client's process needs: where the library is, and the variables that nnbridge reads with their values now."""
     if not (folder / LIBRARY).is_file():
-        raise InputError(Reason(f"a folder with {LIBRARY} (nnbridge ndk build)", "none", operand=str(folder)))
+        raise InputError(Reason(f"a folder with {LIBRARY} (nnbridge build ndk)", "none", operand=str(folder)))
     path = trust.environment().get("LD_LIBRARY_PATH", "")
     found = {"LD_LIBRARY_PATH": f"{folder.resolve()}{os.pathsep + path if path else ''}"}
     found.update({name: os.environ[name] for name in VARIABLES if name in os.environ})

@@ -18,6 +18,7 @@ from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance, Tolerances, as_tolerances
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
@@ -238,12 +239,25 @@ class Comparison(NotebookResult):
     interrupted: bool = False
     ended: tuple[tuple[str, str], ...] = ()
     """Samples at which a runtime's process ended, and how: they are not compared."""
+    evidence: tuple[Evidence, ...] = ()
+    """The evidence of each driver that ran something."""
+
+    @property
+    def unknown(self) -> list[str]:
+        """The devices that ran something and whose arithmetic nothing emulates: NNAPI's CPU computed in their place."""
+        return [each.device for each in self.evidence if not each.emulated]
+
+    @property
+    def verdict(self) -> str:
+        """``pass`` or ``FAIL``, or that the devices' numbers are unknown."""
+        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL" if self.failed else "not all compared"
 
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
         failing = [output.name for output in self.outputs if not output.passed]
         verdict = f"beyond tolerance: {', '.join(failing)}" if failing else "all outputs are within tolerance"
+        verdict = f"{NUMBERS_UNKNOWN}; of what was computed, {verdict}" if self.unknown else verdict
         samples = f"{self.samples} sample{'' if self.samples == 1 else 's'}"
         ended = f"; not compared, as {self.ended[0][1]}: {', '.join(label for label, _ in self.ended)}" if self.ended else ""
         return f"{self.model} on {self.device} against {self.reference}, {samples}: {verdict}{ended}"
@@ -291,6 +305,7 @@ class Comparison(NotebookResult):
             **ran,
             **ended,
             "pass": self.passed,
+            "evidence": [each.as_dict() for each in self.evidence],
             "outputs": outputs,
             "fallbacks": list(self.fallbacks),
             "offered": offered,
@@ -335,6 +350,7 @@ def compare(
             raise
         interrupted = True
     devices = ", ".join(ran) or "no device"
+    known = evidences(device for device in compilation.devices if device.name in ran)
     return Comparison(
         model.name,
         devices,
@@ -346,6 +362,7 @@ def compare(
         (),
         interrupted,
         tuple(endings.rows),
+        tuple(known),
     )
 
 

@@ -142,7 +142,12 @@ def known_names() -> list[str]:
 
 
 def _near(name: str) -> str:
-    """Where to find what could have been meant."""
+    """Where to find what could have been meant: a device, or the chip, board or phone of that name."""
+    from nnbridge.devices.hardware import find
+
+    meant = [] if any(known.startswith(name) for known in known_names()) else find(name)
+    if meant:
+        return f"{meant[0].sentence}; `nnbridge devices find` says more"
     near = get_close_matches(name, known_names(), cutoff=0.5)
     if near:
         return f"such as {' or '.join(near)}; `nnbridge devices` and `nnbridge devices --profiles` list all"

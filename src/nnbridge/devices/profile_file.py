@@ -34,7 +34,7 @@ _SHOWN = 80
 _MAX_DELAY_MS = 3_600_000
 _OTHERS = "others"
 """The key for operations that are not named."""
-_TEXT_KEYS = ("name", "like", "version", "source", "verified", "type", "numerics")
+_TEXT_KEYS = ("name", "like", "version", "source", "verified", "type", "numerics", "numerics_source")
 _MERGED = ("operations", *DEFINED)
 """Tables that a device and the one that it is like have in common."""
 _DEVICE_KEYS = (*_TEXT_KEYS, "aliases", "feature_level", "performance", *_MERGED, "operands", "rules", "faults", "extensions")
@@ -169,6 +169,7 @@ class _ProfileReader(TableValues):
             version=self._text_of(table, "version") or "profile",
             source=self._text_of(table, "source"),
             numerics=self._one_of(table, "numerics", tuple(NUMERICS), "exact"),
+            numerics_source=self._text_of(table, "numerics_source"),
             verified=self._text_of(table, "verified"),
             aliases=tuple(self._list(table, "aliases", str)),
             operands=conditions.on_operands(tuple(conditions.entries("operands", table.get("operands", [])))),

@@ -130,6 +130,8 @@ class ProfileDevice(Device):
     """Alternatives for operations that ``rules`` does not name; none: they are not supported."""
     extensions: Mapping[Extension, tuple[int, ...]] = field(default_factory=dict)
     """Vendor extension → operations that are claimed. They can be planned, not computed."""
+    numerics_source: str = ""
+    """Where the arithmetic is stated; empty: nothing is public, and the CPU's stands in."""
 
     def supported_extensions(self) -> Sequence[Extension]:
         """The profile's extensions."""

@@ -93,7 +93,7 @@ def _require_ndk(model: Model) -> None:
     if on_host:
         first, graph_name = on_host[0], ", ".join(dict.fromkeys(readable_operation(model, operation) for operation in on_host))
         found = f"{len(on_host)} that only the host computes: {graph_name}"
-        raise InputError(Reason("operations that NNAPI has (nnbridge extract writes parts)", found, first.name))
+        raise InputError(Reason("operations that NNAPI has (nnbridge convert writes parts)", found, first.name))
     for state in model.states:
         operand = model.main.operands[model.main.inputs[state.input]]
         if not byte_size(operand):

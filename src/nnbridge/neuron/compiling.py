@@ -126,7 +126,7 @@ def litert_folder() -> Path:
     except (ImportError, ValueError):
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        raise InputError(Reason("LiteRT (pip install ai-edge-litert)", "none", operand="neuron compile"))
+        raise InputError(Reason("LiteRT (pip install ai-edge-litert)", "none", operand="build neuron-file"))
     folder = Path(next(iter(spec.submodule_search_locations)))
     missing = next((part for part in (_PROGRAM, _PLUGINS) if not (folder / part).exists()), None)
     if missing is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
 from nnbridge.compare import Comparison, OutputComparison, named_outputs, unpacked
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence
 from nnbridge.devices.host import Computing, HostDevice
 from nnbridge.model import Source
 from nnbridge.plan_data import cache_as_dict
@@ -106,7 +107,7 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
         often = f" in {counted(step['runs'], 'execution')}" if step["runs"] > 1 else ""
         often += f", {step['failed']} failed" if step["failed"] else ""
         why = f" (fell back: {step['fallback']})" if step["fallback"] else ""
-        notes.append(f"step {number}, {step['device']}: {step['milliseconds']:.2f} ms{often}{why}")
+        notes.append(f"step {number}, {step['device']}: {step['milliseconds']:.2f} ms, emulated on this machine{often}{why}")
     times = run["milliseconds"]
     if len(times) > 1:
         statistics = (
@@ -114,7 +115,7 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
         )
         notes.append(f"{counted(len(times), 'run')}: {statistics}; the steps' times are the last run's")
     elif len(run["steps"]) > 1:
-        notes.append(f"total: {times[0]:.2f} ms (a first run; --repeat N shows the following ones)")
+        notes.append(f"total: {times[0]:.2f} ms, emulated on this machine (a first run; --repeat N shows the following ones)")
     notes += [*host_lines(run["host"]), *map(str, compilation.shares()), *cache_lines(compilation)]
     if run["fallback"]:
         when = "fell back to" if compilation.plan.fallback else "was repeated on"
@@ -133,10 +134,10 @@ def output_lines(item: Mapping[str, Any]) -> list[str]:
 
 def comparison_tables(comparison: Comparison) -> list[Table | str]:
     """One row for each output, and below the table where those that fail differ or why they could not be compared."""
-    verdict = "pass" if comparison.passed else "FAIL" if comparison.failed else "not all compared"
+    words = ("outside tolerance", "within tolerance") if comparison.unknown else ("FAIL", "pass")
     title = f"{comparison.model} on {comparison.device} against {comparison.reference}"
     columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
-    rows = [(o.name, o.type, str(o.elements), *_differences(o), "pass" if o.passed else "FAIL") for o in comparison.outputs]
+    rows = [(o.name, o.type, str(o.elements), *_differences(o), words[o.passed]) for o in comparison.outputs]
     lines = [f"{o.name}: {line}" for o in comparison.outputs for line in _failure(o)]
     causes = list(dict.fromkeys(cause.sentence for cause in comparison.causes))
     more = [f"{counted(len(causes) - MAX_CAUSES, 'more cause')}: see --json"] if len(causes) > MAX_CAUSES else []
@@ -144,8 +145,22 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     lines += ended_lines(comparison.ended)
     if comparison.interrupted:
         lines.append("Interrupted: the samples above are those that were done.")
-    table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {verdict}", columns, rows)
-    return [table, *_metrics(comparison.outputs), *lines]
+    table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {comparison.verdict}", columns, rows)
+    return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_unknown(comparison)]
+
+
+def evidence_lines(found: Iterable[Evidence]) -> list[str]:
+    """A line for each device: where its rules come from, what was verified, whether its numbers are emulated."""
+    return [f"{each.device}: {each.clause}" for each in found]
+
+
+def _unknown(comparison: Comparison) -> list[str]:
+    """What a comparison says, and what it does not, of devices whose numbers nothing emulates."""
+    if not comparison.unknown:
+        return []
+    found = "within" if comparison.passed else "outside"
+    status = f"what NNAPI's CPU computed in place of {', '.join(comparison.unknown)} is {found} tolerance"
+    return [f"{NUMBERS_UNKNOWN}: {status}, which the exit status says"]
 
 
 def ended_lines(ended: Sequence[tuple[str, str]]) -> list[str]:

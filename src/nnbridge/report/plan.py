@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from nnbridge.devices.device import Device
+from nnbridge.devices.evidence import Evidence, evidence
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.extensions import readable_operation
@@ -182,6 +183,7 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
                     name: {"execTime": each.exec_time, "powerUsage": each.power_usage} for name, each in performance.items()
                 },
                 "extensions": [extension.name for extension in device.supported_extensions()],
+                "evidence": evidence(device).as_dict(),
             }
         )
     return listed
@@ -194,6 +196,15 @@ def devices_table(listed: list[dict[str, Any]]) -> Table:
         performance = (device["performance"][n] for n in ("TENSOR_FLOAT32", "relaxed float32", "TENSOR_QUANT8_ASYMM"))
         unknown = device["place"] == PLACES["host"]
         shown = ("-" if unknown or p["execTime"] > 1e30 else f"{p['execTime']:g} / {p['powerUsage']:g}" for p in performance)
-        rows.append((device["name"], device["place"], str(device["feature_level"]), *shown))
-    columns = ("name", "place", "level", "float32", "relaxed", "quant8")
-    return Table("Devices", columns, rows, "execution time / power use, relative to the CPU's 1.0")
+        known = Evidence(**device["evidence"])
+        rows.append(
+            (
+                device["name"],
+                device["place"],
+                str(device["feature_level"]),
+                *shown,
+                (known.verified, known.numbers.partition(" (")[0]),
+            )
+        )
+    columns = ("name", "place", "level", "float32", "relaxed", "quant8", "evidence")
+    return Table("Devices", columns, rows, "declared execution time / power use, relative to the CPU's 1.0")

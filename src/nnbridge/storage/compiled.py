@@ -59,7 +59,7 @@ class CompiledPartition:
 def read_partition(data: memoryview, source: str) -> CompiledPartition:
     """A stored partition. ConversionError for anything that is not nnbridge's or does not hold together."""
     if bytes(data[4:8]) != IDENTIFIER:
-        rule = "a partition that nnbridge compiled (nnbridge neuron compile)"
+        rule = "a partition that nnbridge compiled (nnbridge build neuron-file)"
         raise ConversionError(Reason(rule, f"another compiler's, beginning with {bytes(data[:8])!r}", source))
     values = read(_PARTITION, data, source, FORMAT_VERSION)
     content = values["model"]

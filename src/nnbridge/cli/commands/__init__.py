@@ -21,10 +21,34 @@ from click.core import ParameterSource
 
 from nnbridge.cli.arguments import DEFAULTS_FILE
 from nnbridge.cli.defaults import Defaults, read_defaults
+from nnbridge.cli.old_names import NEW_NAMES, note, old_name
 from nnbridge.cli.output import INTERRUPTED, echo, output_options, verbose
+from nnbridge.cli.sections import option_sections, write_sections
 from nnbridge.errors import NnapiError, NnbridgeError, near, shortage_of
 from nnbridge.report.terminal import printable
 
+SECTIONS = {
+    "Look": ("inspect", "plan", "devices"),
+    "Run and compare": ("run", "compare", "report", "bench"),
+    "Find what is wrong": ("bisect", "reduce"),
+    "Many models and devices": ("matrix",),
+    "Change": ("convert", "rewrite"),
+    "Drivers": ("vts",),
+    "Set up": ("doctor", "build"),
+}
+"""Commands as ``nnbridge --help`` lists them; a new one is listed last until it has a place here."""
+_OTHERS = "Others"
+_FIRST_STEPS = """With a file of yours, model.tflite or model.onnx:
+
+  nnbridge inspect model.tflite                       what it holds, and what NNAPI can express of it
+  nnbridge plan model.tflite --device vsi-nn-sl       what runs on that device, and why not the rest
+  nnbridge report model.tflite --device vsi-nn-sl -o model.html
+                                                      the same as a page, with figures
+
+Devices by chip, board or phone: nnbridge devices find "i.MX 8M Plus"
+All commands: nnbridge --help
+"""
+"""What is printed without arguments."""
 _FULL = frozenset(getattr(errno, name) for name in ("ENOSPC", "EFBIG", "EDQUOT") if hasattr(errno, name))
 """Of a file without a name: standard output, as files that commands write have theirs in the message."""
 _NO_READER = 128 + 13
@@ -35,7 +59,28 @@ class _Group(click.Group):
     """Finds the commands; errors end as one message on standard error and exit status 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.name.startswith("_"))
+        found = sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.name.startswith("_"))
+        listed = [name for names in SECTIONS.values() for name in names]
+        return sorted(found, key=lambda name: listed.index(name) if name in listed else len(listed))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Commands are before options: they are what a reader looks for."""
+        self.format_commands(ctx, formatter)
+        write_sections(option_sections(self, ctx), formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by what they are for."""
+        write_sections([*self.command_sections(ctx)], formatter)
+
+    def command_sections(self, ctx: click.Context) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """Each section's name with its commands and what they do."""
+        found = self.list_commands(ctx)
+        listed = {name for names in SECTIONS.values() for name in names}
+        for title, names in {**SECTIONS, _OTHERS: [name for name in found if name not in listed]}.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            shown = [(name, command.get_short_help_str(limit=100)) for name, command in commands if command is not None]
+            if shown:
+                yield title, shown
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -45,20 +90,30 @@ class _Group(click.Group):
         _add_output_options(command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without arguments, what to try first is printed."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(_FIRST_STEPS, nl=False)
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, with the user's own defaults."""
+        """The command, also by its old name, with the user's own defaults."""
         known = self.list_commands(ctx)
+        old = () if args and args[0] in known else old_name(args)
+        notes = [note(old)] if old else []
+        if old:
+            args = [*NEW_NAMES[old], *args[len(old) :]]
         if args and args[0] not in known and not args[0].startswith("-"):
             raise click.UsageError(f"No such command '{args[0]}'.{near(args[0], known)}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        passed_over: list[str] = []
-        defaults = read_defaults(ctx.params.get("config"), self, passed_over) if name and not _asks_for_help(rest) else None
+        defaults = read_defaults(ctx.params.get("config"), self, notes, old) if name and not _asks_for_help(rest) else None
         if name and command and defaults:
             found = defaults.behind(name, rest)
             ctx.default_map = {name: found}
             ctx.meta[DEFAULTS_FILE] = defaults.path
-        if command and (defaults or passed_over):
-            command = _WithDefaults(command, defaults, passed_over)
+        if command and (defaults or notes):
+            command = _WithDefaults(command, defaults, notes)
         return name, command, rest
 
     def make_context(
@@ -106,11 +161,14 @@ def _ending() -> Iterator[None]:
 
 
 class _WithDefaults(click.Command):
-    """A command whose defaults come from a file, which is stated on standard error: one that was found, or with ``-v``."""
+    """A command whose defaults come from a file, which is stated on standard error: one that was found, or with ``-v``.
 
-    def __init__(self, command: click.Command, defaults: Defaults | None, passed_over: Sequence[str]) -> None:
+    ``notes`` are lines to print there as well: the command's name was an old one, a file of defaults is not used.
+    """
+
+    def __init__(self, command: click.Command, defaults: Defaults | None, notes: Sequence[str]) -> None:
         super().__init__(command.name)
-        self._command, self._defaults, self._passed_over = command, defaults, passed_over
+        self._command, self._defaults, self._notes = command, defaults, notes
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -119,7 +177,7 @@ class _WithDefaults(click.Command):
         context = self._command.make_context(info_name, args, parent, **extra)
         if context.resilient_parsing:  # A shell completes.
             return context
-        for line in self._passed_over:
+        for line in self._notes:
             echo(line, err=True)
         used = [p for p in self._command.params if context.get_parameter_source(p.name or "") is ParameterSource.DEFAULT_MAP]
         if self._defaults and (verbose() or (used and not self._defaults.named)):
@@ -190,7 +248,7 @@ def cli(config: str | None) -> None:
     Examples:
       nnbridge plan model.tflite --device nnapi-sample_float_fast
       nnbridge compare model.tflite --device nnapi-sample_quant --reference litert --seeds 0,1,2
-      nnbridge devices
+      nnbridge devices find "i.MX 8M Plus"
     """
 
 

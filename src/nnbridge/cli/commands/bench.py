@@ -8,22 +8,23 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, WRITTEN, file_of, model_options, option, read_model
+from nnbridge.cli.options import MODEL, WRITTEN, file_of, model_options, of_devices, of_output, option, read_model
 from nnbridge.cli.output import json_option, print_blocks, print_json, working
+from nnbridge.cli.sections import command
 
 TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "reference": ("reference",)}
 """What ``--kernels`` measures."""
 
 
-@click.command(short_help="Time a model beside its own runtime.")
+@command(short_help="Time a model beside its own runtime.")
 @MODEL
-@option("--threads", type=click.IntRange(1, 256), metavar="N", default=1, help="Measure on N threads as well as on one.")
-@option("--kernels", values=tuple(TIERS), default="auto", help="Tiers to measure; auto: all.")
+@of_devices("--threads", type=click.IntRange(1, 256), metavar="N", default=1, help="Measure on N threads as well as on one.")
+@of_devices("--kernels", values=tuple(TIERS), default="auto", help="Tiers to measure; auto: all.")
 @option("--rounds", type=click.IntRange(3, 100_000), metavar="N", default=100, help="Runs of each contender at most.")
 @option("--seconds", type=click.FloatRange(0.1, 3600), metavar="S", default=10.0, help="Time after which no more rounds begin.")
 @option("--seed", type=click.IntRange(min=0), metavar="N", default=0, help="Seed that inputs are drawn with.")
 @option("--first/--no-first", default=True, help="Start fresh processes and measure their first answer and memory.")
-@option("--trace", type=WRITTEN, metavar="FILE", help="Write a trace that Chrome and Perfetto open.")
+@of_output("--trace", type=WRITTEN, metavar="FILE", help="Write a trace that Chrome and Perfetto open.")
 @model_options
 @json_option
 def bench(

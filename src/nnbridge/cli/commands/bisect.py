@@ -9,22 +9,23 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import parse_preparation
-from nnbridge.cli.options import MODEL, input_options, model_options, option
+from nnbridge.cli.options import MODEL, input_options, model_options, of_comparison, of_devices, option
 from nnbridge.cli.output import INTERRUPTED, json_option, print_blocks, print_json, progress
-from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
+from nnbridge.cli.searching import of_search, required_devices, search_of, search_options, searched_samples
+from nnbridge.cli.sections import command
 from nnbridge.errors import InputError, Reason
 
 WHAT = "any"
 KINDS = ("fails", "falls-back", "differs", "slow")
 
 
-@click.command(short_help="Find the operations that bring an error on a device.")
+@command(short_help="Find the operations that bring an error on a device.")
 @MODEL
 @option("--predicate", values=(WHAT, *KINDS), default=WHAT, help="What to look for; any: all but slow.")
-@option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with. Default: NNAPI's CPU.")
-@option("--against", metavar="DEVICE", help="A device as reference; reference is NNAPI's reference kernels.")
-@option("--max-partitions", type=click.IntRange(min=0), metavar="N", help="As for plan: the limit of what drivers get.")
-@option("--max-runs", type=click.IntRange(min=1), metavar="N", default=500, help="Runs after which the search ends.")
+@of_comparison("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with. Default: NNAPI's CPU.")
+@of_comparison("--against", metavar="DEVICE", help="A device as reference; reference is NNAPI's reference kernels.")
+@of_devices("--max-partitions", type=click.IntRange(min=0), metavar="N", help="As for plan: the limit of what drivers get.")
+@of_search("--max-runs", type=click.IntRange(min=1), metavar="N", default=500, help="Runs after which the search ends.")
 @input_options
 @search_options
 @model_options

@@ -20,11 +20,14 @@ from nnbridge.cli.options import (
     device_options,
     input_options,
     model_options,
+    of_comparison,
+    of_output,
     option,
     planned,
     tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
+from nnbridge.cli.sections import command
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
@@ -33,26 +36,33 @@ if TYPE_CHECKING:
     from nnbridge.compare.layers import LayerComparison
     from nnbridge.compare.references import ApartReference
     from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.devices.evidence import Evidence
     from nnbridge.plan import Planned
     from nnbridge.runtime.compilation import Compilation
     from nnbridge.sampling import FileSamples
 
 
-@click.command(short_help="Compare a model's outputs with a reference.")
+@command(short_help="Compare a model's outputs with a reference.")
 @MODEL
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
 @option("--layers", is_flag=True, help="Compare every tensor on the way: where a difference starts (docs/layers.md).")
 @option("--envelope", is_flag=True, help="Run under every plausible arithmetic: how far answers span (docs/envelope.md).")
-@option("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="With --layers: write a row per tensor.")
-@option("--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels.")
+@of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="With --layers: write a row per tensor.")
+@of_comparison(
+    "--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels."
+)
 @input_options
-@option("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
-@option("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
-@option("--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude.")
-@option("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
-@option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
-@option("--tolerances", type=click.Path(path_type=Path), metavar="FILE.toml", help="Tolerances of single outputs, by name.")
-@option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
+@of_comparison("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
+@of_comparison("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
+@of_comparison(
+    "--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude."
+)
+@of_comparison("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
+@of_comparison("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
+@of_comparison(
+    "--tolerances", type=click.Path(path_type=Path), metavar="FILE.toml", help="Tolerances of single outputs, by name."
+)
+@of_output("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
 @compute_options
 @device_options
 @model_options
@@ -184,9 +194,25 @@ class _Subject:
     def print(self, data: Mapping[str, Any], blocks: Callable[[], Iterable[Any]]) -> None:
         """As JSON or as tables."""
         if self.as_json:
-            print_json({**data, "model": str(self.path)})
+            print_json({"evidence": [each.as_dict() for each in self.evidence], **data, "model": str(self.path)})
         else:
             print_blocks(blocks())
+
+    @property
+    def evidence(self) -> list[Evidence]:
+        """That of each driver that the plan uses."""
+        from nnbridge.devices.evidence import evidences
+
+        used = {share.device for share in self.compilation.shares() if share.accepted}
+        return evidences(device for device in self.compilation.devices if device.name in used)
+
+    def evidence_lines(self) -> Iterator[str]:
+        """The same as lines, and last the devices whose numbers are unknown."""
+        from nnbridge.devices.evidence import NUMBERS_UNKNOWN
+        from nnbridge.report.outputs import evidence_lines
+
+        yield from evidence_lines(self.evidence)
+        yield from (f"{each.device}: {NUMBERS_UNKNOWN}" for each in self.evidence if not each.emulated)
 
 
 def _layers(subject: _Subject) -> LayerComparison:
@@ -202,7 +228,7 @@ def _layers(subject: _Subject) -> LayerComparison:
         )
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
-    subject.print(found.as_dict(), lambda: layer_tables(found))
+    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()])
     return found
 
 
@@ -228,7 +254,7 @@ def _envelope(subject: _Subject) -> Envelope:
         others[subject.reference] = reference_answers(model)
     with progress("Running arithmetics", subject.total * len(arithmetics(model, known)), subject.as_json) as advance:
         found = envelope(model, subject.samples, others, subject.tolerance, advance, known)
-    subject.print(found.as_dict(), lambda: envelope_tables(found))
+    subject.print(found.as_dict(), lambda: [*envelope_tables(found), *subject.evidence_lines()])
     return found
 
 

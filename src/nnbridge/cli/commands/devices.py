@@ -12,6 +12,7 @@ from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import Written, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
+from nnbridge.cli.sections import group
 from nnbridge.report.json_data import json_text
 from nnbridge.report.terminal import counted
 from nnbridge.types import OperationCode
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from nnbridge.devices.device import Device
 
 
-@click.group(invoke_without_command=True, short_help="List the devices, check profiles, serve a driver.")
+@group(invoke_without_command=True, short_help="List devices, find them by chip or phone, check profiles.")
 @click.option("--profiles", is_flag=True, help="List the shipped profiles of drivers instead of the installed devices.")
 @json_option
 @click.pass_context
@@ -31,6 +32,7 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
     Examples:
       nnbridge devices
       nnbridge devices --profiles
+      nnbridge devices find "i.MX 8M Plus"
       nnbridge devices check my-npu.toml
       nnbridge devices ask arm-nn-21.11 models.jsonl.gz --json
       nnbridge devices explain arm-nn-21.11 CONV_2D
@@ -53,6 +55,33 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
         print_json(listed)
     else:
         print_blocks([devices_table(listed)])
+
+
+@devices.command("find", short_help="Find devices by chip, board, phone or vendor.")
+@click.argument("name", nargs=-1, required=True)
+@json_option
+def devices_find(name: tuple[str, ...], as_json: bool) -> None:
+    """Find the devices that emulate a chip, board or phone, or what is known of it; with exit status 2 where it is not listed.
+
+    \b
+    Examples:
+      nnbridge devices find "i.MX 8M Plus"
+      nnbridge devices find Pixel 8 Pro
+      nnbridge devices find qualcomm --json
+    """
+    from nnbridge.devices.hardware import find
+    from nnbridge.errors import InputError, Reason
+    from nnbridge.report.hardware import hardware_as_dict, hardware_blocks
+
+    typed = " ".join(name)
+    found = find(typed)
+    if not found:
+        rule = "a chip, board, phone or vendor that is listed; nothing is known of another (devices --profiles has all profiles)"
+        raise InputError(Reason(rule, typed, operand="NAME"))
+    if as_json:
+        print_json([hardware_as_dict(entry) for entry in found])
+    else:
+        print_blocks(hardware_blocks(found))
 
 
 @devices.command("check")

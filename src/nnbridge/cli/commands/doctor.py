@@ -1,29 +1,70 @@
-"""``nnbridge doctor``: what there is on this machine to compute with."""
+"""``nnbridge doctor``: what there is on this machine to compute with, and having it ready."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
+
 import click
 
-from nnbridge.cli.options import kernel_option
-from nnbridge.cli.output import json_option, print_blocks, print_json
+from nnbridge.cli.options import kernel_option, option
+from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
+from nnbridge.cli.sections import command
+
+WARM = """Compile the kernels that these model files need, without files those of common networks, and store them in the cache.
+Kernels are compiled by families: other models mostly find what they need."""
 
 
-@click.command(short_help="Show the kernels in use, and the versions of extras.")
+@command(short_help="Show kernels and extras; compile kernels ahead of their first use.")
+@option("--warm", is_flag=True, help=WARM)
+@click.argument("models", nargs=-1, type=click.Path(path_type=Path))
 @kernel_option
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(warm: bool, models: tuple[Path, ...], as_json: bool) -> None:
     """Show which kernels the CPU computes with and why not with others, their cache, and the versions of extras.
 
     \b
     Examples:
       nnbridge doctor
       nnbridge doctor --json
+      nnbridge doctor --warm models/*.tflite
       NNBRIDGE_INSTRUCTIONS=avx2 nnbridge doctor
     """
     from nnbridge.report.doctor import doctor_as_dict, doctor_tables
 
+    if warm:
+        _warm(models, as_json)
+        return
+    if models:
+        raise click.UsageError("Files are for --warm.")
     found = doctor_as_dict()
     if as_json:
         print_json(found)
     else:
         print_blocks(doctor_tables(found))
+
+
+def _warm(models: tuple[Path, ...], as_json: bool) -> None:
+    from nnbridge.cpu import compiled
+    from nnbridge.errors import InputError, Reason
+    from nnbridge.file import load
+    from nnbridge.runtime.warmup import typical_models, warm
+
+    reason = compiled.unavailable()
+    if reason is not None:
+        raise InputError(Reason("compiled kernels", reason, operand="--warm"))
+    count = len(models) or sum(1 for _ in typical_models())
+    with progress("Compiling", count, as_json) as advance:
+        for model in map(load, models) if models else typical_models():
+            warm(model)
+            advance(1)
+    from nnbridge.cpu.compiled.instructions import chosen
+    from nnbridge.cpu.compiled.objects import library
+
+    made, found = library(chosen()).statistics, compiled.status()
+    if as_json:
+        print_json({**asdict(made), "cache": found.cache, "cache_fault": found.cache_fault})
+        return
+    echo(f"{made.compiled} kernels compiled, {made.loaded} found in the cache ({made.seconds:.2f} s): {found.cache or 'memory'}")
+    if found.cache_fault:
+        echo(f"nothing is stored: {found.cache_fault}", err=True)

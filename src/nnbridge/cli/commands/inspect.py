@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
 from nnbridge.cli.options import MODEL, conversion_options, file_of, named_devices, option
 from nnbridge.cli.output import json_option, print_blocks, print_json, working
+from nnbridge.cli.sections import command
 
 
-@click.command(short_help="Show what a model file holds, and what maps to NNAPI.")
+@command(short_help="Show what a model file holds, and what maps to NNAPI.")
 @MODEL
 @option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help="Drivers whose extensions a saved model uses.")
 @conversion_options

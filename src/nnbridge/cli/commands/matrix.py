@@ -12,8 +12,9 @@ import click
 
 from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
-from nnbridge.cli.options import WRITTEN, option
+from nnbridge.cli.options import WRITTEN, in_section, of_comparison, of_conversion, of_devices, of_output, option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
+from nnbridge.cli.sections import RUN, command
 from nnbridge.errors import InputError, Reason
 from nnbridge.target import PREFERENCES
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
@@ -29,13 +30,15 @@ _OF_RUNS = (
 )
 """Options of a run, which ``--diff`` has no use for."""
 
+of_run = in_section(RUN)
 
-@click.command(short_help="Plan, run and compare many models on many devices.")
+
+@command(short_help="Plan, run and compare many models on many devices.")
 @click.argument("models", nargs=-1, shell_complete=completion.files)
 @option(
     "--devices", multiple=True, metavar="NAME[,NAME…]", help="profiles, samples, patterns (vsi-*), names, FILE.toml; A+B: both."
 )
-@option(
+@of_conversion(
     "--android",
     "androids",
     multiple=True,
@@ -43,23 +46,23 @@ _OF_RUNS = (
     shell_complete=completion.words(lambda: ANDROID_LEVELS),
     help="Android's versions, such as 10,13.",
 )
-@option("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
-@option("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as of plan.")
-@option("--preference", values=PREFERENCES, default="fast", help="As of plan.")
-@option("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
-@option("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
-@option("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
-@option("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
-@option("--fresh", is_flag=True, help="Compute the cells again that the store has.")
+@of_conversion("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
+@of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as of plan.")
+@of_devices("--preference", values=PREFERENCES, default="fast", help="As of plan.")
+@of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
+@of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
+@of_run("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
+@of_run("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
+@of_run("--fresh", is_flag=True, help="Compute the cells again that the store has.")
 @option("--html", type=WRITTEN, metavar="FILE", help="Write a page.")
-@option("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="Write a row for each cell.")
-@option("--markdown", type=WRITTEN, metavar="FILE", help="Write tables in Markdown.")
-@option("--junit", type=WRITTEN, metavar="FILE", help="Write JUnit XML.")
-@option("--github", is_flag=True, help="Append Markdown to the step summary of a GitHub workflow.")
+@of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="Write a row for each cell.")
+@of_output("--markdown", type=WRITTEN, metavar="FILE", help="Write tables in Markdown.")
+@of_output("--junit", type=WRITTEN, metavar="FILE", help="Write JUnit XML.")
+@of_output("--github", is_flag=True, help="Append Markdown to the step summary of a GitHub workflow.")
 @option("--budget", type=_PATH, metavar="FILE.toml", help="Limits; exit status 1 if one is broken.")
-@option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")
-@option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="S", help="Seconds for a cell.")
-@option("--scheduler", default="", metavar="ADDRESS", help="Compute on the workers of a Dask scheduler.")
+@of_run("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")
+@of_run("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="S", help="Seconds for a cell.")
+@of_run("--scheduler", default="", metavar="ADDRESS", help="Compute on the workers of a Dask scheduler.")
 @option(
     "--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", shell_complete=completion.files, help="What moved between two stores."
 )

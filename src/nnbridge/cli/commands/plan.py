@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.completion import words
-from nnbridge.cli.options import MODEL, device_options, file_of, finished, model_options, option, target_of
+from nnbridge.cli.options import MODEL, device_options, file_of, finished, in_section, model_options, option, target_of
 from nnbridge.cli.output import json_option, print_blocks, print_json
+from nnbridge.cli.sections import ESTIMATE, command
 from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 
@@ -33,15 +34,18 @@ def _cpus() -> Iterable[str]:
     return cpus()
 
 
-@click.command(short_help="Show which device accepts each operation, and why.")
+of_estimate = in_section(ESTIMATE)
+
+
+@command(short_help="Show which device accepts each operation, and why.")
 @MODEL
-@click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
-@click.option("--cost", "with_cost", is_flag=True, help="Multiply-adds, parameters and bytes of operations and steps as well.")
-@click.option("--advice", "with_advice", is_flag=True, help="What to change so that more runs on the devices as well.")
+@option("--full", is_flag=True, help="One row for each operation instead of groups.")
+@option("--cost", "with_cost", is_flag=True, help="Multiply-adds, parameters and bytes of operations and steps as well.")
+@option("--advice", "with_advice", is_flag=True, help="What to change so that more runs on the devices as well.")
 @option("--estimate", is_flag=True, help=_ESTIMATE)
-@option("--optimise", is_flag=True, help=_OPTIMISE)
-@option("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
-@option("--cpu", default=ESTIMATE_CPU, metavar="NAME", shell_complete=words(_cpus), help=_CPU)
+@of_estimate("--optimise", is_flag=True, help=_OPTIMISE)
+@of_estimate("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
+@of_estimate("--cpu", default=ESTIMATE_CPU, metavar="NAME", shell_complete=words(_cpus), help=_CPU)
 @device_options
 @model_options
 @json_option
@@ -73,6 +77,7 @@ def plan(
     """
     from nnbridge.advice import advise
     from nnbridge.cost import cost_of
+    from nnbridge.devices.evidence import evidences
     from nnbridge.errors import ConversionError
     from nnbridge.plan import opened_devices
     from nnbridge.plan_data import operators_of
@@ -80,6 +85,7 @@ def plan(
     from nnbridge.report.cost import cost_tables
     from nnbridge.report.estimate import estimate_as_dict, estimate_tables
     from nnbridge.report.inspection import host_reasons
+    from nnbridge.report.outputs import evidence_lines
     from nnbridge.report.plan import operators_only, plan_tables, refusals_table
 
     file = file_of(model, options)
@@ -114,6 +120,7 @@ def plan(
             print_blocks([refusals_table(error.planned.model.name, refused)])
         raise
     advised = advise(file, target) if with_advice else None
+    known = evidences(planned.drivers)
     if as_json:
         changes = (
             {} if advised is None else {name: [one.as_dict() for one in getattr(advised, name)] for name in ("advice", "unmoved")}
@@ -122,7 +129,7 @@ def plan(
     else:
         costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
         rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
-        print_blocks([planned.summary.sentence, *plan_tables(planned, full), *tables, *rest])
+        print_blocks([planned.summary.sentence, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
 
 
 def _optimised(device: Device | str, best: Mapping[str, Collection[int]]) -> Device | str:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, parse_preparation
-from nnbridge.cli.options import MODEL, WRITTEN, input_options, model_options, option
+from nnbridge.cli.options import MODEL, WRITTEN, input_options, model_options, of_comparison, option
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress, working
-from nnbridge.cli.searching import required_devices, search_of, search_options, searched_samples
+from nnbridge.cli.searching import of_search, required_devices, search_of, search_options, searched_samples
+from nnbridge.cli.sections import command
 from nnbridge.errors import InputError, Reason
 from nnbridge.target import Fallback
 
@@ -31,13 +32,13 @@ _REFERENCE = """A runtime whose answers are right. Parts are files of whole oper
 _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 
 
-@click.command(short_help="Find the smallest model that still shows an error.")
+@command(short_help="Find the smallest model that still shows an error.")
 @MODEL
 @option("--predicate", metavar="WORD|FILE.py|COMMAND", default=WHAT, help=_PREDICATE)
 @option("-o", "--output", type=WRITTEN, metavar="STEM", help=_OUTPUT)
-@option("--simplify/--no-simplify", default=True, help="Smaller shapes and plainer values as well, where it still holds.")
-@option("--against", metavar="DEVICE", help="The device whose answers are right. Default: NNAPI's CPU.")
-@option("--reference", values=("litert", "onnxruntime"), help=_REFERENCE)
+@of_search("--simplify/--no-simplify", default=True, help="Smaller shapes and plainer values as well, where it still holds.")
+@of_comparison("--against", metavar="DEVICE", help="The device whose answers are right. Default: NNAPI's CPU.")
+@of_comparison("--reference", values=("litert", "onnxruntime"), help=_REFERENCE)
 @input_options
 @search_options
 @model_options

@@ -1,4 +1,4 @@
-"""``nnbridge report``: a plan, its cost and its comparison with a reference as one page."""
+"""``nnbridge report``: a plan, its cost and its comparison with a reference as one page, or over Model Explorer's graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,18 +22,31 @@ from nnbridge.cli.options import (
     input_options,
     model_options,
     named_devices,
+    of_comparison,
     option,
+    planned,
     target_of,
     tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_json, progress
+from nnbridge.cli.overlay import check_overlay, overlay_layers, show_overlay, write_overlay
+from nnbridge.cli.sections import command
+
+if TYPE_CHECKING:
+    from nnbridge.report.page import PageFacts
+
+OF_PAGES = ("--no-layers", "--against-device", "--repeat", "--input", "--labels")
+"""Options that an overlay has no use for."""
+FILE = """The page to write, or an overlay for Model Explorer (docs/model-explorer.md): FILE.json has the placement, and what else
+is known is written beside it, such as FILE.reason.json."""
 
 
-@click.command(short_help="Write plan, cost and comparison as one HTML page.")
+@command(short_help="Write plan, cost and comparison as one page, or for Model Explorer.")
 @MODEL
-@option("-o", "--output", type=WRITTEN, required=True, metavar="FILE.html", help="The page to write.")
+@option("-o", "--output", type=WRITTEN, required=True, metavar="FILE.html|FILE.json", help=FILE)
+@option("--overlay", type=WRITTEN, metavar="FILE.json", help="Write the files for Model Explorer as well as the page.")
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="Compare outputs with this, and every tensor on the way.")
-@option("--no-layers", is_flag=True, help="With --reference: compare outputs alone.")
+@of_comparison("--no-layers", is_flag=True, help="With --reference: compare outputs alone.")
 @option(
     "--against-device",
     "against",
@@ -41,9 +54,10 @@ from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_json, prog
     metavar="NAME[,NAME…]",
     help="Another plan, for these devices, beside the first.",
 )
+@option("--time", "with_time", is_flag=True, help="In an overlay: the time of each operation, run by itself on this machine.")
 @option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run N times and show each partition's time.")
 @input_options
-@option("--seeds", default="0,1", metavar="N[,N-N…]", help="Seeds that inputs are drawn with.")
+@of_comparison("--seeds", default="0,1", metavar="N[,N-N…]", help="Seeds that inputs are drawn with.")
 @device_options
 @compute_options
 @model_options
@@ -51,6 +65,8 @@ from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_json, prog
 def report(
     model: Path,
     output: Path,
+    overlay: Path | None,
+    with_time: bool,
     reference: str | None,
     no_layers: bool,
     against: tuple[str, ...],
@@ -72,12 +88,20 @@ def report(
       nnbridge report model.tflite --device arm-nn-21.11 --reference litert --repeat 5 -o report.html
       nnbridge report model.onnx --device intel-nn-hal-gpu --reference onnxruntime --seeds 0-9 -o report.html
       nnbridge report model.tflite --device arm-nn-21.11 --against-device intel-nn-hal-gpu -o report.html
+      nnbridge report model.tflite --device arm-nn-21.11 --reference litert --time -o overlay.json
     """
     from nnbridge.api import report as write_report
 
     how, options = parse_preparation(**options)
     numbers = parse_seeds(seeds)
+    if output.suffix.lower() == ".json":
+        _write_overlay(model, output, reference, numbers, with_time, as_json, options)
+        return
     check_outputs({"--output": output}, suffix=".html")
+    if overlay is not None:
+        check_overlay("--overlay", overlay)
+    else:
+        refuse_options("--time", why="the page has --repeat; it belongs to --overlay and -o FILE.json")
     if reference is None:
         refuse_options("--no-layers", "--labels", why="it belongs to --reference")
     if reference is None and repeat is None:
@@ -102,20 +126,55 @@ def report(
         notes=_notes((*options["devices"], *against)),
         target=target_of(options),
     )
-    found, summary = facts.comparison, facts.planned.summary
+    found = facts.comparison
     if reference is not None or repeat is not None:
         tell_host(facts.planned.compilation, options["host"])
+    made = None if overlay is None else write_overlay(facts.planned, overlay, facts.layers, numbers[0] if with_time else None)
+    _show(facts, output, reference, made, as_json)
+    if (found is not None and found.interrupted) or (facts.layers is not None and facts.layers.interrupted):
+        sys.exit(INTERRUPTED)
+
+
+def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str, Any] | None, as_json: bool) -> None:
+    """Print the plan's sentence, the evidence of its devices, the verdict, and what was written."""
+    from nnbridge.devices.evidence import evidences
+    from nnbridge.report.outputs import evidence_lines
+
+    found, summary, evidence = facts.comparison, facts.planned.summary, evidences(facts.planned.drivers)
     size = output.stat().st_size
     if as_json:
         verdict = {"pass": None if found is None else found.passed, "reference": reference}
-        print_json({"model": str(model), "output": str(output), "bytes": size, **verdict, "summary": summary.as_dict()})
+        beside = {"evidence": [each.as_dict() for each in evidence], **({} if made is None else {"overlay": made})}
+        written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
+        print_json({**written, **verdict, "summary": summary.as_dict(), **beside})
+        return
+    for line in (summary.sentence, *evidence_lines(evidence)):
+        echo(line)
+    if found is not None:
+        echo(found.sentence)
+    echo(f"{output}: {size:,} bytes")
+    if made is not None:
+        show_overlay(made)
+
+
+def _write_overlay(
+    model: Path, output: Path, reference: str | None, seeds: list[int], timed: bool, as_json: bool, options: dict[str, Any]
+) -> None:
+    """The overlay without a page."""
+    refuse_options("--overlay", why="-o names the overlay already")
+    refuse_options(*OF_PAGES, *PREPARATION, why="an overlay has no place for it, only a page (-o FILE.html)")
+    if reference is None and not timed:
+        refuse_options("--seeds", why="nothing is run without --reference or --time")
+    check_overlay("--output", output)
+    plan = planned(model, options)
+    layers = None if reference is None else overlay_layers(plan, reference, seeds, as_json)
+    made = write_overlay(plan, output, layers, seeds[0] if timed else None)
+    if layers is not None or timed:
+        tell_host(plan.compilation, options["host"])
+    if as_json:
+        print_json({"model": str(model), **made})
     else:
-        echo(summary.sentence)
-        if found is not None:
-            echo(found.sentence)
-        echo(f"{output}: {size:,} bytes")
-    if (found is not None and found.interrupted) or (facts.layers is not None and facts.layers.interrupted):
-        sys.exit(INTERRUPTED)
+        show_overlay(made)
 
 
 def _command() -> str:

@@ -10,8 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, WRITTEN, device_options, file_of, finished, model_options, option, target_of, tell_host
+from nnbridge.cli.options import (
+    MODEL,
+    WRITTEN,
+    device_options,
+    file_of,
+    finished,
+    model_options,
+    of_comparison,
+    option,
+    target_of,
+    tell_host,
+)
 from nnbridge.cli.output import echo, json_option, print_json, progress
+from nnbridge.cli.sections import command
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
@@ -19,12 +31,16 @@ if TYPE_CHECKING:
     from nnbridge.runtime.compilation import Compilation
 
 
-@click.command(short_help="Rewrite a file as plan --advice says.")
+@command(short_help="Rewrite a file as plan --advice says.")
 @MODEL
 @option("--advice", "number", type=click.IntRange(min=1), required=True, metavar="N", help="The number in plan --advice.")
 @option("-o", "--output", type=WRITTEN, required=True, help="The file to write: in the model's format, or .nnapi.")
-@option("--inputs", type=click.IntRange(min=1), default=10, metavar="N", help="Random inputs whose answers must stay bit-equal.")
-@option("--inexact", is_flag=True, help="Write an edit that changes answers, such as another stride, or rounds them elsewhere.")
+@of_comparison(
+    "--inputs", type=click.IntRange(min=1), default=10, metavar="N", help="Random inputs whose answers must stay bit-equal."
+)
+@of_comparison(
+    "--inexact", is_flag=True, help="Write an edit that changes answers, such as another stride, or rounds them elsewhere."
+)
 @device_options
 @model_options
 @json_option

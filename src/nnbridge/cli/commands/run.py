@@ -18,11 +18,14 @@ from nnbridge.cli.options import (
     input_options,
     interface_of,
     model_options,
+    of_inputs,
+    of_output,
     option,
     planned,
     running_options,
 )
 from nnbridge.cli.output import Interruption, echo, json_option, print_blocks, print_json, progress, working
+from nnbridge.cli.sections import command
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
@@ -38,20 +41,20 @@ if TYPE_CHECKING:
 _PROFILE_RUNS = 20
 
 
-@click.command(short_help="Run a model and write or describe its outputs.")
+@command(short_help="Run a model and write or describe its outputs.")
 @MODEL
 @input_options
-@option("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs without --input with this seed.")
+@of_inputs("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs without --input with this seed.")
 @option("-o", "--output", type=WRITTEN, help="Write the outputs to this .npz file.")
-@option(
+@of_inputs(
     "--batch", type=click.IntRange(min=1), metavar="N", help="Read up to N samples ahead, and compute them on the same buffers."
 )
 @option("--repeat", type=click.IntRange(min=1), metavar="N", default=1, help="Runs in a row; states continue.")
-@option("--samples", type=WRITTEN, metavar="FILE.npz", help="Write inputs and outputs for compare --reference.")
-@option("--save-image", type=WRITTEN, metavar="FILE.png", help="Draw boxes, mask or points over the input image.")
+@of_output("--samples", type=WRITTEN, metavar="FILE.npz", help="Write inputs and outputs for compare --reference.")
+@of_output("--save-image", type=WRITTEN, metavar="FILE.png", help="Draw boxes, mask or points over the input image.")
 @option("--profile", is_flag=True, help="Time each operation alone: as many runs as --repeat states, 20 by default.")
 @compute_options
-@option("--trace", type=WRITTEN, metavar="FILE.json", help="Write a timeline that Perfetto opens.")
+@of_output("--trace", type=WRITTEN, metavar="FILE.json", help="Write a timeline that Perfetto opens.")
 @running_options
 @model_options
 @json_option

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from nnbridge.cli.arguments import check_outputs, refuse_options
-from nnbridge.cli.options import WRITTEN, kernel_option, option
+from nnbridge.cli.options import WRITTEN, kernel_option, of_output, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, progress
+from nnbridge.cli.sections import command
 
 
-@click.command(short_help="Run Android's conformance cases on a device.")
+@command(short_help="Run Android's conformance cases on a device.")
 @click.argument("path", metavar="FOLDER|FILE", type=click.Path(path_type=Path))
 @option("--device", metavar="DEVICE", default="nnapi-reference", help="The device to test.")
 @option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
@@ -23,7 +24,7 @@ from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, 
     help="Change each case so.",
 )
 @option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
-@option("--junit", type=WRITTEN, metavar="FILE", help="Write the results as JUnit XML as well.")
+@of_output("--junit", type=WRITTEN, metavar="FILE", help="Write the results as JUnit XML as well.")
 @option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
 @kernel_option
 @json_option

@@ -15,6 +15,7 @@ from nnbridge.compare.causes import Cause
 from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.compare.observation import source_label
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
+from nnbridge.devices.evidence import evidences
 from nnbridge.extensions import TYPES, body_roles, is_options, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations.matching import input_places
@@ -172,6 +173,7 @@ def page_data(facts: PageFacts) -> PageData:
         ],
         "plan": plan,
         "against": None if facts.against is None else against_data(facts.against, planned),
+        "evidence": [each.as_dict() for each in evidences(planned.drivers)],
         "compare": None if facts.comparison is None else compared_as_dict(facts.comparison, model, facts.samples),
         "layers": None if facts.layers is None else layers_as_dict(facts.layers, compilation.plan, facts.samples),
         "times": times_as_dict(facts.runs, len(plan["steps"]), facts.machine) if facts.runs else None,

@@ -129,6 +129,8 @@ class PageData(TypedDict):
     plan: PlanData
     against: Json | None
     """Another plan of the same model: what of :class:`PlanData` the comparison of both needs."""
+    evidence: list[Json]
+    """Of each driver that was asked: where its rules come from, what was verified, whether its numbers are emulated."""
     compare: Json | None
     layers: Json | None
     times: Json | None

@@ -17,7 +17,7 @@ function headline(plan, runners, n, total, places) {
 }
 
 function verdict() {
-  const lines = [workLine(), comparisonLine(), obstacleLine(), ["", `From the app’s side: ${P.sentence}.`, "•"]];
+  const lines = [workLine(), comparisonLine(), obstacleLine(), ...evidenceLines(), ["", `From the app’s side: ${P.sentence}.`, "•"]];
   return { head: headline(P, R, onDevice.length, N, shown), lines: lines.filter(Boolean) };
 }
 
@@ -39,6 +39,14 @@ function comparisonLine() {
   const c = D.compare;
   if (!c) return ["dim", "Not compared with a reference.", "–"];
   const on = plural(c.samples, "sample");
+  const unknown = (c.evidence || []).filter((e) => !e.emulated).map((e) => clean(e.device));
+  if (unknown.length)
+    return [
+      "dim",
+      `Numbers of ${list(unknown)} unknown (computed as NNAPI’s CPU); what was computed is ` +
+        `${c.pass ? "within" : "outside"} tolerance of ${c.reference}’s, on ${on}.`,
+      "?",
+    ];
   if (c.outputs.some((o) => o.problem)) return ["bad", `Some outputs could not be compared with ${c.reference}’s.`, "✕"];
   if (c.outputs.every((o) => !o.mismatches))
     return [
@@ -55,6 +63,10 @@ function comparisonLine() {
     `Differs from ${c.reference} by at most ${diffText(w)}, ${far}, on ${on}.`,
     c.pass ? "✓" : "✕",
   ];
+}
+
+function evidenceLines() {
+  return (D.evidence || []).map((e) => ["dim", `${clean(e.device)}: rules: ${clean(e.rules)}; ${clean(e.verified)}; ${clean(e.numbers)}.`, "•"]);
 }
 
 function obstacleLine() {

@@ -1,0 +1,85 @@
+"""Sections of ``--help``: options of a command under headings, commands of the root under what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from nnbridge.cli.output import Command
+
+DEVICES, CONVERSION, INPUTS, COMPARISON, OUTPUT = "Devices", "Conversion", "Inputs", "Comparison", "Output"
+SEARCH, ESTIMATE, RUN = "Search", "Estimate", "Run"
+_ORDER = ("Options", ESTIMATE, SEARCH, RUN, DEVICES, CONVERSION, INPUTS, COMPARISON, OUTPUT)
+"""Options without a section, the most used ones, are first."""
+_NAMES = 30
+"""Characters of the first column at most, as click has it; longer names have a line."""
+_OUTPUT_OPTIONS = frozenset(("as_json", "verbose", "quiet", "no_color"))
+"""Parameters of every command."""
+
+
+class SectionOption(click.Option):
+    """An option that knows the section of ``--help`` that it is listed in."""
+
+    def __init__(self, *names: Any, section: str = "", **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.section = section
+
+
+class SectionCommand(click.Command):
+    """A command whose options are listed by section."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write every section that has options."""
+        write_sections(option_sections(self, ctx), formatter)
+
+
+class SectionGroup(click.Group):
+    """A group whose commands list their options by section."""
+
+    command_class = SectionCommand
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are defined."""
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write every section that has options, then the commands."""
+        write_sections(option_sections(self, ctx), formatter)
+        self.format_commands(ctx, formatter)
+
+
+def command(**settings: Any) -> Callable[[Command], click.Command]:
+    """``click.command`` with options by section."""
+    return click.command(cls=SectionCommand, **settings)
+
+
+def group(**settings: Any) -> Callable[[Command], click.Group]:
+    """``click.group`` with options by section."""
+    return click.group(cls=SectionGroup, **settings)
+
+
+def option_sections(command: click.Command, context: click.Context) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Each section's name with the options and meanings that are in it."""
+    found: dict[str, list[tuple[str, str]]] = {name: [] for name in _ORDER}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record is not None:
+            found.setdefault(_section(parameter), []).append(record)
+    return [(name, records) for name, records in found.items() if records]
+
+
+def _section(parameter: click.Parameter) -> str:
+    if parameter.name in _OUTPUT_OPTIONS:
+        return OUTPUT
+    return getattr(parameter, "section", "") or "Options"
+
+
+def write_sections(sections: Sequence[tuple[str, Sequence[tuple[str, str]]]], formatter: click.HelpFormatter) -> None:
+    """Lists under headings, with one column of names for all of them."""
+    widest = max((len(name) for _, records in sections for name, _ in records), default=0)
+    for title, records in sections:
+        with formatter.section(title):
+            # The first column of each list is as wide as that of the longest.
+            formatter.write_dl([(name.ljust(min(widest, _NAMES)), text) for name, text in records])

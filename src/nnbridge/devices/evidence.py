@@ -1,0 +1,102 @@
+"""Evidence of a device: where its rules come from, what was verified of them, and whether its numbers are emulated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from nnbridge.devices.device import Device
+from nnbridge.devices.profiles import ProfileDevice
+from nnbridge.devices.samples import SampleDriver
+from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
+from nnbridge.devices.wrapped import WrappedDevice
+from nnbridge.operations.numerics import EXACT
+
+NUMBERS_UNKNOWN = "numbers unknown (computed as NNAPI's CPU)"
+"""The verdict on numbers of a device whose arithmetic nothing emulates."""
+_PROCESS = "process:"
+_SHOWN = 80
+"""Characters of a text of a profile that a clause has at most."""
+_COUNTS = re.compile(r"([\d,]+) (?:random operations|answered)\b")
+_DISAGREEMENTS = re.compile(r"([\d,]+) disagreements?\b")
+_VERIFIED_AS = re.compile(r" for ([\w.-]+), ")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence of one device."""
+
+    device: str
+    rules: str
+    """Where the rules come from."""
+    verified: str
+    """What was verified of the rules."""
+    numbers: str
+    """Where the arithmetic comes from."""
+    emulated: bool
+    """True if the numbers are the device's, as far as is known; False if NNAPI's CPU stands in."""
+
+    @property
+    def clause(self) -> str:
+        """The evidence in one clause."""
+        return f"rules: {self.rules}; {self.verified}; {self.numbers}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return asdict(self)
+
+
+def evidence(device: Device) -> Evidence:
+    """The evidence of a device."""
+    from nnbridge.devices import device as opened
+    from nnbridge.devices import runs_code
+
+    found = device
+    while isinstance(found, WrappedDevice):
+        found = found.inner
+    if found.name.startswith(_PROCESS) and not runs_code(inner := found.name.removeprefix(_PROCESS)):
+        return replace(evidence(opened(inner)), device=device.name)
+    profile = found.profile if isinstance(found, BoundDevice) else found
+    if isinstance(profile, (ProfileDevice, SourceProfile)):
+        emulated = bool(profile.numerics_source) or profile.numerics != EXACT.name
+        numbers = f"numbers emulated ({profile.numerics})" if emulated else "numbers not emulated (computed as NNAPI's CPU)"
+        rules = _rules(profile.source) if profile.source else "the profile names no source"
+        return Evidence(device.name, rules, _verified(profile.verified, profile.name), numbers, emulated)
+    if isinstance(profile, SampleDriver):
+        return Evidence(device.name, "AOSP's sample driver", "ported to Python", "numbers are NNAPI's CPU's, as in AOSP", True)
+    if device.kind != "device":
+        return Evidence(device.name, "AOSP's", "compared with Android's conformance cases", "numbers are its own", True)
+    return Evidence(device.name, "the driver's own answers", "nothing to verify", "numbers are the driver's own", True)
+
+
+def evidences(devices: Iterable[Device]) -> list[Evidence]:
+    """The evidence of each driver among devices."""
+    return [evidence(device) for device in devices if device.kind == "device"]
+
+
+def _rules(source: str) -> str:
+    """A source without its protocol and the folders of its files: ``VeriSilicon/nn-sl, commit 4ecc84063cc8 (2025-01-21)``."""
+    place, _, rest = source.partition(", ")
+    place = re.sub(r"^https?://(github\.com/)?", "", place).rstrip("/")
+    parts = re.split(r"/(?:blob|tree)/[0-9a-f]+/", place)
+    last = parts[1].rsplit("/", 1)[-1] if len(parts) == 2 else ""
+    return _short(", ".join(text for text in (parts[0], last, rest.partition(", ")[0]) if text))
+
+
+def _verified(text: str, name: str) -> str:
+    """How many operations were put to the device's own code, and how many answers were not the same."""
+    if not text:
+        return "not compared with the driver itself"
+    counts = sum(int(count.replace(",", "")) for count in _COUNTS.findall(text))
+    others = sum(int(count.replace(",", "")) for count in _DISAGREEMENTS.findall(text))
+    if not counts or not _DISAGREEMENTS.search(text):
+        return f"verified: {_short(text)}"
+    stated = _VERIFIED_AS.search(text)
+    by = f" of {stated[1]}" if stated and stated[1] != name else ""
+    return f"verified: {counts:,} random operations{by}, {others:,} disagreements"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1].rstrip()}…"
