@@ -18,7 +18,7 @@ TESTS = REPOSITORY / "tests"
 NAMES = {name for path in TESTS.rglob("*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
 FILES = {path.name for path in TESTS.rglob("*.py")}
 DOCS = REPOSITORY / "docs"
-PAGES = [*REPOSITORY.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("questions/*.md"), REPOSITORY / "models" / "README.md"]
+PAGES = [*REPOSITORY.glob("*.md"), *DOCS.glob("*.md"), REPOSITORY / "models" / "README.md"]
 
 
 @pytest.mark.parametrize("document", ["facts.md", "android-tests.md"])
@@ -88,6 +88,14 @@ def test_names_of_the_code_that_contributing_has_exist() -> None:
     named = re.findall(r"`([A-Za-z_]\w*(?:\.\w+)?)`", (REPOSITORY / "CONTRIBUTING.md").read_text())
     assert len(named) > 100
     assert [name for name in named if not known.issuperset(name.split("."))] == []
+
+
+def test_every_environment_variable_of_the_sources_has_a_row() -> None:
+    sources = "".join(path.read_text() for path in (REPOSITORY / "src").rglob("*.py"))
+    internal = {"NNBRIDGE_VERSION", "NNBRIDGE_NDK", "NNBRIDGE_NEURAL_NETWORKS_H"}  # names of generated C and CMake
+    between_processes = {"NNBRIDGE_FOLDER", "NNBRIDGE_NEURON_FILE", "NNBRIDGE_NEURON_REPORT"}  # set by nnbridge for its own processes
+    listed = set(re.findall(r"^\| `_?(NNBRIDGE_\w+)`", (DOCS / "environment.md").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bNNBRIDGE_[A-Z_]*[A-Z]", sources)) - internal - between_processes == listed - {"NNBRIDGE_COMPLETE"}
 
 
 def test_the_readmes_python_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
