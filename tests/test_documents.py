@@ -93,7 +93,11 @@ def test_names_of_the_code_that_contributing_has_exist() -> None:
 def test_every_environment_variable_of_the_sources_has_a_row() -> None:
     sources = "".join(path.read_text() for path in (REPOSITORY / "src").rglob("*.py"))
     internal = {"NNBRIDGE_VERSION", "NNBRIDGE_NDK", "NNBRIDGE_NEURAL_NETWORKS_H"}  # names of generated C and CMake
-    between_processes = {"NNBRIDGE_FOLDER", "NNBRIDGE_NEURON_FILE", "NNBRIDGE_NEURON_REPORT"}  # set by nnbridge for its own processes
+    between_processes = {
+        "NNBRIDGE_FOLDER",
+        "NNBRIDGE_NEURON_FILE",
+        "NNBRIDGE_NEURON_REPORT",
+    }  # set by nnbridge for its own processes
     listed = set(re.findall(r"^\| `_?(NNBRIDGE_\w+)`", (DOCS / "environment.md").read_text(), re.MULTILINE))
     assert set(re.findall(r"\bNNBRIDGE_[A-Z_]*[A-Z]", sources)) - internal - between_processes == listed - {"NNBRIDGE_COMPLETE"}
 

@@ -209,7 +209,7 @@ WINDOW = (
     AUTO_PAD,
     Option("dilations", None, "steps inside the window, 1 by default", at_least=1),
     Option("kernel_shape", None, "size of the window"),
-    Option("pads", None, "padding before, then behind each axis, 0 by default"),
+    Option("pads", None, "begin padding of each axis, then end padding; 0 by default"),
     Option("strides", None, "steps of the window, 1 by default", at_least=1),
 )
 """Attributes of a window that slides over an image."""

@@ -1,4 +1,4 @@
-"""The onnx package's native code, in a process of its own: what a file does to it is an answer here.
+"""The onnx package's native code, in a process of its own: a crash there becomes an error here.
 
 Shape inference takes numbers of files for addresses and counts, not all of which it looks at first; a file may end the process
 that infers, and that is not the user's. The version converter infers too. The process starts with the first file, beside the
@@ -264,7 +264,7 @@ class Native:
                 raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
             # What has Python inside may have no program of Python's, or would start itself.
             if not sys.executable or getattr(sys, "frozen", False):
-                raise InputError(Reason(_PROCESS, f"{sys.executable!r}, which is none"))
+                raise InputError(Reason(_PROCESS, f"{sys.executable!r}, not a Python interpreter"))
             try:
                 self._process = _Process(Path(found.origin).parent)
             except OSError as error:

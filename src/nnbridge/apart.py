@@ -87,7 +87,7 @@ class _ApartProcess:
 
     def __init__(self) -> None:
         if not sys.executable or getattr(sys, "frozen", False):
-            raise InputError(Reason(_PROGRAM, f"{sys.executable!r}, which is none"))
+            raise InputError(Reason(_PROGRAM, f"{sys.executable!r}, not a Python interpreter"))
         try:
             # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
             self._process = subprocess.Popen(

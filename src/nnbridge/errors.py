@@ -14,7 +14,7 @@ from nnbridge.types import ResultCode
 
 
 class Why(str, Enum):
-    """What sort of "no" a refusal is. Values are stable: JSON has them, and tools may count by them."""
+    """Category of a refusal. Values are stable: JSON has them, and tools may count by them."""
 
     QUANTISATION_PARAMETERS = "quantisation-parameters"
     """A scale or zero point."""

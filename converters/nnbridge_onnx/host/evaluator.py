@@ -200,7 +200,7 @@ def _optional() -> Any:
 
 @lru_cache(1)
 def _older_operators() -> list[Any]:
-    """Quantisation as it was before opset 19, which later versions only added to and the evaluator knows no more."""
+    """Quantisation as it was before opset 19, which later versions only extended and the evaluator no longer supports."""
     from onnx.reference.ops import op_dequantize_linear, op_quantize_linear
 
     found = []

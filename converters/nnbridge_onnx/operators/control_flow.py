@@ -156,7 +156,9 @@ def _if(to: Lowerer) -> None:
 def _loop(to: Lowerer) -> None:
     """WHILE over a number, the condition and the states; results of single iterations are not stored."""
     body, states = _subgraph(to, "body"), list(to.node.inputs[2:])
-    to.require(len(to.node.outputs) == len(states), "states alone", f"{len(to.node.outputs) - len(states)} stacked results")
+    to.require(
+        len(to.node.outputs) == len(states), "only loop-carried states", f"{len(to.node.outputs) - len(states)} stacked results"
+    )
     tensors = [to.operands.tensor(name) for name in states]
     names = [value.name for value in body.input]
     parts = []

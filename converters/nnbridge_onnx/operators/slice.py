@@ -151,7 +151,7 @@ def _run_slice(call: HostCall) -> Sequence[Array]:
 
 
 PAD = operator(
-    "Pad", 122, "data pads!? constant_value? axes!? -> output", "Padding before and behind axes.",
+    "Pad", 122, "data pads!? constant_value? axes!? -> output", "Pads axes.",
     options=(
         Option("mode", "constant", "what the padding holds"),
         Option("pads", None, "the paddings, before opset 11"),

@@ -63,7 +63,7 @@ _OF_TABLES = "8-bit functions from tables of real numbers"
 _OTHERWISE: Mapping[Again, str] = {
     rescaled: "rescales integers in fixed point, NNAPI real numbers between DEQUANTIZE and QUANTIZE",
     compared: "compares integers on a common scale in fixed point, NNAPI real numbers",
-    compared_by_sign: "compares integers in fixed point, where a scale of 1 or more leaves the sign alone, NNAPI real numbers",
+    compared_by_sign: "compares integers in fixed point, where a scale of 1 or more leaves only the sign, NNAPI real numbers",
     leaky_relu: "has another multiplier for LEAKY_RELU of numbers below 0 than NNAPI's PRELU",
     hard_swish: "computes HARD_SWISH as one operation and rounds it to 8 bits once, NNAPI as MUL and ADD below feature level 4",
     squared_difference: "computes SQUARED_DIFFERENCE in fixed point as one operation, NNAPI as SUB and MUL",
@@ -164,7 +164,7 @@ def _device(case: LoneOperation) -> str:
     plain = case.under(CpuDevice(Tier.REFERENCE))
     if plain is None or case.off(plain) == case.off(case.actual) or not case.explained_by(plain):
         return ""
-    return f"the arithmetic of {case.device}; NNAPI's CPU computes what {case.reference} does"
+    return f"{case.device} rounds differently (NNAPI's CPU agrees with {case.reference})"
 
 
 def _mean(case: LoneOperation) -> str:
@@ -288,7 +288,7 @@ def _dynamic_range(case: LoneOperation) -> str:
     for quantised in (_symmetric, _asymmetric):
         inputs = [quantised(x) if k == 0 and x.dtype == np.float32 else x for k, x in enumerate(case.inputs)]
         if case.explained_by(case.under(arithmetic_device("exact"), inputs)):
-            return f"weights alone are quantised: {case.reference} quantises its input while it runs, NNAPI computes on floats"
+            return f"only weights are quantised: {case.reference} quantises its input while it runs, NNAPI computes on floats"
     return ""
 
 

@@ -56,7 +56,7 @@ def _rising(scores: Array, *, by_class: bool) -> Array:
 
 
 def _largest(model: Model, operation: Operation, numbers: Array, values: Mapping[int, Array]) -> Array | None:
-    """What becomes of the indexes of TOPK_V2's numbers."""
+    """Check of the indexes of TOPK_V2's numbers."""
     count = model.value(model.main.operands[operation.inputs[1]])
     if count is None:
         return None

@@ -178,7 +178,7 @@ def _remote(name: str) -> Device:
 
     kind, _, rest = name.partition(":")
     if kind == "process" and rest.startswith(_REMOTE):
-        raise InputError(Reason("a device of this process behind process:", rest, operand="device"))
+        raise InputError(Reason('an in-process device after "process:"', rest, operand="device"))
     return _registered(RemoteDevice.process(rest) if kind == "process" else RemoteDevice.at(rest))
 
 

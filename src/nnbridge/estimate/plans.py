@@ -113,7 +113,7 @@ def estimate(
     alone = cpu_us(graph, range(len(graph.operators)), cpu_cost)
     whole = [_option(graph, number, p, cpu_cost) for number, p in enumerate(partitions)]
     runs = [] if limit is None else _runs(graph, partitions, whole, cost, cpu_cost, limit)
-    choices = [Choice("CPU alone", Cut(()), alone)]
+    choices = [Choice("CPU only", Cut(()), alone)]
     for count in TFLITE_CHOICES:
         name = "all partitions" if count == 0 else f"the {count} largest" if count > 1 else "the largest"
         cut = largest(whole, count, None if count == 0 else limit)

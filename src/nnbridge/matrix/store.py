@@ -82,7 +82,7 @@ class Store:
     def existing(cls, path: Path) -> Store:
         """A store that is there; InputError if it is not."""
         if not path.is_file():
-            raise InputError(Reason("a file of a matrix's results", "none at this path", operand=str(path)))
+            raise InputError(Reason("a file of a matrix's results", "no such file", operand=str(path)))
         return cls(path)
 
     def _refuse_journal(self) -> None:

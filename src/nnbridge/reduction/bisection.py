@@ -68,7 +68,9 @@ class Bisection(NotebookResult):
         if self.elsewhere is not None:
             return f"{on}: it is not the devices; with nothing on them, {self.elsewhere} ({runs})"
         if not self.culprits:
-            return f"{on}: {'interrupted' if self.interrupted else 'no symptom'} with {self.placed} operations placed ({runs})"
+            return (
+                f"{on}: {'interrupted' if self.interrupted else 'no fault found'} with {self.placed} operations placed ({runs})"
+            )
         first, more = self.culprits[0], len(self.culprits) - 1
         others = f" and {more} other{'' if more == 1 else 's'}" if more else ""
         rest = "the rest on the devices is right" if self.cured else "the rest is not known to be right"
@@ -106,7 +108,9 @@ def bisect(
     if not placements.placed:
         names = ", ".join(driver.name for driver in search.drivers) or "no driver"
         wrong = next((f": {answer.reason.found}" for answer in placements.wrong if answer.reason is not None), "")
-        raise InputError(Reason("operations that the devices get", f"none on {names}{wrong}", model.name, "device"))
+        raise InputError(
+            Reason("a device that accepts an operation of this model", f"none: {names}{wrong}", model.name, "device")
+        )
     return _Bisecting(model, search, tuple(samples), placements, max_runs, progress).result()
 
 

@@ -46,7 +46,7 @@ class Saved:
     """Why it was not written, or does not show it."""
 
     def __str__(self) -> str:
-        state = "shows it" if self.shows else "does not show it" if self.written else "not written"
+        state = "reproduces the fault" if self.shows else "does not reproduce it" if self.written else "not written"
         return f"{self.path}: {state}" + (f" ({self.note})" if self.note else "")
 
     def as_dict(self) -> dict[str, Any]:

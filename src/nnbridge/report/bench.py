@@ -55,7 +55,7 @@ def _first_table(first: Mapping[str, Mapping[str, float | None]]) -> Table:
         peak, imports = found.get("peak_bytes"), found.get("imports_bytes")
         memory = ["-", "-"] if peak is None or imports is None else [f"{n / 2**20:.0f}" for n in (peak, peak - imports)]
         rows.append((name, *times, *memory))
-    columns = ("first answer", *(f"{part} ms" for part in parts), "peak MiB", "beyond imports")
+    columns = ("first result", *(f"{part} ms" for part in parts), "peak MiB", "without imports")
     return Table("Fresh processes", columns, rows)
 
 
@@ -90,7 +90,7 @@ def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
     ]
     runs = max((entry.runs for entry in operations), default=0)
     more = f"{counted(len(longest) - _ROWS, 'shorter one')}: see --json or --trace" if len(longest) > _ROWS else ""
-    title = f"Operations alone on one thread, {counted(runs, 'run')}; medians sum up to {total / 1e3:.3g} ms"
+    title = f"Operations in isolation on one thread, {counted(runs, 'run')}; sum of medians {total / 1e3:.3g} ms"
     columns = ("operation", "name", "step", "tier", "min µs", "median µs", "p90 µs", "share")
     return [Table(title, columns, rows), *([more] if more else [])]
 

@@ -59,7 +59,7 @@ def _interface(title: str, tensors: Sequence[TensorInfo]) -> Table:
 def _operators(found: Inspection) -> Table:
     """One row for each operator: how many of them go to NNAPI under each mapping."""
     rows = [(name, str(count), *(_outcomes(name, m) for m in found.mappings.values())) for name, count in found.operators.items()]
-    return Table("Operators, and their outcome under each mapping", ("operator", "count", *found.mappings), rows)
+    return Table("Operators: outcome under each mapping", ("operator", "count", *found.mappings), rows)
 
 
 def _outcomes(operator: str, mapped: Sequence[Mapped]) -> str:

@@ -1,4 +1,4 @@
-"""What becomes of each operator of a file: the devices that run it, in which steps, and why no other does."""
+"""Outcome of each operator of a file: the devices that run it, in which steps, and why no other does."""
 
 from __future__ import annotations
 

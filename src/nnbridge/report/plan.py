@@ -196,4 +196,4 @@ def devices_table(listed: list[dict[str, Any]]) -> Table:
         shown = ("-" if unknown or p["execTime"] > 1e30 else f"{p['execTime']:g} / {p['powerUsage']:g}" for p in performance)
         rows.append((device["name"], device["place"], str(device["feature_level"]), *shown))
     columns = ("name", "place", "level", "float32", "relaxed", "quant8")
-    return Table("Devices", columns, rows, "execution time / power use, relative to the CPU's 1.0")
+    return Table("Devices", columns, rows, "declared by the driver, not measured: execution time / power use, CPU = 1")

@@ -154,7 +154,7 @@ class StepCache:
     def _is_of_others(self) -> bool:
         fault = folder_fault(self._directory)
         if fault:
-            self._note(Reason("a cache directory to which this user alone writes", fault, operand=str(self._directory)))
+            self._note(Reason("a cache directory to which only this user writes", fault, operand=str(self._directory)))
         return bool(fault)
 
     def _note(self, reason: Reason) -> None:

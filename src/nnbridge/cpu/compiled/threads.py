@@ -111,7 +111,7 @@ class HelperPool:
     def free(self, count: int) -> list[Helper]:
         """At most so many helpers, which are started if need be, and no more than there are cores without a run.
 
-        Two runs may ask for the same ones: who comes first gets them.
+        Two runs may ask for the same ones: first come, first served.
         """
         count = min(count, self.processors - len(self._runs))
         if len(self._helpers) < count:

@@ -175,7 +175,7 @@ def require(condition: object, what: str) -> None:
 def require_at_most(most: int, found: int, what: str) -> None:
     """Leave operations that are too large for tables to the reference tier, which is logged at INFO level."""
     if found > most:
-        _log.info("the reference kernel is used, for a compiled one takes at most %d %s: found %d", most, what, found)
+        _log.info("using the reference kernel: %d %s exceed the compiled kernel's limit of %d", found, what, most)
     require(found <= most, f"at most {most} {what}")
 
 

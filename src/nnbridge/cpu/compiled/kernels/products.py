@@ -192,7 +192,7 @@ class Tile:
         columns: IrValue,
         inner: Sequence[IrValue] = (),
     ) -> None:
-        """What becomes of the sums of rows from ``start``; ``inner``: the sums of each row's bytes."""
+        """Post-processing of the sums of rows from ``start``; ``inner``: the sums of each row's bytes."""
         e, f, lanes = self.e, self.f, self.lanes
         target = out + start * f.out_stride
         if self.form in WORDS:
