@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -131,3 +132,28 @@ def test_the_version_stands_in_the_package_alone() -> None:
     assert call("--version").output.endswith(f" {nnbridge.__version__}\n")
     assert f"\n## [{nnbridge.__version__}]" in (REPOSITORY / "CHANGELOG.md").read_text()
     assert "\nversion = " not in (REPOSITORY / "pyproject.toml").read_text()
+
+
+def words(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """Lines and home-made words that scripts/documentation/check_words.py finds in a file."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "documentation"))
+    module = importlib.import_module("check_words")
+    monkeypatch.setattr(module, "REPOSITORY", path.parent)
+    path.write_text(text)
+    return [(line, word) for line, word, _ in module.found(path)]
+
+
+def test_home_made_words_of_a_page_are_found_outside_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Nobody knows.\n\n```\n$ anew\n```\n\nSee `nobody` in [it](anew.md), one\nbehind the other.\n"
+    assert sorted(words(tmp_path / "page.md", text, monkeypatch)) == [(1, "Nobody"), (7, "one behind the other"), (8, "behind")]
+
+
+def test_home_made_words_of_python_are_found_in_strings_and_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '"""Made anew, as ``anew``."""\nanew = f"for {1} nobody"  # one behind\n# the other\nnobody = alone = 1\n'
+    assert sorted(words(tmp_path / "module.py", text, monkeypatch)) == [(1, "anew"), (2, "nobody"), (2, "one behind the other")]
+
+
+def test_documents_messages_and_docstrings_have_no_home_made_words() -> None:
+    command = [sys.executable, str(REPOSITORY / "scripts" / "documentation" / "check_words.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "no home-made words\n")

@@ -1,4 +1,4 @@
-"""The onnx package's native code, in a process of its own: a crash there becomes an error here.
+"""The onnx package's native code, in a separate process: a crash there becomes an error here.
 
 Shape inference takes numbers of files for addresses and counts, not all of which it looks at first; a file may end the process
 that infers, and that is not the user's. The version converter infers too. The process starts with the first file, beside the
@@ -150,7 +150,7 @@ class _Process:
 
 @contextlib.contextmanager
 def _ended_if_interrupted(process: _Process) -> Iterator[_Process]:
-    """A process that is ended by an interruption: half a request, or an answer that nobody has read, would be the next one's."""
+    """A process that is ended by an interruption: half a request, or an answer that no one has read, would be the next one's."""
     try:
         yield process
     except BaseException:

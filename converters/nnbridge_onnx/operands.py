@@ -359,6 +359,6 @@ def _is_bounded(node: Node) -> bool:
 
 
 def _begins_anew(node: Node) -> bool:
-    """Where nobody asks for the infinities behind a value: products, and what is bounded or not known."""
+    """Where no one asks for the infinities behind a value: products, and what is bounded or not known."""
     found = declared(node)
     return found is None or found.bounded or found.product is not None

@@ -41,7 +41,7 @@ ELSEWHERE = {
 HEAD = """# TFLite operators
 
 Under *delegate*: what Android's NNAPI delegate maps, up to which version of the operator and from which feature level on
-(further conditions stand in the operator's declaration in `converters/nnbridge_tflite/operators/`; `nnbridge inspect FILE`
+(further conditions are in the operator's declaration in `converters/nnbridge_tflite/operators/`; `nnbridge inspect FILE`
 states which one a file breaks). Under *compared*: element types of single-operator files that were compared with LiteRT's
 reference kernel, by where they ran: `delegate` and `wide` are NNAPI operations under the mapping of that name, `host` the host
 extension. Largest differences are in steps for integers and relative to the range for floats. Inputs with `?` may be omitted,

@@ -1,4 +1,4 @@
-"""Objects in a process of their own: native code that ends its process, as a file or a value may have it, ends that one alone.
+"""Objects in a separate process: native code that ends its process, as a file or a value may have it, ends that one alone.
 
 The parent writes calls to a pipe and reads results from another, as JSON with the bytes of arrays after it; nothing that the
 other process writes is ever executed. A process serves one object until the object is released. One that has ended is an

@@ -24,7 +24,7 @@ def open_file(path: Path) -> IO[bytes]:
 def read_at_most(path: Path, most: int) -> bytes:
     """All bytes of a file, or one more than ``most`` if there are more.
 
-    A pipe with a writer is read to its end, as of ``<(command)`` in a shell; OSError for one that nobody writes to.
+    A pipe with a writer is read to its end, as of ``<(command)`` in a shell; OSError for one that no one writes to.
     """
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         parts = []

@@ -293,7 +293,7 @@ def _scan_batches(call: HostCall) -> Sequence[Any]:
             known = dict(zip((value.name for value in body.input), [*states, *elements], strict=True))
             results = evaluate({**outer, **known})
             states, rows = list(results[:first]), [*rows, results[first:]]
-        # What lies behind a batch's own length is zero.
+        # What comes after a batch's own length is zero.
         stacked = [np.stack(group) for group in zip(*rows, strict=True)] or [_nothing(kind) for kind in kinds]
         padded = [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1)) for a in stacked]
         made.append([*states, *padded])

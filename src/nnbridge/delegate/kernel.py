@@ -79,7 +79,7 @@ class DelegateKernel:
         self.resized(self.dims, [operand.dims for operand in self._operands[1]])
 
     def resized(self, dims: Sequence[tuple[int, ...]], computed: Sequence[tuple[int, ...]]) -> None:
-        """The interpreter has other dimensions for the inputs, so outputs have others: executions are bound anew."""
+        """The interpreter has other dimensions for the inputs, so outputs have others: executions are bound again."""
         self.dims, self._computed = tuple(dims), tuple(computed)
         self.dynamic = [tensor for tensor, known in zip(self.part.outputs, computed, strict=True) if 0 in known]
         """Outputs whose dimensions only a run knows."""

@@ -145,7 +145,7 @@ static int kernel_prepare(TfLiteContext* context, TfLiteNode* node) {{
     return nnbridge_prepare(context, node, (NnbridgeKernel*)node->user_data);
 }}
 
-/* Python binds buffers anew only when they have moved. */
+/* Python binds buffers again only when they have moved. */
 static int kernel_invoke(TfLiteContext* context, TfLiteNode* node) {{
     NnbridgeKernel* kernel = (NnbridgeKernel*)node->user_data;
     bool moved = kernel == NULL;

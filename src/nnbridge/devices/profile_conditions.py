@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MAX_ROWS = 4_000
 _words = cache(type_words)
 _STATES = {"": (False, True), "!": (True,), "~": (False,)}
-"""What stands behind a type in a row → whether the operand may be a constant."""
+"""What comes after a type in a row → whether the operand may be a constant."""
 _NAME_CHARACTERS = f"{ascii_letters}{digits}_"
 
 Note = Callable[..., None]

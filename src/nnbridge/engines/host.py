@@ -67,7 +67,7 @@ class EngineHost(HostDevice):
 
     @property
     def label(self) -> str:
-        """The host in errors; with a way out where nobody asked for the runtime."""
+        """The host in errors; with a way out where no one asked for the runtime."""
         return f"--host {self.title}" if self.strict else f"host {self.title} (--host {HostDevice.version} is another)"
 
     def leave(self, sources: Iterable[Source], why: Reason) -> None:

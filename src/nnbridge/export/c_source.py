@@ -435,7 +435,7 @@ static int extension_operation_type(ANeuralNetworksModel* model, int32_t* type) 
 """,
     "state_free": "    for (uint32_t i = 0; i < 2 * STATES; ++i) free(model->states[i]);\n",
     "reset_declaration": """
-/* Start anew: states get their first values. */
+/* Start again: states get their first values. */
 void @name@_reset(@name@_model* model);
 """,
     "reset_function": """

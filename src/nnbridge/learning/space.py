@@ -2,7 +2,7 @@
 
 A condition is a candidate if every supported operation meets it; it explains the refused operations that break it. A refused
 operation whose simplest explanations are one condition decides that condition from its value on; what lies between the supported
-and the refused values is open, and so is a form of an operation that nobody saw.
+and the refused values is open, and so is a form of an operation that no one saw.
 """
 
 from __future__ import annotations

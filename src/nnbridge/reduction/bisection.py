@@ -99,7 +99,7 @@ def bisect(
     max_runs: int = MAX_RUNS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Bisection:
-    """Search for the operations that bring a symptom of some samples with a reference's outputs; states begin anew for each.
+    """Search for the operations that bring a symptom of some samples with a reference's outputs; states begin again for each.
 
     ``progress`` is called after each run. After KeyboardInterrupt what was found is the result. InputError if drivers get
     nothing.

@@ -96,7 +96,7 @@ def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
 
 
 def operation_events(title: str, operations: Sequence[OperationTime], process: int) -> list[Event]:
-    """Trace events: the operations one behind another with their least times."""
+    """Trace events: the operations one after another with their least times."""
     events: list[Event] = [named("process_name", process, 0, title), named("thread_name", process, 1, "operations")]
     at = 0.0
     for entry in operations:
@@ -108,7 +108,7 @@ def operation_events(title: str, operations: Sequence[OperationTime], process: i
 
 
 def bench_events(title: str, bench: Bench) -> list[Event]:
-    """Trace events: the operations of one run, one behind another, and the parts of each first answer."""
+    """Trace events: the operations of one run, one after another, and the parts of each first answer."""
     events = operation_events(f"{title}: one run", bench.operations, 1)
     if bench.first:
         events.append(named("process_name", 2, 0, "first answers"))

@@ -29,7 +29,7 @@ _CONTAINER = parse_schema("""
     table Graphs { version:short; subgraphs:[Subgraph]; data:[Buffer]; }
     root_type Graphs;
 """)
-"""What is read of the container; its other fields come behind these. A subgraph's index is always of the union's first type."""
+"""What is read of the container; its other fields come after these. A subgraph's index is always of the union's first type."""
 _BY_INDEX = 1
 
 

@@ -37,7 +37,7 @@ POOLED = 1 << 16
 
 
 class ConstantPool:
-    """The constants of a program: small ones one behind the other, equal ones once."""
+    """The constants of a program: small ones one after the other, equal ones once."""
 
     def __init__(self) -> None:
         self.positions: list[int] = []

@@ -93,7 +93,7 @@ class View:
 
 @dataclass(frozen=True)
 class Join:
-    """Operands that lie one behind the other in another operand's buffer: written there at once where that is possible."""
+    """Operands that lie one after the other in another operand's buffer: written there at once where that is possible."""
 
     parts: tuple[tuple[int, int, int], ...]
     """Operand, offset in the whole, size."""

@@ -69,7 +69,7 @@ def shared_memory(size: int) -> int:
 
 @_own_memory()
 def read_only_memory(name: str, fill: Callable[[IO[bytes]], object]) -> int:
-    """The descriptor of memory through which nobody can change what ``fill`` has written."""
+    """The descriptor of memory through which no one can change what ``fill`` has written."""
     if _has_seals():
 
         def write(descriptor: int) -> None:

@@ -46,7 +46,7 @@ _HEADER = struct.Struct("<II")
 _SEND_TIMEOUT = 30.0
 """Seconds: messages are small, so that only a process that reads nothing at all lets a sender wait."""
 _LONGEST_WAIT = 86_400.0
-"""Seconds: more does not fit into every system's clock, and nobody waits that long for an answer."""
+"""Seconds: more does not fit into every system's clock, and no one waits that long for an answer."""
 
 Message = dict[str, Any]
 Hints = tuple[tuple[str, int, bytes], ...]

@@ -163,7 +163,7 @@ def batch_matmul(b: Binding) -> None:
 
 
 def _first(b: Binding, x: Arg) -> Place | Array:
-    """The first operand's matrices, with their rows one behind the other."""
+    """The first operand's matrices, with their rows one after the other."""
     source = b.source(x)
     if not b.call.scalar("adj_x"):
         return source

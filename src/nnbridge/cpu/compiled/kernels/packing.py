@@ -65,7 +65,7 @@ class _PackedStrip:
             e.store(total * factor + constant, target, place)
 
     def _gathered(self, k: IrValue) -> list[IrValue]:
-        """Words of columns that lie one behind the other."""
+        """Words of columns that lie one after the other."""
         e, each = self.e, self.each
         element = I16 if each == 2 else I32
         pieces = []
