@@ -51,7 +51,7 @@ class Quantised:
     data: int = 1
     """How many of the first inputs hold data; 0 for all."""
     activation: bool = False
-    """True if Relu or Clip behind it belongs to the group."""
+    """True if Relu or Clip after it belongs to the group."""
     moves: bool = False
     """True if it only moves 8-bit values; else it computes on what they stand for."""
 
@@ -66,7 +66,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A convolution or matrix product, whose weights and bias take in an affine operator behind it."""
+    """A convolution or matrix product, whose weights and bias take in an affine operator after it."""
 
     axis: int
     """The channels' axis of the result."""

@@ -31,7 +31,7 @@ BOUNDED = sys.platform == "linux"
 SECONDS = 120.0
 """A model that takes longer is refused."""
 REMEMBERED = 8 << 20
-"""Bytes of requests and answers that are remembered: files are loaded again, and bodies inferred alone before they are read."""
+"""Bytes of requests and answers that are remembered: files are loaded again, bodies inferred before they are read."""
 _PROCESS = "a program of Python's that runs the onnx package's native code (sys.executable)"
 _WHAT = {
     INFER: "shape inference",
@@ -85,7 +85,7 @@ class _Process:
     def __init__(self, folder: Path, seconds: float = SECONDS) -> None:
         script = Path(__file__).with_name("native_process.py")
         command = [sys.executable, "-I", "-S", str(script), str(folder), str(seconds)]
-        # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
+        # In a session of its own: Ctrl-C at a terminal is for the user's process only.
         self._process = subprocess.Popen(
             command,
             env=environment(),

@@ -1,11 +1,11 @@
 """Home-made words in documents, messages, docstrings and comments, each with the plain word that replaces it.
 
 python scripts/documentation/check_words.py            exit with 1 if there are any
-python scripts/documentation/check_words.py FILE…      only in these files
+python scripts/documentation/check_words.py FILE…      look in these files only
 
-A pattern is whole words, in any case. Code is not read: of pages no blocks, inline code, comments and targets of links; of Python only
-strings, docstrings and comments, without what is between backquotes. Pages that scripts write are checked too: change the words at
-their source. What is not checked yet is in UNCHECKED.
+A pattern is whole words, in any case. Code is not read: of pages no blocks, inline code, comments and targets of links; of Python
+only strings, docstrings and comments, without what is between backquotes. Pages that scripts write are checked too: change the
+words at their source. What is not checked yet is in UNCHECKED.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ EVERYWHERE = {
     r"kept apart": "separate",
     r"quaint": "unusual",
     r"in vain": "without effect",
+    r"alone(?! \(by itself\)|\*|, not in this file|[)=\"'])": "only; by itself, in isolation",
+    r"behind(?![\"'])": "after; on (a device)",
+    r"meanwhile": "in the meantime",
+    r"(?:stands?|stood) (?:in|at|before)": "is in",
+    r"brings? (?:a|the) (?:symptom|difference|failure|error)": "cause",
+    r"at hand": "in question, available",
 }
 """Checked in documents, and in strings, docstrings and comments of src and converters."""
 DOCUMENTS = EVERYWHERE | {
-    r"alone(?! \(by itself\)|\*)": "only; by itself",
-    r"behind": "after; on (a device)",
-    r"meanwhile": "in the meantime",
-    r"(?:stands?|stood) (?:for|in|at|beside|below|before|under)": "means, represents; is",
+    r"(?:stands?|stood) (?:for|beside|below|under)": "means, represents; is",
     r"lies?": "is",
     r"brings?": "causes, adds",
     r"seldom": "rarely",

@@ -262,7 +262,7 @@ class EmbeddedLibrary:
 
 @cache
 def _own_folder() -> Path:
-    """A folder for this process alone, until it ends."""
+    """A folder for this process only, until it ends."""
     folder, owner = Path(tempfile.mkdtemp(prefix="nnbridge-")), os.getpid()
 
     def remove() -> None:

@@ -107,7 +107,7 @@ class Reason:
     kind: Why | None = field(default=None, compare=False)
     """For refusals of an operation: what sort of "no" it is."""
     says: str = ""
-    """The words of the driver itself, as they stand in its log."""
+    """The words of the driver itself, as they are in its log."""
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.operation, self.operand) if part)

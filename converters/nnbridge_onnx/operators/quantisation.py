@@ -159,7 +159,7 @@ def _dynamic(to: Lowerer) -> None:
 
 
 def stored_weights(to: Lowerer, i: int) -> Array:
-    """The 8-bit constant behind DequantizeLinear that input ``i`` is."""
+    """The 8-bit constant after DequantizeLinear that input ``i`` is."""
     if to.group is None or i not in to.group.constants:
         to.refuse("constant weights after DequantizeLinear", "computed ones")
     return to.operands.constants[to.group.constants[i].name]

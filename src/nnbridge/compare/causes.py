@@ -1,6 +1,6 @@
 """Why an operation computes something else than the reference, where that is known.
 
-A cause is never guessed. The operation is computed again, alone, from the reference's values and under the arithmetic that the
+A cause is never guessed. The operation is computed again, from the reference's values and under the arithmetic that the
 cause names; it explains the difference if that removes it (integers: all but a tenth of the unequal elements; real numbers: it
 falls to a tenth), or if the difference is no larger than what that arithmetic changes (orders of sums).
 """
@@ -91,7 +91,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class LoneOperation:
-    """An operation computed alone."""
+    """An operation computed in isolation."""
 
     model: Model
     """The operations between the tensor and the reference's tensors that it is computed from."""
@@ -194,7 +194,7 @@ def _rescaled_mean(case: LoneOperation) -> Array | None:
 
 
 def _sign_flipped(case: LoneOperation) -> str:
-    """Kernels of uint8 and of int8 round otherwise: averages halves; RESIZE_BILINEAR truncates uint8 alone."""
+    """Kernels of uint8 and of int8 round otherwise: averages halves; RESIZE_BILINEAR truncates uint8 only."""
     main = case.model.main
     flipped = {i for i, operand in enumerate(main.operands) if sign_flipped(operand, _A_BYTE).dtype == np.int8}
     if not flipped:
@@ -336,7 +336,7 @@ def _function(case: LoneOperation) -> str:
 
 
 def _apart(a: Array, b: Array) -> Array:
-    """How far real numbers are apart: infinitely if one alone is no number or infinite, not at all if they are the same."""
+    """How far real numbers are apart: infinitely if only one is no number or infinite, not at all if they are the same."""
     with np.errstate(all="ignore"):
         difference = np.abs(a.astype(np.float64) - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

@@ -99,7 +99,7 @@ class LayerComparison(NotebookResult):
     samples: int
     layers: tuple[Layer, ...]
     unmatched: tuple[tuple[str, str], ...] = ()
-    """Tensors that the reference alone has, and why."""
+    """Tensors that only the reference has, and why."""
     interrupted: bool = False
     ended: tuple[tuple[str, str], ...] = ()
     """Samples at which a runtime's process ended, and how: they are not compared."""
@@ -373,7 +373,7 @@ class _Layers:
             if fitted is None:
                 note = note or f"{value.dtype}{list(value.shape)} in the reference, {operand}, {list(shape)} here"
             elif seen is not None or not label:
-                # What a driver hides can still be computed alone.
+                # What a driver hides can still be computed in isolation.
                 known[position] = fitted
         if layer.drift is None:
             layer.note = note

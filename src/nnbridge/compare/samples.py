@@ -200,7 +200,7 @@ def input_samples(
     """Named inputs with a reference's outputs, each from the initial states on.
 
     The reference may be an ``.npz`` file with the outputs, in the inputs' order: stacks ``output:NAME``, or arrays NAME of
-    one sample alone, as ``run -o`` writes them.
+    a single sample, as ``run -o`` writes them.
     """
     stored = _stored_outputs(model, reference) if isinstance(reference, Path) else None
     number = 0

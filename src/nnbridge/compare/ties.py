@@ -60,7 +60,7 @@ def _largest(model: Model, operation: Operation, numbers: Array, values: Mapping
     count = model.value(model.main.operands[operation.inputs[1]])
     if count is None:
         return None
-    # A stable sort has the last of equal numbers last: it is reversed before and behind.
+    # A stable sort has the last of equal numbers last: it is reversed before and after.
     last = numbers.shape[-1] - 1
     falling = last - np.argsort(numbers[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     indexes = falling[..., : int(count)].astype(np.int32)

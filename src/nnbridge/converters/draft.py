@@ -413,7 +413,7 @@ def options_value(extension: str, text: bytes) -> Value:
 
 
 def _check_control_flow(step: Step, feature_level: int) -> None:
-    """IF and WHILE against the models that they refer to, which stand in their operands."""
+    """IF and WHILE against the models that they refer to, which are in their operands."""
     values = list({id(v): v for v in (*step.inputs, *step.outputs)}.values())
     index = {id(v): i for i, v in enumerate(values)}
     models = [v.model for v in values if v.model is not None]

@@ -29,7 +29,7 @@ _FLIP = 0x80
 def compiled(
     model: Model, options: DelegateOptions, devices: Sequence[Device], target: Sequence[Device], key: str
 ) -> Compilation:
-    """Compile a partition as Android's delegate does: for target devices alone, or without them for all with fallback.
+    """Compile a partition as Android's delegate does: for target devices only, or without them for all with fallback.
 
     ``key`` says which partition it is, for the cache.
     """

@@ -1,7 +1,7 @@
 """The delegate's C code: TFLite's structures as they lie in memory, the exported functions, what Python needs of C.
 
 Only what is the same from TFLite 2.5 to today is declared. A runtime's registration of operators may be longer than the one
-here or shorter: nothing behind ``version`` is read, and the one that is passed has spare words, all zero.
+here or shorter: nothing after ``version`` is read, and the one that is passed has spare words, all zero.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class OutputBuffer:
 
 Observe: TypeAlias = "Callable[[int, int, npt.NDArray[Any]], None]"
 """``observe(subgraph, operand, value)``: a value as computed, or a body's input, of an operand of
-``model.subgraphs()[subgraph]``. The array is valid during the call alone; loops report each iteration."""
+``model.subgraphs()[subgraph]``. The array is valid during the call only; loops report each iteration."""
 
 
 @dataclass(frozen=True, slots=True)

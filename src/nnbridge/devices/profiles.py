@@ -57,7 +57,7 @@ class ProfileRule:
     constant: tuple[str, ...] = ()
     """Inputs that must be constants."""
     values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Scalars and dimensions that may have these values alone."""
+    """Scalars and dimensions that may have these values only."""
     at_least: Mapping[str, int] = field(default_factory=dict)
     at_most: Mapping[str, int] = field(default_factory=dict)
     zero_points: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

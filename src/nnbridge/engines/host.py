@@ -153,7 +153,7 @@ class _Loading:
             self._loaded[tuple(members)] = group, group.function(self._host)
 
     def _refusal(self, k: int) -> Reason | None:
-        """Why the runtime does not run an operator alone."""
+        """Why the runtime does not run an operator by itself."""
         try:
             self._open([k])
         except (ConversionError, InputError) as error:

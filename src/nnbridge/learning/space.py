@@ -216,7 +216,7 @@ class _Learner:
         return found
 
     def _certain(self, simplest: Sequence[tuple[Atom, ...]]) -> Iterator[tuple[tuple[Atom, Any], ...]]:
-        """For each refusal the conditions that any explanation of it breaks, with its values; the widest ones alone."""
+        """For each refusal the conditions that any explanation of it breaks, with its values; the widest ones only."""
         regions = {
             tuple((atom, e.values[atom.feature]) for atom in atoms)
             for e, atoms in zip(self.negative, simplest, strict=True)

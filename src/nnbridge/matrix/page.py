@@ -32,7 +32,7 @@ def as_html(cells: Sequence[Cell], broken: dict[int, list[str]]) -> str:
 
 
 def _name(text: str) -> list[Part]:
-    """A name that breaks behind its separators."""
+    """A name that breaks after its separators."""
     first, *rest = re.split(r"(?<=[_./-])(?=\w)", text)
     return [first, *(part for piece in rest for part in (element("wbr"), piece))]
 

@@ -30,7 +30,7 @@ _SCHEMA = {("table", "cells", "cells", _TABLE), ("index", "sqlite_autoindex_cell
 MAX_CELL = 64 << 20
 """Bytes of a cell's JSON; that of a model of 30,000 operations has a sixteenth."""
 _SLACK = 1 << 16
-"""Characters that are read beyond the file's bytes: other processes write meanwhile."""
+"""Characters that are read beyond the file's bytes: other processes write in the meantime."""
 _SEVERAL = bytes.fromhex("d9d505f920a163d7")
 """How a journal ends that names the journal of a transaction on several files."""
 _SHOWN = 12

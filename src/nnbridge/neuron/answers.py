@@ -29,7 +29,7 @@ class NpuTarget:
 
 @cache
 def target() -> NpuTarget:
-    """The drivers that ``NNBRIDGE_DEVICES`` names, or all installed ones; NNAPI's CPU if there are none or it alone is named."""
+    """The drivers that ``NNBRIDGE_DEVICES`` names, or all installed ones; NNAPI's CPU if there are none or only it is named."""
     drivers = tuple(device for _, device in devices_of_process() if device.kind == "device")
     if not drivers:
         return NpuTarget((device_list.CPU_NAME,), (device_list.cpu(),))

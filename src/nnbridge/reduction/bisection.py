@@ -1,7 +1,7 @@
-"""Which operations, placed on devices, bring a symptom: a search over placements.
+"""Which operations, placed on devices, cause a symptom: a search over placements.
 
 Operations that are not on a driver run on the CPU. The first operations in run order are placed, as many as halving the range
-asks for, until one is found that brings the symptom to those before it; then everything else is placed. If that shows the
+asks for, until one is found that causes the symptom to those before it; then everything else is placed. If that shows the
 symptom too there are several, and the search continues without those that were found. docs/reduce.md has an example.
 """
 
@@ -26,7 +26,7 @@ MAX_RUNS = 500
 
 @dataclass(frozen=True)
 class Culprit:
-    """An operation that brings a symptom."""
+    """An operation that causes a symptom."""
 
     placed: Placed
     symptom: Symptom
@@ -41,7 +41,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Bisection(NotebookResult):
-    """The operations that bring a symptom."""
+    """The operations that cause a symptom."""
 
     model: str
     devices: tuple[str, ...]
@@ -99,7 +99,7 @@ def bisect(
     max_runs: int = MAX_RUNS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Bisection:
-    """Search for the operations that bring a symptom of some samples with a reference's outputs; states begin again for each.
+    """Search for the operations that cause a symptom of some samples with a reference's outputs; states begin again for each.
 
     ``progress`` is called after each run. After KeyboardInterrupt what was found is the result. InputError if drivers get
     nothing.

@@ -16,7 +16,7 @@ NOT_THE_CHIP = "of estimates or measurements of the oracle, not a measurement of
 
 
 def estimate_as_dict(found: Estimate) -> dict[str, Any]:
-    """``cpu_us``: everything on the CPU; ``choices``: the CPU alone, TFLite's rules, the best cut; ``partitions`` one by one;
+    """``cpu_us``: everything on the CPU; ``choices``: the CPU only, TFLite's rules, the best cut; ``partitions`` one by one;
     ``arena_bytes``: one memory for all values, those of the CPU included."""
     return {
         "device": found.device,

@@ -27,7 +27,7 @@ Key = tuple[int, int]
 NOWHERE = {
     "folded": "folded: computed when the file is converted",
     "dead": "dead: no output depends on it",
-    "inlined": "inlined: the operators that it calls stand in its place",
+    "inlined": "inlined: the operators that it calls replace it",
     "state": "state: it reads or writes what is stored between runs",
 }
 """Mapping of operators that nothing runs → what is said of them."""

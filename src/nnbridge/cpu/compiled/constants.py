@@ -10,12 +10,12 @@ from nnbridge.cpu.arena import ALIGNMENT, allocate
 from nnbridge.model import Array
 
 SLACK = 256
-"""Bytes behind the arena and behind constants that kernels may read."""
+"""Bytes after the arena and after constants that kernels may read."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Constant:
-    """Bytes that a kernel reads where they are: aligned, with :data:`SLACK` behind them."""
+    """Bytes that a kernel reads where they are: aligned, with :data:`SLACK` after them."""
 
     data: Array
 

@@ -181,7 +181,7 @@ def rows_of(form: str) -> int:
 
 
 def load_parameters(e: Emitter, address: IrValue, lanes: int, form: str) -> list[IrValue]:
-    """The rows of a parameter block behind the bias."""
+    """The rows of a parameter block after the bias."""
     kinds = [vector(I64, lanes // 2)] * 6
     if form == "general":
         kinds += [vector(I32, lanes), *[vector(I64, lanes // 2)] * 2]
@@ -228,7 +228,7 @@ class Narrowing:
         return self._e.umin(self._e.umax(packed, self._low), self._high)
 
     def in_order(self, vectors: Sequence[IrValue]) -> IrValue:
-        """Four vectors as one of bytes, one vector behind the other."""
+        """Four vectors as one of bytes, one vector after the other."""
         packed, lanes = self.bytes_of(vectors), vectors[0].count
         order = [block * 4 + v for v in range(4) for block in range(lanes // 4)]
         return self._e.shuffle(packed.bits(vector(I32, lanes)), order).bits(packed.type)

@@ -185,7 +185,7 @@ def serve(device: Device, listener: socket.socket) -> None:
 
 
 class _Sessions:
-    """The sessions of a served driver. What goes wrong with one connection ends that connection alone."""
+    """The sessions of a served driver. What goes wrong with one connection ends that connection only."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -192,7 +192,7 @@ def user_of_peer(connection: socket.socket) -> int:
 
 
 def socket_address(path: str, option: str) -> str:
-    """The address of a socket; ``@name`` lies in Linux's abstract space, where no file is left behind."""
+    """The address of a socket; ``@name`` lies in Linux's abstract space, where no file remains."""
     if path in ("", "@"):
         raise InputError(Reason("a socket's path or @NAME", repr(path), operand=option))
     if path.startswith("@") and sys.platform != "linux":

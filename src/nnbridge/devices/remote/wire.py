@@ -1,6 +1,6 @@
 """What travels between nnbridge and a driver's process: messages with descriptors, and memory that both sides map.
 
-A message is JSON behind its length; nothing that it holds is ever executed. :mod:`.system` has the kinds of memory.
+A message is JSON after its length; nothing that it holds is ever executed. :mod:`.system` has the kinds of memory.
 """
 
 from __future__ import annotations

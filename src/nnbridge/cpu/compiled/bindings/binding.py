@@ -225,7 +225,7 @@ class Binding:
         return self.places.get(operand) or Place(operand)
 
     def scratch(self, size: int) -> Place:
-        """A buffer for this operation alone."""
+        """A buffer for this operation only."""
         return Place(Scratch(size))
 
     def step(

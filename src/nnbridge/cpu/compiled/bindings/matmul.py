@@ -72,7 +72,7 @@ class _Right:
 
     @cached_property
     def steps(self) -> int:
-        """Words of a column, zeros behind its elements among them."""
+        """Words of a column, zeros after its elements among them."""
         if self.tall:
             return -(-self.length // DEPTH) * (DEPTH // 4)
         return -(-self.length // (self.b.instructions.step_elements if self.quantised else 1))

@@ -138,7 +138,7 @@ def pack_constant(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, form:
 def _pack_vector(
     e: Emitter, f: Fields, shape: TileShape, form: str, column: IrValue, v: int, out: IrValue, parameters: IrValue
 ) -> None:
-    """The channels of one vector of a strip: words of weights, and behind all vectors a block of parameters."""
+    """The channels of one vector of a strip: words of weights, and after all vectors a block of parameters."""
     across, lanes = shape.vectors, shape.lanes
     kind, general = vector(I32, lanes), form == "general"
     # As :func:`column_order` has it.
