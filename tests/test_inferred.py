@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnbridge.cpu import operands
+from nnbridge.cpu import executor
 from nnbridge.cpu.executor import Executor
 from nnbridge.model import INFERRED, Model
 from nnbridge.operations.call import Call
@@ -31,13 +31,13 @@ def _sum_and_floor(folder: Path) -> Model:
 
 def _resolved(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[str]:
     """The operations that the executor infers shapes of while it prepares a model."""
-    seen, resolve = [], operands.resolve
+    seen, resolve = [], executor.resolve
 
     def spy(call: Call) -> object:
         seen.append(call.definition.name)
         return resolve(call)
 
-    monkeypatch.setattr(operands, "resolve", spy)
+    monkeypatch.setattr(executor, "resolve", spy)
     Executor(model)
     return seen
 

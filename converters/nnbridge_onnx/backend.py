@@ -37,6 +37,12 @@ class NnbridgeRep(BackendRep):  # type: ignore[misc]  # the onnx package has no 
 
     def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
         """Outputs in ONNX's own types and shapes, for inputs in order or by name; lists for sequences, None for no optional."""
+        if isinstance(inputs, Mapping):
+            unknown = [name for name in inputs if name not in self.graph.inputs]
+            missing = [name for name in self.graph.inputs if name not in inputs]
+            if unknown or missing:  # A default (an initialiser of the name) is a constant of the model.
+                found = ", ".join([*(f"{name}, which is none" for name in unknown), *(f"no {name}" for name in missing)])
+                raise InputError(Reason(f"the inputs {', '.join(self.graph.inputs)}", found, self.graph.name))
         arrays = [inputs[name] for name in self.graph.inputs] if isinstance(inputs, Mapping) else list(_listed(inputs))
         if len(arrays) != len(self.graph.inputs):
             raise InputError(f"{len(self.graph.inputs)} inputs expected ({', '.join(self.graph.inputs)}), found {len(arrays)}")

@@ -220,6 +220,15 @@ class Lowerer(LowererBase):
         values = [v if isinstance(v, Value) else self.float_tensor([v], like) for v in inputs]
         return self.emit(code, *values, out=out, like=like)
 
+    def below(self, x: Value, limit: float, near: Value, far: Value) -> Value:
+        """Element by element, one of two values: the first where a third one is below a number."""
+        holds = self.emit(C.LESS, x, self.float_tensor([limit], x), out=self.bools(x.dims))
+        return self.emit(C.SELECT, holds, near, far, like=near)
+
+    def bound(self, x: Value, limit: float) -> Value:
+        """A value between -limit and limit."""
+        return self.compute(C.MINIMUM, self.compute(C.MAXIMUM, x, -limit), limit)
+
     def bools(self, dims: Dims = ()) -> Value:
         """A new temporary of booleans."""
         return Value(OperandCode.TENSOR_BOOL8, dims)

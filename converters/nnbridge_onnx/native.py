@@ -54,7 +54,7 @@ class LateError(CrashError):
 class _Answer:
     """An answer that a process owes; answers come in the order of the requests."""
 
-    def __init__(self, process: _Process, kind: int) -> None:
+    def __init__(self, process: _NativeProcess, kind: int) -> None:
         self._process = process
         self._kind = kind
         self._started = time.monotonic()
@@ -79,7 +79,7 @@ class _Answer:
         return self._got
 
 
-class _Process:
+class _NativeProcess:
     """A process that runs native code, as long as it lives."""
 
     def __init__(self, folder: Path, seconds: float = SECONDS) -> None:
@@ -149,7 +149,7 @@ class _Process:
 
 
 @contextlib.contextmanager
-def _ended_if_interrupted(process: _Process) -> Iterator[_Process]:
+def _ended_if_interrupted(process: _NativeProcess) -> Iterator[_NativeProcess]:
     """A process that is ended by an interruption: half a request, or an answer that no one has read, would be the next one's."""
     try:
         yield process
@@ -204,7 +204,7 @@ class Native:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._process: _Process | None = None
+        self._process: _NativeProcess | None = None
         self._owed: _Answer | None = None
         self._memory = _Memory()
         after_fork(self._forget)
@@ -256,7 +256,7 @@ class Native:
         finally:
             self._owed = None
 
-    def _started(self) -> _Process:
+    def _started(self) -> _NativeProcess:
         self._receive_owed()
         if self._process is None or not self._process.runs:
             found = importlib.util.find_spec("onnx")
@@ -266,7 +266,7 @@ class Native:
             if not sys.executable or getattr(sys, "frozen", False):
                 raise InputError(Reason(_PROCESS, f"{sys.executable!r}, not a Python interpreter"))
             try:
-                self._process = _Process(Path(found.origin).parent)
+                self._process = _NativeProcess(Path(found.origin).parent)
             except OSError as error:
                 pass_shortage(error)
                 raise InputError(Reason(_PROCESS, f"{sys.executable!r}: {first_line(error)}")) from error

@@ -11,6 +11,7 @@ from nnbridge.converters.delegation import InMemory
 from nnbridge.errors import ConversionError
 
 if TYPE_CHECKING:
+    from nnbridge.converters.delegation import Delegation
     from nnbridge.converters.edits import Adjustable, Edit
     from nnbridge.converters.hosted import SourceParts
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
@@ -103,6 +104,11 @@ class TfliteModelFile(Importer):
         from nnbridge_tflite.hosted import Parts
 
         return Parts(self.file, self.tables)
+
+    def delegation(self) -> Delegation:
+        from nnbridge_tflite.delegation import TfliteDelegation
+
+        return TfliteDelegation(self.file)
 
     @cached_property
     def is_compiled(self) -> bool:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import in_file
+from nnbridge.converters.delegation import building_failure, stage_of
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, near
+from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, Stage, Why, near
 from nnbridge.extensions import TYPES
-from nnbridge.model import Model, Pool
+from nnbridge.model import Model
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
 from nnbridge_tflite.passes.dynamic import first_dynamic
+from nnbridge_tflite.passes.nodes import alone, most_new_elements
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, SubgraphSignature
 from nnbridge_tflite.read.reader import TfliteFile
 
-_SPARE_ELEMENTS, _PER_BYTE = 1 << 24, 4
-"""How many elements of new constants a file may ask for: some, and for each byte two of 4 bits and their real numbers."""
-
+OF_A_BODY = "an operator of the main graph (nnbridge runs bodies as a whole; a phone hands over each graph by itself)"
+"""The rule for operators of bodies that a phone's delegate takes."""
 LOG = logging.getLogger(__name__)
 CALLS, CALLS_PER_OPERATOR = 1000, 16
 """How many operators of called subgraphs a file may ask for, at first and for each operator that it has."""
@@ -41,11 +43,6 @@ def convert(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[
         raise type(error)(in_file(error.reason, path)) from error
     except NnapiError as error:
         raise ConversionError(in_file(error.reason, path)) from error
-
-
-def most_new_elements(pool: Pool) -> int:
-    """The elements of new constants that a file may ask for."""
-    return _SPARE_ELEMENTS + _PER_BYTE * len(pool)
 
 
 def requested_signature(graph: Graph, key: str) -> SubgraphSignature | None:
@@ -67,7 +64,43 @@ def distinct_signatures(graph: Graph) -> list[str]:
 
 
 def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert subgraph 0, or the subgraph that a signature calls."""
+    """Convert subgraph 0, or the subgraph that a signature calls.
+
+    Where a phone fails to build the delegate's model, NNAPI gets nothing: what the delegate takes stays with TFLite.
+    """
+    model, mapped = _placed(file, options, None)
+    if options.mapping != MappingKind.DELEGATE:
+        return model, mapped
+    refused = next((reason for one in mapped for reason in one.reasons if reason.stage is Stage.GRAPH), None)
+    if refused is None:
+        mapped = tuple(_of_bodies(file, options, mapped))
+        refused = next((building_failure(one, one.subgraph) for one in mapped if stage_of(one) is Stage.BUILDING), None)
+        if refused is None:
+            return model, mapped
+        model, mapped = _placed(file, options, refused)
+    main = mapped[0].subgraph
+    bodies = (one.subgraph != main and one.mapping == MappingKind.HOST for one in mapped)
+    return model, tuple(replace(m, reasons=(refused,)) if body else m for m, body in zip(mapped, bodies, strict=True))
+
+
+def _of_bodies(file: TfliteFile, options: ConversionOptions, mapped: Sequence[Mapped]) -> Iterator[Mapped]:
+    """Outcomes with each operator's own reasons: a delegate is offered every subgraph, though a host runs bodies here."""
+    main = mapped[0].subgraph if mapped else 0
+    called = {one.subgraph for one in mapped} - {main}
+    graphs = file.graph.subgraphs
+    own = {k: alone(file, k, graphs[k], options.feature_level, options.accelerated).placements for k in called}
+    for one in mapped:
+        found = own[one.subgraph][one.index] if one.subgraph in own else None
+        if found is None or one.mapping != MappingKind.HOST or found.mapping not in (MappingKind.HOST, MappingKind.DELEGATE):
+            yield one
+            continue
+        label, place = f"operator {one.index} {one.operator}", f"one of subgraph {one.subgraph}"
+        reason = Reason(OF_A_BODY, place, label, kind=Why.OPERATOR, stage=Stage.OWN)
+        yield replace(one, reasons=(reason,) if found.mapping == MappingKind.DELEGATE else found.reasons)
+
+
+def _placed(file: TfliteFile, options: ConversionOptions, failure: Reason | None) -> tuple[Model, tuple[Mapped, ...]]:
+    """Convert; ``failure``: why the delegate's model cannot be built."""
     TYPES.register(HOST)
     signature = requested_signature(file.graph, options.signature)
     if signature is None and len(keys := distinct_signatures(file.graph)) > 1:
@@ -77,7 +110,7 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
         called = file.graph.subgraphs[signature.subgraph]
         graph = replace(called, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
     operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
-    context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators, refused=_refused(file, options))
+    context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators, refused=_refused(file, options), failure=failure)
     draft = Draft(options.feature_level, most_new_elements(file.pool))
     main = Conversion(context, signature.subgraph if signature else 0, graph, draft, Variables())
     main.check_interface()

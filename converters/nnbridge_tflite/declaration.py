@@ -95,6 +95,8 @@ class TfliteOperator(OperatorDef):
     """From the operator and its inputs to its outputs' dimensions, for what NNAPI does not express and files do not state."""
     data_dependent: bool = False
     """Only a run knows the output's dimensions, unless what it reads is constant."""
+    wide_constants: bool = False
+    """The delegate reads constants of int64 itself, and passes them to NNAPI as int32."""
     dynamic_unless: Sequence[int] | Waits | None = None
     """Inputs whose values TFLite's kernel has to know when it is prepared, else its outputs are dynamic tensors, and TFLite
     refuses a delegate. None: those whose values decide dimensions. As LiteRT 2.3 does it (``compare_verdicts.py``)."""

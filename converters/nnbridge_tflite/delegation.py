@@ -5,62 +5,27 @@ Operators of the file have the indexes of the interpreter's nodes, tensors those
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnbridge.converters import ConversionOptions
-from nnbridge.converters.delegation import DelegateTarget, Dims, Part
-from nnbridge.converters.draft import Draft
+from nnbridge.converters.delegation import DelegateTarget, Dims, NodeGroup, Part
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason
-from nnbridge.extensions import TYPES
+from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
-from nnbridge_tflite.convert import most_new_elements
-from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator
-from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
-from nnbridge_tflite.passes.conversion import Context, Conversion
-from nnbridge_tflite.passes.states import Key, Variables
+from nnbridge_tflite.passes.dynamic import first_dynamic, offered
+from nnbridge_tflite.passes.nodes import NodeConversion, alone
+from nnbridge_tflite.passes.states import Key
 from nnbridge_tflite.read.flatbuffer import Span
 from nnbridge_tflite.read.graph import Graph, Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile, read_pool
 
 NAME = Path("interpreter")
 """What models and errors call the file, whose path an interpreter does not have."""
-
-
-class NodeConversion(Conversion):
-    """A subgraph of which the interpreter runs whatever NNAPI does not get: one refused operator never costs the others."""
-
-    def check_operator(self, declared: TfliteOperator | None, operator: Operator) -> None:
-        """Nothing is checked for all operators before each is placed."""
-
-    def _place_safely(self, declared: TfliteOperator | None, operator: Operator) -> Mapped:
-        steps = len(self.draft.steps)
-        try:
-            if declared is not None:
-                declared.check_operator(operator)
-            super().check_operator(declared, operator)
-            return super()._place_safely(declared, operator)
-        except NnapiError as error:
-            reason = error.reason
-        except ConversionError as error:
-            reason = error.reason
-        del self.draft.steps[steps:]
-        return self.host(operator, [reason])
-
-    def _place(self, declared: TfliteOperator | None, operator: Operator) -> Mapped:
-        if declared is not None and declared.handler is not None:
-            return self.host(operator, [Reason(NO_SUBGRAPHS, operator.name, operator.label)])
-        return super()._place(declared, operator)
-
-    def host(self, operator: Operator, reasons: Sequence[Reason] = (), memory: Key | None = None) -> Mapped:
-        """Leave the operator to the interpreter: its outputs are values with the dimensions that the interpreter has for them."""
-        for index in operator.outputs:
-            self.values.commit(index, self.values.fresh_output(index))
-        return Mapped(operator.index, operator.name, MappingKind.HOST, tuple(reasons))
 
 
 @dataclass(frozen=True)
@@ -78,6 +43,23 @@ class TfliteDelegation:
     def subgraph_name(self, subgraph: int) -> str:
         """The name that the file has for a subgraph."""
         return self.file.graph.subgraphs[subgraph].name
+
+    def graphs(self) -> tuple[int, ...]:
+        """The subgraphs that TFLite offers to delegates."""
+        return tuple(offered(self.file.graph))
+
+    def stated(self, subgraph: int) -> Dims:
+        """The dimensions of a subgraph's tensors as the file states them."""
+        return [tensor.shape for tensor in self.file.graph.subgraphs[subgraph].tensors]
+
+    def dynamic(self) -> Reason | None:
+        """Why TFLite refuses a delegate that does not allow dynamic dimensions."""
+        found = first_dynamic(self.file.graph)
+        return None if found is None else found.reason()
+
+    def preview(self, subgraph: int, nodes: Sequence[int]) -> list[NodeGroup]:
+        """Groups of nodes as TFLite's ``PartitionGraphIntoIndependentNodeSubsets`` makes them."""
+        return groups(self.file.graph.subgraphs[subgraph], frozenset(nodes))
 
     def codes(self, subgraph: int) -> tuple[int, ...]:
         """The builtin codes of a subgraph's operators."""
@@ -137,14 +119,57 @@ class TfliteDelegation:
         )
         return replace(graph, tensors=tensors)
 
-    def _converted(self, number: int, graph: TfliteSubgraph, target: DelegateTarget) -> Conversion:
-        TYPES.register(HOST)
-        options = ConversionOptions(target.feature_level, MappingKind.DELEGATE.value, accelerated=target.accelerated)
-        draft = Draft(target.feature_level, most_new_elements(self.file.pool))
-        main = NodeConversion(Context(self.file, options, 0), number, graph, draft, Variables())
-        main.values.make_inputs(graph.inputs)
-        main.convert()
-        return main
+    def _converted(self, number: int, graph: TfliteSubgraph, target: DelegateTarget) -> NodeConversion:
+        return alone(self.file, number, graph, target.feature_level, target.accelerated)
+
+
+def groups(graph: TfliteSubgraph, nodes: frozenset[int]) -> list[NodeGroup]:
+    """Nodes that run as one: groups that are handed over and groups that stay alternate, each of all that is ready.
+
+    The first ready node decides which kind comes next; nodes that become ready join.
+    """
+    readers: dict[int, list[int]] = {}
+    missing: dict[int, int] = {}
+    ready: dict[bool, list[int]] = {True: [], False: []}
+    effects = [operator.index for operator in graph.operators if _has_effects(graph, operator)]
+    following = dict(itertools.pairwise(effects))
+    for operator in graph.operators:
+        needed = {i for i in operator.inputs if i in graph.written}
+        missing[operator.index] = len(needed) + (operator.index in effects[1:])
+        for i in needed:
+            readers.setdefault(i, []).append(operator.index)
+        if not missing[operator.index]:
+            ready[operator.index in nodes].append(operator.index)
+    found = []
+    while ready[True] or ready[False]:
+        handed = not ready[False] or (bool(ready[True]) and ready[True][0] < ready[False][0])
+        members = []
+        while ready[handed]:
+            node = heapq.heappop(ready[handed])
+            members.append(node)
+            after = [following[node]] if node in following else []
+            for reader in (*after, *(reader for i in graph.operators[node].outputs for reader in readers.get(i, ()))):
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    heapq.heappush(ready[reader in nodes], reader)
+        if handed:
+            found.append(_group(graph, members, readers))
+    return found
+
+
+def _has_effects(graph: TfliteSubgraph, operator: Operator) -> bool:
+    """True for operators whose order TFLite keeps: those of resources, and control flow (``OpMightHaveSideEffect``)."""
+    types = {graph.tensors[i].type.name for i in (*operator.inputs, *operator.outputs) if i >= 0}
+    return "RESOURCE" in types or operator.name in ("IF", "WHILE", "CALL_ONCE")
+
+
+def _group(graph: TfliteSubgraph, members: Sequence[int], readers: Mapping[int, Sequence[int]]) -> NodeGroup:
+    inside = set(members)
+    operators = [graph.operators[node] for node in sorted(members)]
+    written = [i for operator in operators for i in operator.outputs]
+    read = {i for operator in operators for i in operator.inputs if i >= 0} - set(written)
+    passed = [i for i in written if i in graph.outputs or any(reader not in inside for reader in readers.get(i, ()))]
+    return NodeGroup(tuple(sorted(members)), tuple(sorted(read)), tuple(sorted(passed)))
 
 
 def _tensor(key: Key) -> int:

@@ -19,7 +19,7 @@ from nnbridge.converters.draft import Step, Unmappable
 from nnbridge.converters.draft import Value as Value
 from nnbridge.converters.lowerer import LowererBase
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import Reason, Why
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge.model import Array, Source
 from nnbridge.types import FLOATS, QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
@@ -31,6 +31,8 @@ INT32 = OperandCode.TENSOR_INT32
 FLOAT32 = OperandCode.TENSOR_FLOAT32
 BOOL8 = OperandCode.TENSOR_BOOL8
 
+ADDED = ("FLOAT32", "FLOAT16", "UINT8", "INT8", "INT32", "BOOL", "INT16")
+"""Element types that the delegate makes operands of (nnapi_delegate.cc of LiteRT, ``AddTensor``, lines 1780 to 1893)."""
 MAX_SLICES = 64
 """Most slices that a decomposition cuts a tensor into."""
 
@@ -103,7 +105,19 @@ class Lowerer(LowererBase):
         """Input ``i``; refused if it is omitted."""
         if not self.has(i):
             self.refuse(f"an input {i}", "none", kind=Why.MISSING_OPERAND)
+        self._require_added(i)
         return self.values.value(self.operator.inputs[i])
+
+    def _require_added(self, i: int) -> None:
+        """Refuse what the delegate cannot make an operand of, which it finds while it builds the model."""
+        if self.free:
+            return
+        tensor = self.values.tensors[self.operator.inputs[i]]
+        name = "INT4" if tensor.blocks is not None else tensor.type.name
+        if name not in ADDED:
+            says = f"Failed to add NN API tensor: type {name} is not supported."
+            reason = Reason(f"a tensor of {', '.join(ADDED)}", name, self.label, f"input {i}", Why.INPUT_TYPE, says)
+            raise Unmappable(reason, Stage.BUILDING)
 
     def inputs(self) -> list[Value]:
         """All inputs."""
@@ -130,6 +144,8 @@ class Lowerer(LowererBase):
     def constant(self, i: int) -> Array:
         """The value of an input that must be constant."""
         value = self.values.constant(self.operator.inputs[i]) if self.has(i) else None
+        if self.has(i) and self.definition is not None and not self.definition.wide_constants:
+            self._require_added(i)
         if value is None:
             raise UnknownValue(Reason("a constant", "a computed tensor", self.label, f"input {i}", Why.NOT_CONSTANT))
         return value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from nnbridge.converters.rules import Condition as SharedCondition
 from nnbridge.converters.rules import broken
-from nnbridge.errors import ConversionError, Reason, Why
+from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge_tflite.read.graph import Operator, Tensor
 
 if TYPE_CHECKING:
@@ -106,15 +106,21 @@ class DelegateRule:
     of: int = 0
     conditions: tuple[Condition, ...] = ()
 
+    @property
+    def every(self) -> tuple[Condition, ...]:
+        """Its conditions, those on version, level and types among them."""
+        return (*_common(self.version, self.level, self.types, self.of), *self.conditions)
+
 
 def refusals(
     rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int, accelerated: bool = False
 ) -> tuple[Reason, ...]:
     """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
-        return (Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR),)
-    conditions = (*_common(rule.version, rule.level, rule.types, rule.of), *rule.conditions)
-    return tuple(broken(conditions, OperatorView(operator, values, level, accelerated), level, operator.label))
+        reason = Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR)
+        return (replace(reason, stage=Stage.DELEGATE),)
+    found = broken(rule.every, OperatorView(operator, values, level, accelerated), level, operator.label)
+    return tuple(replace(reason, stage=Stage.DELEGATE) for reason in found)
 
 
 @cache
@@ -223,6 +229,13 @@ OLD_FLOATS = Condition("float32 below feature level 3", lambda node: node.type(0
 NO_SCALAR_OUT = Condition(
     "an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar", kind=Why.RANK
 )
+NO_EMPTY = Condition(
+    "an input with elements",
+    lambda node: (data := node.input(0)) is None or 0 not in data.shape,
+    lambda node: str(node.input(0)),
+    kind=Why.OPERAND_SIZE,
+)
+MOST_4 = Condition("an input of rank 4 at most", lambda node: node.rank(0) <= 4, lambda node: str(node.input(0)), kind=Why.RANK)
 RANK_4 = Condition(
     "inputs of rank 4 at most",
     lambda node: all(len(t.shape) <= 4 for i in (0, 1) if (t := node.input(i)) is not None),

@@ -10,8 +10,9 @@ from nnbridge.converters.draft import Draft
 from nnbridge.errors import OptionError, Reason
 from nnbridge.model import Array
 from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
-from nnbridge_tflite.convert import most_new_elements, requested_signature
+from nnbridge_tflite.convert import requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
+from nnbridge_tflite.passes.nodes import most_new_elements
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile

@@ -43,7 +43,7 @@ from nnbridge.compare import seeded_samples
 from nnbridge.compare.layers import compare_layers
 from nnbridge.compare.litert import LiteRT
 from nnbridge.compare.tensors import tensors_of
-from nnbridge.converters.delegation import Part
+from nnbridge.converters.delegation import Part, refusal_of
 from nnbridge.converters.inspection import Mapped
 from nnbridge.delegate.interpreter import InterpreterContext
 from nnbridge.delegate.kernel import DelegateKernel
@@ -51,7 +51,7 @@ from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.engines import AUTO, OWN, host_for
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.plan import draft
@@ -263,8 +263,9 @@ def row(file: File, target: Device) -> tuple[str, bool]:
                 interpreter.set_tensor(d["index"], array)
             interpreter.invoke()
     except (RuntimeError, ValueError) as error:
-        if not str(error):
-            return "refused, as on Android: tensors of dynamic dimensions", True
+        refusal = refusal_of(file.converted(target).mapped)
+        if refusal is not None and refusal.stage is Stage.BUILDING and "ANEURALNETWORKS_BAD_DATA" in str(error):
+            return f"no interpreter, as planned: {refusal.reason}", True
         return f"FAIL: {error}".splitlines()[0], False
     theirs = [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
     converted = file.converted(target)

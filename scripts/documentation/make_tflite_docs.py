@@ -9,20 +9,25 @@ kernel, or by the reason why there is none.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
 from script_support import REPOSITORY, write_or_check
 
+from nnbridge.converters.rules import LAST_LEVEL
+from nnbridge.errors import Stage
 from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY, TfliteOperator
 from nnbridge_tflite.host.running import computable
 from nnbridge_tflite.read.schema import builtin_names
 from nnbridge_tflite.rules import DelegateRule
+from nnbridge_tflite.validate_lines import VALIDATE_LINES
 from tests.tflite.agreement import differences
 from tests.tflite.cases import Case, cases
 
@@ -41,7 +46,7 @@ ELSEWHERE = {
 HEAD = """# TFLite operators
 
 Under *delegate*: what Android's NNAPI delegate maps, up to which version of the operator and from which feature level on
-(further conditions are in the operator's declaration in `converters/nnbridge_tflite/operators/`; `nnbridge inspect FILE`
+(further conditions below, in the last table; `nnbridge inspect FILE`
 states which one a file breaks). Under *compared*: element types of single-operator files that were compared with LiteRT's
 reference kernel, by where they ran: `delegate` and `wide` are NNAPI operations under the mapping of that name, `host` the host
 extension. Largest differences are in steps for integers and relative to the range for floats. Inputs with `?` may be omitted,
@@ -50,6 +55,26 @@ extension. Largest differences are in steps for integers and relative to the ran
 | operator | what it computes | inputs | delegate | compared |
 |---|---|---|---|---|
 """
+
+CONDITIONS = """
+## Conditions, and which part of a phone has them
+
+What an operator has to meet to be handed over by Android's delegate, and what becomes of it otherwise:
+
+| kind | who refuses | what the program sees |
+|---|---|---|
+| `delegate` | the delegate's `Validate`: lines of tflite/delegates/nnapi/nnapi_delegate.cc in LiteRT at f674577 | the operator stays with TFLite |
+| `building` | NNAPI, while the delegate adds operands and operations: what NNAPI's validation requires of every operation is in [operations.md](operations.md), and below what the delegate does before | `ModifyGraphWithDelegate` fails: no interpreter |
+| `device` | the model is built; a device of a lower feature level does not get the operation | the operator stays with TFLite |
+| `running` | NNAPI's CPU, which computes dimensions when it runs: shape rules of [operations.md](operations.md), and below what the delegate leaves out | `invoke()` fails, unless a driver computes it |
+| `nnbridge` | no part of a phone: nnbridge does not convert it | the operator stays with TFLite here |
+| `graph` | TFLite, for tensors whose dimensions only a run knows ([delegate.md](delegate.md)) | TFLite refuses the delegate |
+
+*Below* a feature level alone: the second number. Names in italics are functions that operators share.
+
+| operator | condition | below level | kind | where |
+|---|---|---|---|---|
+"""  # noqa: E501 - rows of a table
 
 
 def _comparable(text: str) -> str:
@@ -66,7 +91,50 @@ def document() -> str:
                 key = (type, case.place(type))
                 compared[case.operator][key] = max(_difference(case, type, Path(folder)), compared[case.operator].get(key, 0.0))
     rows = [_row(name, REGISTRY.get(name), compared) for name in sorted(builtin_names().values())]
-    return HEAD + "\n".join(rows) + "\n"
+    return HEAD + "\n".join(rows) + "\n" + CONDITIONS + "\n".join((*validated(), *lowered())) + "\n"
+
+
+def validated() -> Iterator[str]:
+    """The conditions of the delegate's Validate, a row for each."""
+    for declared in REGISTRY:
+        if isinstance(declared.delegate, DelegateRule):
+            at = VALIDATE_LINES[declared.name]
+            for condition in declared.delegate.every:
+                below = condition.below if condition.below < LAST_LEVEL else ""
+                yield f"| {declared.name} | {condition.rule} | {below} | delegate | {at} |"
+
+
+def lowered() -> Iterator[str]:
+    """The conditions of the functions that lower operators as the delegate does, and of those that these share."""
+    for path in sorted((REPOSITORY / "converters/nnbridge_tflite/operators").glob("*.py")):
+        for function in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(function, ast.FunctionDef) and (names := _lowered_by(function)):
+                for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+                    if ast.unparse(call.func) in ("to.require", "to.refuse", "to.require_known"):
+                        yield f"| {names} | {_rule(call)} |  | {_stage(call)} | `{function.name}`, {path.name} |"
+
+
+def _lowered_by(function: ast.FunctionDef) -> str:
+    """The operators that a function lowers as the delegate does; its name in italics for one that such functions share."""
+    if "to: Lowerer" not in ast.unparse(function.args):
+        return ""
+    texts = [ast.unparse(decorator) for decorator in function.decorator_list]
+    if any("wide=True" in text for text in texts):
+        return ""
+    found = [re.sub(r"\.lowering\(\)|^lowers\(|\)$", "", text) for text in texts if "lower" in text]
+    return ", ".join(found) if found else "" if texts else f"*{function.name}*"
+
+
+def _rule(call: ast.Call) -> str:
+    """A rule as it is written, with what is filled in between braces."""
+    at = {"to.require": 1, "to.refuse": 0, "to.require_known": 1}[ast.unparse(call.func)]
+    text = ast.unparse(call.args[at])
+    return re.sub(r"^f?['\"]|['\"]$", "", text).replace("|", "&#124;")
+
+
+def _stage(call: ast.Call) -> str:
+    given = next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "stage"), "Stage.OWN")
+    return str(Stage[given.removeprefix("Stage.")])
 
 
 def _row(name: str, declared: TfliteOperator | None, compared: dict[str, dict[tuple[str, str], float]]) -> str:

@@ -4,11 +4,11 @@
     python scripts/nets/differential_onnx.py --cases 500 --seed 3 --operators Conv Resize --keep found
 
 Types, shapes, attributes, opsets, broadcasting, negative axes, scalars, omitted inputs, constants and computed inputs, open and
-missing declarations are drawn at random: single operators, groups between DequantizeLinear and QuantizeLinear, and chains of two
-or three. ONNX Runtime's CPU provider computes the reference without optimisations, the ``onnx`` package's evaluator what it has
-no kernel for. Integers must be equal, floats within 1e-5 of the reference plus 1e-5 of the output's range (float16: 4e-3).
-Differences that a rule of docs/onnx.md explains are counted as such (`explanation` in tests/onnx/differential.py). Exit status 1
-if one is left.
+missing declarations are drawn at random: single operators, groups between DequantizeLinear and QuantizeLinear, chains of two or
+three, and structures: functions with attributes, bodies in bodies, sequences, optionals and inputs with defaults. ONNX
+Runtime's CPU provider computes the reference without optimisations, the ``onnx`` package's evaluator what it has no kernel for.
+Integers must be equal, floats within 1e-5 of the reference plus 1e-5 of the output's range (float16: 4e-3). Differences that a
+rule of docs/onnx.md explains are counted as such (`explanation` in tests/onnx/differential.py). Exit status 1 if one is left.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from typing import IO, Any, BinaryIO, NoReturn
 import numpy as np
 
 from nnbridge import errors
-from nnbridge.errors import InputError, NnbridgeError, Reason, ShortageError, Why, first_line, pass_shortage, shortage_of
+from nnbridge.errors import InputError, NnbridgeError, Reason, ShortageError, Stage, Why, first_line, pass_shortage, shortage_of
 from nnbridge.trust import environment, python_command
 
 _HEAD = struct.Struct("<QQ?")
@@ -155,8 +155,8 @@ def _raise(found: Any) -> NoReturn:
         raise MemoryError(text)
     if isinstance(known, type) and issubclass(known, NnbridgeError):
         parts = {str(name): str(value) for name, value in reason.items()}
-        why = parts.pop("kind", "")
-        raise known(Reason(**parts, kind=Why(why) if why else None))
+        why, stage = parts.pop("kind", ""), parts.pop("stage", "")
+        raise known(Reason(**parts, kind=Why(why) if why else None, stage=Stage(stage) if stage else None))
     raise RuntimeError(str(text))
 
 

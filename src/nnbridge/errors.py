@@ -71,6 +71,26 @@ class Why(str, Enum):
         return _FAILURES.get(self, "")
 
 
+class Stage(str, Enum):
+    """The part of a phone that refuses an operator of a file, in the order in which they are asked. Values are stable."""
+
+    GRAPH = "graph"
+    """TFLite refuses the delegate for the whole file."""
+    DELEGATE = "delegate"
+    """The delegate leaves the operator to TFLite (its ``Validate``)."""
+    BUILDING = "building"
+    """The delegate takes the operator, and the model cannot be built: the delegate fails, and the program has no interpreter."""
+    DEVICE = "device"
+    """The model is built, and a device of a lower feature level does not get the operation, which stays with TFLite."""
+    RUNNING = "running"
+    """The model is built, and NNAPI's own kernel fails to run the operation; a driver may refuse it, or compute it."""
+    OWN = "nnbridge"
+    """No part of a phone: nnbridge does not convert it."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
 _FAILURES = {
     Why.QUANTISATION_PARAMETERS: "DCC_UNSUPPORTED_QUANTIZATION_PARAMETERS",
     Why.ARGUMENT: "DCC_INVALID_ARGUMENT",
@@ -108,6 +128,8 @@ class Reason:
     """For refusals of an operation: what sort of "no" it is."""
     says: str = ""
     """The words of the driver itself, as they are in its log."""
+    stage: Stage | None = field(default=None, compare=False)
+    """For refusals of an operator of a TFLite file under the delegate's mapping: which part of a phone refuses."""
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.operation, self.operand) if part)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import HALVES_RULE, whole_or_nothing
+from nnbridge.converters.delegation import HALVES_RULE, DelegateTarget, PhoneVerdict, verdict_of, whole_or_nothing
 from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.cost import cost_of
@@ -25,7 +25,7 @@ from nnbridge.errors import InputError, NnapiError, OptionError, Reason, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Array, Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
-from nnbridge.runtime.compilation import Compilation, PartitioningMode
+from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.feature_level_slices import Slices
 from nnbridge.runtime.partition_limits import undelegated
@@ -111,12 +111,43 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
     beyond = {index: why for index, why in left.items() if why.kind is Why.PARTITIONS}
     handed = {one.index for one in offered.mapped if one.mapping == MappingKind.DELEGATE}
     left = {index: why for index, why in left.items() if index in handed}
+    if offered.model.states and not beyond and not any(isinstance(device, BoundDevice) for device in devices):
+        # Operators on variables are no operations of the model, and cut TFLite's partitions all the same.
+        verdict = delegate_verdict(offered, devices, limit)
+        graph = None if verdict is None else next((one for one in verdict.graphs if one.subgraph == 0), None)
+        kept = handed if graph is None else {node for group in graph.groups for node in group}
+        rule = f"one of the {limit} largest delegated partitions, which operators on variables cut (--max-partitions {limit})"
+        left |= {i: Reason(rule, kind=Why.PARTITIONS) for i in handed - kept - set(left)}
     refused = [why for why in left.values() if why.kind is not Why.PARTITIONS]
     if refused and levels and whole_or_nothing(offered.mapped):
         left = dict.fromkeys(handed, replace(refused[0], rule=HALVES_RULE, found=str(refused[0])))
     # Devices before NNAPI take operators that NNAPI has not, too.
     limited = [device.without(beyond) if beyond and isinstance(device, BoundDevice) else device for device in devices]
     return offered.with_(left=left), limited
+
+
+def _has_several_graphs(file: ModelFile) -> bool:
+    found = file.importer.delegation()
+    return found is not None and len(found.graphs()) > 1
+
+
+def delegate_verdict(file: ModelFile, devices: Sequence[Device], limit: int) -> PhoneVerdict | None:
+    """What TFLite's delegate gets of each graph of a file; None for formats that it does not read.
+
+    ``devices``: those that it compiles for without NNAPI's CPU; with none, that CPU computes what is handed over. The lowest
+    feature level counts. ``limit``: of partitions of each graph, 0 for none.
+    """
+    delegation = file.importer.delegation()
+    if delegation is None:
+        return None
+    drivers = [device for device in devices if device.kind == "device"]
+    return verdict_of(
+        delegation,
+        DelegateTarget(min([file.asked.feature_level, *(int(device.level) for device in drivers)]), bool(drivers)),
+        supported=partial(supported_operations, devices=drivers) if drivers else None,
+        limit=limit,
+        allow_dynamic_dimensions=file.asked.allow_dynamic_dimensions,
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -187,12 +218,18 @@ class Planned:
         if self.bound:
             claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
             return summarise_claims(self.compilation, claims, android)
-        found = summarise(self.compilation, self.mapped, self.mapping, android, self.left)
-        refused = next((r for m in self.mapped for r in m.reasons if r.kind is Why.DYNAMIC_GRAPH), None)
-        if refused is None:
+        found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict)
+        if not any(reason.kind is Why.DYNAMIC_GRAPH for one in self.mapped for reason in one.reasons):
             return found
         allowed = draft(self.file.with_(allow_dynamic_dimensions=True, left=None), self.target).finish(prepare=False)
-        return replace(found, refused=refused.found, otherwise=allowed.summary.handed_over)
+        return replace(found, otherwise=allowed.summary.handed_over)
+
+    @cached_property
+    def verdict(self) -> PhoneVerdict | None:
+        """What NNAPI gets of each graph of a file that has several: TFLite offers them to its delegate one by one. Else None."""
+        if self.mapping != MappingKind.DELEGATE or self.bound or not _has_several_graphs(self.file):
+            return None
+        return delegate_verdict(self.file, self.drivers if self.fallback is Fallback.APP else (), self.max_partitions)
 
     @property
     def notes(self) -> tuple[str, ...]:

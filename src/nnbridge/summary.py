@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
+from nnbridge.converters.delegation import PhoneVerdict, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.errors import Reason, Why, counted
 from nnbridge.runtime.compilation import Compilation
@@ -46,25 +47,31 @@ class Summary:
     elsewhere: dict[str, int]
     """Where the others run."""
     fallback: bool = False
-    refused: str = ""
-    """Why TFLite refuses the delegate for the whole graph; empty where it does not."""
+    refusal: str = ""
+    """Where the phone fails with TFLite's delegate, in one sentence."""
+    graphs: str = ""
+    """Of a file with several graphs, the operators and partitions of all of them, in words."""
     otherwise: int = 0
-    """Operators that would be handed over if the delegate allowed dynamic dimensions."""
+    """Operators that would be handed over if the delegate allowed dynamic dimensions, where TFLite refuses it without."""
 
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
-        if self.refused:
-            text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: TFLite refuses the delegate: {self.refused}"
-            text += f"; with allow_dynamic_dimensions: {self.otherwise:,} of {counted(self.operators, self.unit)}"
-            return f"{text}; {', '.join(f'{count:,} run on {place}' for place, count in self.elsewhere.items())}"
-        rest = [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
+        rest = [f"with allow_dynamic_dimensions: {self.otherwise:,} of {counted(self.operators, self.unit)}"] * bool(
+            self.otherwise
+        )
+        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENTS[self.mapping]
+        if self.refusal and not self.handed_over:
+            return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
+        if self.graphs:
+            counts = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {client}: {self.graphs}"
+            return "; ".join(part for part in (counts, self.refusal) if part)
         groups = f" in {counted(self.partitions, 'partition')}" if self.handed_over else ""
         text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: "
         text += f"{client} hands over {self.handed_over:,} of {counted(self.operators, self.unit)}{groups}"
@@ -75,7 +82,7 @@ class Summary:
             text += f", {self.limited:,} of them beyond the limit on partitions" if self.limited else ""
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
-        return f"{text}; {', '.join(rest)}" if rest else text
+        return "; ".join(part for part in (text, ", ".join(rest), self.refusal) if part)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -83,12 +90,18 @@ class Summary:
 
 
 def summarise(
-    compilation: Compilation, mapped: Sequence[Mapped], mapping: str, android: str, left: Mapping[int, Reason] | None = None
+    compilation: Compilation,
+    mapped: Sequence[Mapped],
+    mapping: str,
+    android: str,
+    left: Mapping[int, Reason] | None = None,
+    verdict: PhoneVerdict | None = None,
 ) -> Summary:
     """The counts of a plan.
 
     ``mapped``: the outcome of each operator of the file; ``android``: the phone's version; ``left``: operators that the devices
-    do not get, which stay with the app's runtime, None where NNAPI's CPU takes them.
+    do not get, which stay with the app's runtime, None where NNAPI's CPU takes them; ``verdict``: the phone's on a file with
+    several graphs, whose bodies are no operations of the plan.
     """
     drivers = {share.device for share in compilation.shares()}
     found = operator_outcomes(compilation, mapped, left or {})
@@ -98,6 +111,7 @@ def summarise(
     for outcome in found.values():
         if outcome in places:
             elsewhere[places[outcome]] = elsewhere.get(places[outcome], 0) + 1
+    refusal = refusal_of(mapped) if mapping == "delegate" else None
     counts = Counter(found.values())
     merged = counts.pop("", 0)
     mapped_for_nnapi = counts.total() - counts[_HOST]
@@ -117,6 +131,8 @@ def summarise(
         counts["device"],
         elsewhere,
         compilation.plan.fallback is not None and bool(drivers),
+        "" if refusal is None else refusal.sentence,
+        verdict.counts if verdict is not None and verdict.created and len(verdict.graphs) > 1 else "",
     )
 
 

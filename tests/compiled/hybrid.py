@@ -9,7 +9,7 @@ import numpy as np
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.planning import ProgramPlan, plan
 from nnbridge.cpu.compiled.program import Candidate
-from nnbridge.cpu.operands import constant, resolved_call
+from nnbridge.cpu.executor import constant, resolved_call
 from nnbridge.model import Model, Operand, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call

@@ -9,8 +9,8 @@ import pytest
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.compiled.bindings import binding
+from nnbridge.cpu.compiled.bindings.binding import KnownSteps
 from nnbridge.cpu.compiled.bindings.products import pack_bytes
-from nnbridge.cpu.compiled.bindings.repeated import KnownSteps
 from nnbridge.cpu.compiled.instructions import host_sets
 from nnbridge.cpu.compiled.kernels.products import pack_strips
 from nnbridge.cpu.compiled.requantise import Rescaling
@@ -68,7 +68,7 @@ def test_like_operations_are_bound_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_steps_that_are_kept_take_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnbridge.cpu.compiled.bindings.repeated._MOST_BYTES", 3 * 4096)
+    monkeypatch.setattr("nnbridge.cpu.compiled.bindings.binding._MOST_BYTES", 3 * 4096)
     repeated = KnownSteps()
     [candidate] = candidates(chain(1))
     for k in range(10):

@@ -105,6 +105,34 @@ def test_a_mask_of_classes_is_taken_as_it_is() -> None:
     assert [(r.index, r.score) for r in answer.classes] == [(0, 0.95), (7, 0.05)]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("shape", [(1, 20, 20, 1), (1, 1, 20, 20), (1, 20, 20)])
+@pytest.mark.parametrize(("low", "high", "labels"), [(0.1, 0.9, ()), (0.2, 0.6, ("person",)), (-4, 3, ("person",))])
+def test_a_mask_of_one_channel_is_where_its_numbers_are_large(
+    shape: tuple[int, ...], low: float, high: float, labels: tuple[str, ...]
+) -> None:
+    plane = np.full((20, 20), low, np.float32)
+    plane[:5] = high
+    [answer] = found(plane.reshape(shape), labels=labels)
+    assert isinstance(answer, Segmentation)
+    assert [(r.index, r.label, r.score) for r in answer.classes] == [(0, "background", 0.75), (1, "".join(labels), 0.25)]
+    assert np.array_equal(answer.mask == 1, plane == np.float32(high))
+    assert answer.threshold == (0.5 if low > 0 else 0)
+
+
+def test_a_mask_of_one_channel_may_have_no_foreground() -> None:
+    [answer] = found(np.zeros((1, 20, 20, 1), np.float32), labels=("person",))
+    assert answer.lines()[1:] == ["  100.00%     0  background", "    0.00%     1  person"]
+
+
+def test_two_labels_name_both_sides_of_a_mask_of_one_channel() -> None:
+    [answer] = found(np.full((1, 20, 20, 1), 0.7, np.float32), labels=("road", "sky"))
+    assert [r.label for r in answer.classes] == ["sky", "road"]  # type: ignore[union-attr]
+
+
+def test_numbers_of_one_channel_without_a_label_are_no_mask_if_they_are_no_shares() -> None:
+    assert found(np.linspace(-3, 8, 400, dtype=np.float32).reshape(1, 20, 20, 1)) == []
+
+
 def test_images_and_features_are_no_masks() -> None:
     for shape in ((1, 64, 64, 3), (1, 7, 7, 1280), (1, 1, 20)):
         assert found(np.zeros(shape, np.float32)) == []

@@ -13,12 +13,12 @@ import onnx
 from nnbridge.onnx_session import open_session
 from nnbridge_onnx.declaration import REGISTRY
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
-from tests.onnx import drawing_bodies, drawing_elements, drawing_groups, drawing_layers  # noqa: F401 - they fill DRAWS
+from tests.onnx import drawing_bodies, drawing_elements, drawing_groups, drawing_layers, drawing_structures  # noqa: F401 - they fill DRAWS
 from tests.onnx.drawing import DRAWS, Case
 
-APPROXIMATED = ("Sigmoid", "Gelu", "Mish", "Softplus", "Silu", "LSTM", "GRU", "RNN", "EntropyLoss", "Cos")
+APPROXIMATED = ("Sigmoid", "Gelu", "Swish", "Silu", "LSTM", "GRU", "RNN", "EntropyLoss", "Cos")
 """Operators whose logistic function or error function ONNX Runtime approximates, or that subtract near numbers: to 1e-7 of 1.
-Cos is NNAPI's SIN of what a quarter of a turn is added to."""
+Cos is 1 - 2 sin²(x/2)."""
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 LOWEST = 1e38
@@ -92,24 +92,9 @@ def explanation(case: Case, found: str) -> str:
 def _resize_rule(case: Case, theirs: Any) -> str:
     """What ONNX's text or its tests say of a Resize that ONNX Runtime computes otherwise; empty if nothing."""
     options = {a.name: onnx.helper.get_attribute_value(a) for a in case.nodes[0].attribute}
-    rule, mode = options.get("coordinate_transformation_mode", b"half_pixel"), options.get("mode", b"nearest")
     if options.get("antialias") and theirs.dtype == np.int8 and theirs.min() >= 0:
         return "ONNX Runtime's antialias of int8 has no numbers below 0"
-    if mode != b"nearest" and rule == b"align_corners":
-        return "ONNX's tests count a fractional length of aligned corners, ONNX Runtime the whole one"
-    size, out = next(iter(case.feeds.values())).shape, theirs.shape
-    if (
-        rule == b"half_pixel_symmetric"
-        and mode == b"nearest"
-        and any(_meets_a_bound(n, m) for n, m in zip(size, out, strict=True))
-    ):
-        return "ONNX Runtime's float32 positions miss whole numbers and halves"
     return ""
-
-
-def _meets_a_bound(size: int, out: int) -> bool:
-    """True if one of ``out`` pixel centres lies at a whole number or a half of ``size`` pixels."""
-    return any((2 * i + 1) * size % out == 0 for i in range(out))
 
 
 def _second_opinion(case: Case, ours: Sequence[Any], largest: float) -> str:

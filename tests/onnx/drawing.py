@@ -49,6 +49,8 @@ class Case:
         self.stated: list[Any] = []
         """Descriptions of values on the way."""
         self.quantised = False
+        self.defaulted: list[str] = []
+        """Constants that are listed as inputs as well: defaults, which no one replaces."""
 
     # -- drawing
 
@@ -140,7 +142,7 @@ class Case:
             kinds.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(outputs[i].dtype), shape))
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), list(a.shape))
-            for name, a in self.feeds.items()
+            for name, a in (*self.feeds.items(), *((name, self.constants[name]) for name in self.defaulted))
         ]
         tensors = [numpy_helper.from_array(np.asarray(a), name) for name, a in self.constants.items()]
         graph = helper.make_graph(self.nodes, self.operator, inputs, kinds, tensors, value_info=self.stated)

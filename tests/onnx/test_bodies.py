@@ -22,6 +22,7 @@ from nnbridge_onnx.host.evaluator import of_body
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
 make, info = helper.make_node, helper.make_tensor_value_info
 INT8, UINT8, FLOAT = onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT
+BOOL = onnx.TensorProto.BOOL
 
 
 class Network:
@@ -121,10 +122,24 @@ def test_nodes_of_bodies_without_a_function_of_their_own_are_the_evaluators() ->
     np.testing.assert_array_equal(Body(graph, 13, of_body).run({"x": np.arange(4, dtype=np.float32)})[0], [1, 4])
 
 
-def test_bodies_with_control_flow_of_their_own_are_the_evaluators() -> None:
-    branch = helper.make_graph([make("Identity", ["x"], ["t"])], "branch", [], [info("t", FLOAT, [2])])
+def test_bodies_in_bodies_are_prepared_and_see_values_from_outside() -> None:
+    branches = [
+        helper.make_graph([make(operator, ["x"], ["t"])], operator, [], [info("t", FLOAT, [2])])
+        for operator in ("Neg", "Identity")
+    ]
+    inner = make("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    graph = helper.make_graph([inner], "body", [info("c", BOOL, [])], [info("y", FLOAT, [2])])
+    assert can_prepare(graph)
+    body, x = Body(graph, 13, of_body), np.float32([1, 2])
+    assert [body.run({"x": x, "c": np.asarray(c)})[0].tolist() for c in (True, False)] == [[-1, -2], [1, 2]]
+
+
+def test_bodies_with_operators_of_other_domains_are_the_evaluators() -> None:
+    foreign = make("Own", ["x"], ["t"], domain="own")
+    branch = helper.make_graph([foreign], "branch", [], [info("t", FLOAT, [2])])
     inner = make("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
     assert not can_prepare(helper.make_graph([inner], "body", [], []))
+    assert not can_prepare(helper.make_graph([foreign], "body", [], []))
     assert can_prepare(helper.make_graph([make("Neg", ["x"], ["y"])], "body", [], []))
 
 

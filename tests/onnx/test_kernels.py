@@ -175,9 +175,15 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
         )
         for way in ("forward", "reverse")
     ),
-    ("LayerNormalization", [half(3, 4), half(4), half(4)], {"epsilon": 1e-3}, 1, 17),
-    ("LayerNormalization", [half(3, 4, 5), half(4, 5)], {"axis": 1}, 1, 17),
-    ("RMSNormalization", [half(3, 4), half(4)], {"axis": -1}, 1, 23),
+    *(
+        (loss, [real(2, 3, 4), np.int64([[0, 1, 2, 1], [2, 2, 0, 0]]), *weights], {"reduction": reduction, **ignored}, 1, 13)
+        for loss in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+        for weights in ([], [np.float32([0.5, 2, 1])])
+        for reduction in ("none", "sum", "mean")
+        for ignored in ({}, {"ignore_index": 2})
+    ),
+    ("SoftmaxCrossEntropyLoss", [real(2, 3), np.int64([0, 2])], {}, 2, 13),
+    ("SoftmaxCrossEntropyLoss", [np.float32([[0, 300, -300]]), np.int64([2])], {}, 1, 13),
     ("CumSum", [real(2, 3), np.int32([1])], {"reverse": 1}, 1, 14),
     ("CumProd", [real(2, 3), np.int32([-2])], {"exclusive": 1}, 1, 26),
     ("Flatten", [real(0, 3, 2)], {"axis": -1}, 1, 13),
@@ -220,7 +226,7 @@ def test_kernels_agree_with_onnx_runtime(
 
 def test_every_kernel_is_tested() -> None:
     # These are the evaluator's, brought into a form that it computes rightly: the backend suite tests them.
-    evaluated = {"Attention", "Cast", "Loop", "Scan"}
+    evaluated = {"Attention", "Cast", "If", "Loop", "Scan"}
     random = {"Bernoulli", "Multinomial"}  # tests/onnx/test_mending.py
     assert {case[0] for case in CASES} == {definition.name for definition in REGISTRY if definition.kernel} - evaluated - random
 

@@ -134,14 +134,14 @@ def test_versions_are_converted_and_functions_inlined_as_by_the_package() -> Non
 def test_a_file_that_crashes_the_converter_or_the_inliner_is_refused(
     model: Any, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = native._Process.ask
+    ask = native._NativeProcess.ask
 
     def crashing(self: Any, kind: int, content: bytes) -> Any:
         if kind in (native.CONVERT, native.INLINE):
             os.kill(self.number, signal.SIGSEGV)
         return ask(self, kind, content)
 
-    monkeypatch.setattr(native._Process, "ask", crashing)
+    monkeypatch.setattr(native._NativeProcess, "ask", crashing)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ConversionError, match=rf"model\.onnx.*the {what} of the onnx package crashes \(SIGSEGV\)"):
         load(tmp_path / "model.onnx")
@@ -158,7 +158,7 @@ def test_inference_that_takes_long_is_ended() -> None:
     many = [helper.make_node("Relu", ["x" if i == 0 else f"t{i}"], [f"t{i + 1}"]) for i in range(20_000)]
     graph = helper.make_graph(many, "graph", [X], [helper.make_tensor_value_info("t20000", FLOAT, None)])
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
-    process = native._Process(Path(onnx.__file__).parent, 0.01)
+    process = native._NativeProcess(Path(onnx.__file__).parent, 0.01)
     with pytest.raises(native.LateError, match=r"shape inference of the onnx package takes more than 0\.01 s"):
         process.ask(native.INFER, content).get()
     assert not process.end.alive
@@ -297,8 +297,8 @@ def test_a_model_that_the_package_refuses_has_the_packages_error() -> None:
 
 def test_a_refusal_is_not_remembered(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    ask = native._Process.ask
-    monkeypatch.setattr(native._Process, "ask", lambda self, kind, content: asked.append(kind) or ask(self, kind, content))
+    ask = native._NativeProcess.ask
+    monkeypatch.setattr(native._NativeProcess, "ask", lambda self, kind, content: asked.append(kind) or ask(self, kind, content))
     for _ in range(2):
         assert not native.NATIVE.ask(native.INFER, b"none")[0]
     assert asked == [native.INFER] * 2
@@ -333,7 +333,7 @@ def test_memory_is_bounded_where_proc_is_not_mounted(monkeypatch: pytest.MonkeyP
 
 
 def test_a_package_without_the_native_module_is_named(tmp_path: Path) -> None:
-    process = native._Process(tmp_path)
+    process = native._NativeProcess(tmp_path)
     try:
         good, answer = process.ask(native.INFER, b"").get()
     finally:
@@ -343,7 +343,7 @@ def test_a_package_without_the_native_module_is_named(tmp_path: Path) -> None:
 
 
 def test_the_process_ends_with_its_owner() -> None:
-    process = native._Process(Path(onnx.__file__).parent)
+    process = native._NativeProcess(Path(onnx.__file__).parent)
     assert process.ask(native.INFER, RELU.SerializeToString()).get()[0]
     process._process.stdin.close()  # As the end of the owner closes it.
     assert process._process.wait(10) == 0
@@ -351,8 +351,8 @@ def test_the_process_ends_with_its_owner() -> None:
 
 def test_a_request_whose_answer_is_known_is_not_asked_again(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    ask = native._Process.ask
-    monkeypatch.setattr(native._Process, "ask", lambda self, kind, content: asked.append(kind) or ask(self, kind, content))
+    ask = native._NativeProcess.ask
+    monkeypatch.setattr(native._NativeProcess, "ask", lambda self, kind, content: asked.append(kind) or ask(self, kind, content))
     first, again = native.infer_shapes(onnx, RELU), native.infer_shapes(onnx, RELU)
     assert first == again
     native.infer_shapes(onnx, RELU, follow=True)

@@ -302,7 +302,7 @@ def test_8_bit_functions_on_the_host_come_of_a_table(mapping: str, tmp_path: Pat
 @pytest.mark.parametrize("name", ["EXP", "GELU", "LOG", "RSQRT"])
 def test_a_table_is_made_without_warnings(name: str) -> None:
     ends = [HostTensor(None, (3,), np.dtype("i1"), scale, 3) for scale in (300.0, 0.01)]
-    data = np.array([-128, 3, 127], np.int8)
+    data = np.array([-128 if name != "RSQRT" else 4, 3, 127], np.int8)
     [found] = prepare(REGISTRY[name], 0, ends[:1], ends[1:], {})([data])
     assert found.dtype == np.int8
 

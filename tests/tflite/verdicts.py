@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from flatbuffers import flexbuffers
 
+from nnbridge import devices
+from nnbridge.converters.delegation import GraphVerdict
+from nnbridge.errors import Stage
+from nnbridge.file import ModelFile
+from nnbridge.plan import delegate_verdict
+from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
 from tests.tflite.case import Case
+from tests.tflite.differential import DRAWS
+from tests.tflite.drawing import Case as Drawn
+from tests.tflite.drawing import Tensor
+from tests.tflite.drawing_graphs import beginning, joined, names
 from tests.tflite.files import TfliteBuilder
 
 STORED, COMPUTED_EARLY, GIVEN = "file", "prepared", "run"
@@ -22,23 +34,17 @@ _ONES = {0: np.float32, 2: np.int32, 4: np.int64}
 
 
 @dataclass(frozen=True)
-class GraphVerdict:
-    """One graph of a file: the nodes that it has for a delegate, and each partition that NNAPI gets."""
-
-    subgraph: int
-    nodes: int
-    partitions: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The interpreter's outcome. ``refused``: TFLite refuses the delegate; ``fails``: the delegate fails."""
 
     outcome: str
     graphs: tuple[GraphVerdict, ...] = ()
+    """Of the graphs that are offered, in order: their operators, and those of each partition that NNAPI gets."""
     text: str = ""
     prepared: tuple[int, ...] = ()
     """Of the main graph, the tensors that kernels computed when they were prepared."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the main graph, the dimensions that kernels gave to tensors."""
 
 
 def asked(model: bytes, device: str = "nnapi-sample_all", options: Mapping[str, object] | None = None) -> list[Verdict]:
@@ -63,12 +69,16 @@ def asked(model: bytes, device: str = "nnapi-sample_all", options: Mapping[str, 
         return status
 
     def written(self: Delegate, graph: Any, plan: Sequence[int], chosen: Any) -> None:
-        graphs[graph.subgraph] = GraphVerdict(graph.subgraph, len(plan), tuple(sorted(p.nodes for p, _ in chosen)))
+        nodes = tuple(sorted(tuple(sorted(partition.nodes)) for partition, _ in chosen))
+        graphs[graph.subgraph] = GraphVerdict(graph.subgraph, graph.delegation.subgraph_name(graph.subgraph), len(plan), nodes)
         write(self, graph, plan, chosen)
 
     resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     try:
-        Interpreter(model_content=model, experimental_op_resolver_type=resolver).allocate_tensors()
+        plain = Interpreter(model_content=model, experimental_op_resolver_type=resolver)
+        plain.allocate_tensors()
+        details = sorted(plain.get_tensor_details(), key=lambda detail: int(detail["index"]))
+        shapes = tuple(tuple(map(int, detail["shape"])) for detail in details)
     except (RuntimeError, ValueError) as error:
         return [Verdict(UNREADABLE, text=str(error))]
     with patch.object(Delegate, "prepare", noted), patch.object(Delegate, "_write_plans", written):
@@ -78,8 +88,19 @@ def asked(model: bytes, device: str = "nnapi-sample_all", options: Mapping[str, 
                 model_content=model, experimental_op_resolver_type=resolver, experimental_delegates=found
             ).allocate_tensors()
         except (RuntimeError, ValueError) as error:
-            return [Verdict(REFUSED if all(offered) else FAILS, (), str(error))]
-    return [Verdict(CREATED, tuple(graphs[k] for k in sorted(graphs)), "", tuple(prepared))]
+            return [Verdict(REFUSED if all(offered) else FAILS, (), str(error), (), shapes)]
+    return [Verdict(CREATED, tuple(graphs[k] for k in sorted(graphs)), "", tuple(prepared), shapes)]
+
+
+def planned(path: Path, device: str = "nnapi-sample_all", options: Mapping[str, Any] | None = None) -> Verdict:
+    """nnbridge's verdict on a file, without an interpreter."""
+    given = dict(options or {})
+    limit = given.pop("max_number_delegated_partitions", TFLITE_DEFAULT)
+    found = delegate_verdict(ModelFile(path).with_(**given), [devices.device(device)], limit)
+    assert found is not None
+    outcome = {None: CREATED, Stage.GRAPH: REFUSED, Stage.BUILDING: FAILS}[found.stage]
+    graphs = tuple(replace(graph, groups=tuple(sorted(graph.groups))) for graph in found.graphs)
+    return Verdict(outcome, graphs if found.created else (), str(found.reason or ""))
 
 
 def states(case: Case, type: str) -> Iterator[dict[int, str]]:
@@ -124,3 +145,104 @@ def with_states(case: Case, type: str, chosen: Mapping[int, str]) -> bytes:
     # The operator's code was added before those of the products.
     builder.operators.append(last)
     return builder.content(given, outputs)
+
+
+def drawn(kind: str, seed: int, number: int, version: int, shapes: Sequence[tuple[int, ...]] = ()) -> bytes | None:
+    """The file of a drawn ``operator`` or ``graph``, some of its constants from elsewhere; None for what cannot be drawn.
+
+    ``version``: of all operators; ``shapes``: what LiteRT gives to the tensors of the same file without them.
+    """
+    rng = np.random.default_rng([seed, number, kind == "graph"])
+    try:
+        nodes = _graph(rng) if kind == "graph" else _operator(rng, number)
+        for node in nodes:
+            node.version = version
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    return _content(rng, nodes, shapes)
+
+
+def _operator(rng: np.random.Generator, number: int) -> list[Drawn]:
+    name = sorted(DRAWS)[number % len(DRAWS)]
+    node = DRAWS[name](rng, name)
+    return [node]
+
+
+def _graph(rng: np.random.Generator) -> list[Drawn]:
+    nodes: list[Drawn] = []
+    present = [beginning(rng)]
+    for name in names(rng):
+        for node in joined(rng, name, present) or ():
+            nodes.append(node)
+            present.extend(node.outputs)
+    if not nodes:
+        raise ValueError("no operator fits")
+    return nodes
+
+
+def _content(rng: np.random.Generator, nodes: Sequence[Drawn], shapes: Sequence[tuple[int, ...]]) -> bytes:
+    """The bytes of a file; about one in eight constants is given by the run, about as many are computed early."""
+    builder, given, indexes = TfliteBuilder(), list[int](), dict[int, int]()
+    written = [id(out) for node in nodes for out in node.outputs]
+    read = {id(one) for node in nodes for one in node.inputs if one is not None}
+    for node in nodes:
+        for one in node.inputs:
+            if one is not None and id(one) not in indexes:
+                indexes[id(one)] = _tensor(rng, builder, one, given)
+        for one in node.outputs:
+            at = len(builder.tensors)
+            shape = shapes[at] if at < len(shapes) else one.shape
+            # Drawn in every case, so that the file is the same with and without shapes.
+            more = {"shape_signature": [-1] * len(shape)} if rng.random() < 0.1 and shape else {}
+            indexes[id(one)] = builder.tensor(shape, one.type, scale=one.scale, zero_point=one.zero_point, **more)
+        operands = [-1 if one is None else indexes[id(one)] for one in node.inputs]
+        outs = [indexes[id(one)] for one in node.outputs]
+        if rng.random() < 0.15:
+            _as_body(builder, node, operands, outs)
+        else:
+            builder.operator(node.operator, operands, outs, node.options, node.version)
+    ends = [indexes[i] for i in written if i not in read] or [indexes[written[-1]]]
+    return builder.content(given, ends)
+
+
+def _tensor(rng: np.random.Generator, builder: TfliteBuilder, one: Tensor, given: list[int]) -> int:
+    """A tensor that an operator reads: constant, given, or computed early."""
+    parameters: dict[str, Any] = {"scale": one.scale, "zero_point": one.zero_point, "axis": one.axis}
+    chance = rng.random()
+    if one.value is not None and chance >= 0.25:
+        return builder.constant(one.value, None, **parameters)
+    if one.value is not None and chance >= 0.12 and one.type in ("float32", "int32", "int64") and not np.any(one.scale):
+        index = builder.tensor(one.shape, one.type)
+        unit = builder.constant(np.ones((), one.type))
+        builder.operator("MUL", [builder.constant(one.value), unit], [index], {"fused_activation_function": 0})
+        return index
+    signature = {} if not one.shape or rng.random() > 0.1 else {"shape_signature": [-1, *one.shape[1:]]}
+    index = builder.tensor(one.shape, one.type, is_variable=one.variable, **parameters, **signature)
+    given += [] if one.variable else [index]
+    return index
+
+
+def _as_body(builder: TfliteBuilder, node: Drawn, operands: Sequence[int], outs: Sequence[int]) -> None:
+    """The operator as the only one of a composite's decomposition, its operands passed."""
+    body = builder.beside()
+    passed = [i for i in dict.fromkeys(operands) if i >= 0]
+    inner = {i: _like(body, builder.tensors[i]) for i in passed}
+    results = [_like(body, builder.tensors[i]) for i in outs]
+    body.operator(node.operator, [inner.get(i, -1) for i in operands], results, node.options, node.version)
+    number = builder.add(body, list(inner.values()), results)
+    options = {"name": "drawn", "decomposition_subgraph_index": number, "version": 1, "composite_attributes": _no_attributes()}
+    builder.operator("STABLEHLO_COMPOSITE", passed, outs, options)
+
+
+def _no_attributes() -> Any:
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        pass
+    return np.frombuffer(bytes(builder.Finish()), np.uint8)
+
+
+def _like(builder: TfliteBuilder, tensor: Mapping[str, Any]) -> int:
+    builder.tensors.append(
+        {k: v for k, v in tensor.items() if k not in ("buffer", "is_variable")} | {"name": f"t{len(builder.tensors)}"}
+    )
+    return len(builder.tensors) - 1

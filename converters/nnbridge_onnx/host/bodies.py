@@ -2,7 +2,7 @@
 
 Most nodes of a body are a single function of NumPy's on a few elements, and an evaluator's surroundings cost far more than that.
 What the ``onnx`` package's evaluator computes for them is computed here by the same expressions. Other nodes have their host
-kernel, or an evaluator each; bodies with control flow of their own, or other domains' operators, are the evaluator's as a whole.
+kernel, or an evaluator each, with bodies of their own; bodies with other domains' operators are the evaluator's as a whole.
 
 Regions of 8-bit values become tables in a body that runs often: see :mod:`nnbridge_onnx.host.byte_tables`.
 """
@@ -18,7 +18,8 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge_onnx.host.byte_tables import Function, TableStep, with_tables
-from nnbridge_onnx.read.graph import attribute_values, dtype_of
+from nnbridge_onnx.host.halves import once, widened
+from nnbridge_onnx.read.graph import attribute_values, dtype_of, free_names, subgraphs
 
 OFTEN = 64
 """Runs after which tables are worth the milliseconds that they take."""
@@ -63,6 +64,7 @@ def _always(function: Function, node: BodyNode) -> Function:
     return function
 
 
+@once
 def _sigmoid(x: Array) -> Array:
     exponential = np.exp(x)
     return np.where(x > 0, 1.0 / (1.0 + np.exp(-x)), exponential / (1.0 + exponential)).astype(x.dtype)
@@ -77,10 +79,10 @@ def _quantise(node: BodyNode) -> Function | None:
     scale, zero = node.number(1), node.number(2)
     if scale is None or zero is None or node.version >= _FIRST_BLOCKED or zero.dtype.itemsize != 1:
         return None
-    kind = np.iinfo(zero.dtype)
+    kind, wide = np.iinfo(zero.dtype), np.asarray(scale, np.float32)
 
     def compute(x: Array) -> Array:
-        whole = np.rint(x / scale).astype(np.int32)
+        whole = np.rint(widened(x) / wide).astype(np.int32)
         whole += zero
         return np.minimum(np.maximum(whole, kind.min), kind.max).astype(zero.dtype)
 
@@ -272,7 +274,8 @@ class Body:
             self._places[proto.output[0]] = self._place(proto.input[0])
             return
         attributes = attribute_values(proto)
-        inputs = [self._place(name) for name in proto.input]
+        captured = [name for name in _captured(proto) if name not in proto.input]
+        inputs = [self._place(name) for name in (*proto.input, *captured)]
         outputs = tuple(self._place(name) for name in proto.output if name)
         node = BodyNode(proto.op_type, attributes, self._version, [self._values[i] for i in inputs], len(outputs))
         light = _LIGHT.get(proto.op_type) if len(outputs) == len(proto.output) else None
@@ -280,7 +283,7 @@ class Body:
         if light is not None and compute is not None:
             step = TableStep(node.kind, compute, tuple(inputs[: light.data]), outputs, light.elementwise)
         else:
-            whole = _whole(proto, self._prepare(proto, self._version), len(outputs))
+            whole = _whole([*proto.input, *captured], self._prepare(proto, self._version), len(outputs))
             step = TableStep(node.kind, whole, tuple(i for i in inputs if i), outputs)
         known = compute is not None or node.kind == "Constant"
         if known and all(self._values[i] is not None for i in step.inputs):
@@ -306,30 +309,39 @@ class Body:
                 for i, result in zip(outputs, found, strict=True):
                     values[i] = result
         self._runs += 1
-        if self._runs >= OFTEN and not self._has_tables:
+        if self._runs >= OFTEN and not self._has_tables and all(v is None or isinstance(v, np.ndarray) for v in values):
             self._has_tables = True
             self.steps = with_tables(self.steps, self._values, values, self._outputs)
-        return [np.asarray(values[i]) for i in self._outputs]
+        return [_held(values[i]) for i in self._outputs]
 
 
-def _whole(proto: Any, run: RunNode, outputs: int) -> Function:
+def _held(value: Any) -> Any:
+    """A tensor as an array; sequences are lists, an optional without a value is None."""
+    return value if value is None or isinstance(value, list) else np.asarray(value)
+
+
+def _captured(node: Any) -> list[str]:
+    """What a node's bodies read from outside."""
+    graphs = (graph for attribute in node.attribute for graph in subgraphs(attribute))
+    return list(dict.fromkeys(name for graph in graphs for name in free_names(graph)))
+
+
+def _whole(names: Sequence[str], run: RunNode, outputs: int) -> Function:
     """A node by its host kernel or an evaluator."""
-    names = [name for name in proto.input if name]
+    names = [name for name in names if name]
 
-    def compute(*arrays: Any) -> Any:
-        results = run(dict(zip(names, map(np.asarray, arrays), strict=True)))
+    def compute(*values: Any) -> Any:
+        results = run(dict(zip(names, map(_held, values), strict=True)))
         return results[0] if outputs == 1 else results
 
     return compute
 
 
 def can_prepare(graph: Any) -> bool:
-    """True for bodies of ONNX's own operators without control flow, all of whose values are tensors."""
-    tensors = all(value.type.WhichOneof("value") in (None, "tensor_type") for value in (*graph.input, *graph.output))
-    foreign = any(node.domain not in ("", "ai.onnx") or _nested(node) for node in graph.node)
-    return tensors and not foreign and not graph.sparse_initializer
-
-
-def _nested(node: Any) -> bool:
-    """True for a node with a body, and for operators whose results may be no tensors."""
-    return node.op_type.startswith(("Sequence", "Optional")) or any(a.HasField("g") or a.graphs for a in node.attribute)
+    """True for bodies of ONNX's own operators, in their own bodies as well."""
+    for node in graph.node:
+        if node.domain not in ("", "ai.onnx"):
+            return False
+        if not all(can_prepare(inner) for attribute in node.attribute for inner in subgraphs(attribute)):
+            return False
+    return not graph.sparse_initializer

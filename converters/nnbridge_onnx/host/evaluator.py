@@ -29,6 +29,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
+from nnbridge_onnx.host.halves import Rounding
 from nnbridge_onnx.host.messages import codec, decode, encode
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, attribute_values, dtype_of
 
@@ -50,12 +51,14 @@ class HostNode:
         self.domain = str(options["domain"])
         self.version = max(int(options["opset"]), 0 if self.domain else _EARLY.get(options["op"], 0))
         self.label = f"{self.domain or EXTENSION}.{options['op']}"
-        self.types: dict[str, int] = dict(options["types"])
         self.checked = bool(options.get("checked"))
         """True if numbers that do not fit are refused (casts that the conversion inserts)."""
         self.proto = onnx.NodeProto.FromString(base64.b64decode(options["node"]))
         self.definition = REGISTRY.get(f"{self.domain}.{options['op']}" if self.domain else options["op"])
         self.attributes = attribute_values(self.proto)
+        self._rounding = None if self.domain else Rounding(self.proto, self.version)
+        self.types = dict(options["types"]) if self._rounding is None else self._rounding.types(options["types"])
+        """The types of what kernels and evaluator read: numbers of 16 bits come as float32."""
         self._prepared: dict[Any, Any] = {}
 
     def prepared(self, key: object, prepare: Callable[[], Any]) -> Any:
@@ -66,10 +69,13 @@ class HostNode:
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs, by a kernel of our own where there is one for this form, else by the evaluator."""
-        with _guarded(self.label):
-            kernel = None if self.definition is None or self.domain else self.definition.kernel
-            results = None if kernel is None else kernel(HostCall(self, feeds))
-            return self.evaluate(feeds) if results is None else results
+        with _guarded(self.label), np.errstate(all="ignore"):
+            return self._compute(feeds) if self._rounding is None else self._rounding.run(self._compute, feeds)
+
+    def _compute(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
+        kernel = None if self.definition is None or self.domain else self.definition.kernel
+        results = None if kernel is None else kernel(HostCall(self, feeds))
+        return self.evaluate(feeds) if results is None else results
 
     def evaluate(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs by the evaluator."""
@@ -77,19 +83,19 @@ class HostNode:
         results: Sequence[Any] = prepared.run(None, dict(feeds))
         return results
 
-    def body(self, outer: Sequence[str]) -> RunBody:
-        """The node's body, a function of its inputs and values from outside by name."""
-        return self.prepared(("body", *outer), lambda: self._body(outer))
+    def body(self, outer: Sequence[str], name: str = "body") -> RunBody:
+        """One of the node's bodies, a function of its inputs and values from outside by name."""
+        return self.prepared((name, *outer), lambda: self._body(outer, name))
 
-    def _body(self, outer: Sequence[str]) -> RunBody:
-        if can_prepare(self.attributes["body"]):
-            return Body(self.attributes["body"], self.version, of_body).run
+    def _body(self, outer: Sequence[str], name: str) -> RunBody:
+        if can_prepare(self.attributes[name]):
+            return Body(self.attributes[name], self.version, of_body).run
         import onnx
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
 
         body = onnx.GraphProto()
-        body.CopyFrom(self.attributes["body"])
+        body.CopyFrom(self.attributes[name])
         body.input.extend(onnx.ValueInfoProto(name=name) for name in outer)
         model = helper.make_model(body, opset_imports=[helper.make_opsetid("", self.version)])
         return partial(ReferenceEvaluator(model, new_ops=_replaced_operators(self.version)).run, None)

@@ -137,9 +137,20 @@ def _leaky(to: Lowerer, x: Value) -> Value:
 # -- several operations ------------------------------------------------------------------------------------------------------
 
 ERF = evaluated("Erf", 55, "Error function.", bounded=True)
+_SERIES = tuple((-1) ** n * 2 / math.sqrt(math.pi) / (math.factorial(n) * (2 * n + 1)) for n in range(6))
+"""The error function's series in odd powers: below 1/2 it is off by 3e-8 of its value."""
 
 
 @composed(ERF)
+def _error_function(to: Lowerer, x: Value) -> Value:
+    """The series for small numbers, of which a difference from 1 would leave no digits."""
+    square = to.compute(C.MUL, x, x)
+    total = to.compute(C.ADD, to.compute(C.MUL, square, _SERIES[-1]), _SERIES[-2])
+    for coefficient in _SERIES[-3::-1]:
+        total = to.compute(C.ADD, to.compute(C.MUL, total, square), coefficient)
+    return to.below(to.compute(C.ABS, x), 0.5, to.compute(C.MUL, x, total), _erf(to, to.bound(x, 6.0)))
+
+
 def _erf(to: Lowerer, x: Value) -> Value:
     """Abramowitz and Stegun 7.1.26 with its sign from tanh's branch: |error| below 1.5e-7."""
     size = to.compute(C.ABS, x)
@@ -220,9 +231,11 @@ SOFTPLUS = evaluated("Softplus", 176, "log(1 + exp(x)).", "X -> Y")
 
 @composed(SOFTPLUS)
 def _softplus(to: Lowerer, x: Value) -> Value:
-    """max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
+    """max(x, 0) + log(1 + exp(-|x|)), which does not overflow; what the sum 1 + exp(-|x|) loses is added to its logarithm."""
     exponential = to.compute(C.EXP, to.compute(C.MUL, to.compute(C.ABS, x), -1.0))
-    tail = to.compute(C.LOG, to.compute(C.ADD, exponential, 1.0))
+    total = to.compute(C.ADD, exponential, 1.0)
+    lost = to.compute(C.SUB, exponential, to.compute(C.SUB, total, 1.0))
+    tail = to.compute(C.ADD, to.compute(C.LOG, total), to.compute(C.DIV, lost, total))
     return to.compute(C.ADD, to.compute(C.MAXIMUM, x, 0.0), tail)
 
 

@@ -182,9 +182,10 @@ composed(evaluated("Ceil", 27, "Smallest whole number that is not smaller.", "X 
 
 @composed(evaluated("Cos", 40, "Cosine."))
 def cosine(to: Lowerer, x: Value) -> Value:
-    """The sine of x + π/2, a sum that float16 would round."""
+    """1 - 2 sin(x/2)², whose argument is exact: sums with a quarter of a turn lose the digits of large numbers."""
     to.require(x.type != OperandCode.TENSOR_FLOAT16, "float32", "float16")
-    return to.compute(C.SIN, to.compute(C.ADD, x, math.pi / 2))
+    sine = to.compute(C.SIN, to.compute(C.MUL, x, 0.5))
+    return to.compute(C.SUB, 1.0, to.compute(C.MUL, to.compute(C.MUL, sine, sine), 2.0))
 
 
 def _hyperbolic(to: Lowerer, x: Value, code: OperationCode) -> Value:
@@ -194,7 +195,15 @@ def _hyperbolic(to: Lowerer, x: Value, code: OperationCode) -> Value:
     return to.compute(code, up, down)
 
 
-composed(evaluated("Sinh", 171, "Hyperbolic sine."))(lambda to, x: _hyperbolic(to, x, C.SUB))
+@composed(evaluated("Sinh", 171, "Hyperbolic sine."))
+def _sine(to: Lowerer, x: Value) -> Value:
+    """2t / (1 - t²) with t = tanh(x/2) below 1, where the difference of two exponentials would lose digits."""
+    tangent = to.compute(C.TANH, to.compute(C.MUL, x, 0.5))
+    rest = to.compute(C.SUB, 1.0, to.compute(C.MUL, tangent, tangent))
+    near = to.compute(C.DIV, to.compute(C.ADD, tangent, tangent), rest)
+    return to.below(to.compute(C.ABS, x), 1.0, near, _hyperbolic(to, x, C.SUB))
+
+
 composed(evaluated("Cosh", 41, "Hyperbolic cosine."))(lambda to, x: _hyperbolic(to, x, C.ADD))
 
 SIGN = evaluated("Sign", 169, "-1, 0 or 1.")
@@ -226,9 +235,7 @@ DET = operator("Det", 48, "X -> Y", "Determinants of the last two axes.")
 
 @DET.host_kernel
 def _determinant(call: HostCall) -> Sequence[Array]:
-    """In float32 at least: NumPy has no determinant of float16."""
-    x = call.input(0)
-    return [np.asarray(np.linalg.det(x.astype(np.promote_types(x.dtype, np.float32)))).astype(x.dtype)]
+    return [np.asarray(np.linalg.det(call.input(0)))]
 
 
 # -- bits --------------------------------------------------------------------------------------------------------------------

@@ -216,6 +216,13 @@ def _going(to: Lowerer) -> Value:
 # -- the host's --------------------------------------------------------------------------------------------------------------
 
 
+@IF.host_kernel
+def _run_if(call: HostCall) -> Sequence[Any]:
+    """One of the branches, which read only values from outside."""
+    branch = "then_branch" if bool(np.ravel(call.input(0))[0]) else "else_branch"
+    return call.node.body(list(call.feeds), branch)(call.feeds)
+
+
 @LOOP.host_kernel
 def _run_loop(call: HostCall) -> Sequence[Any]:
     """Iteration by iteration; the evaluator's own makes columns of stacked scalars."""

@@ -107,21 +107,6 @@ RMS_NORMALIZATION = operator(
 )  # fmt: skip
 
 
-@LAYER_NORMALIZATION.host_kernel
-@RMS_NORMALIZATION.host_kernel
-def _run_layer(call: HostCall) -> Sequence[Array] | None:
-    """Of numbers of 16 bits: computed in float32 and rounded once, where the evaluator rounds each step."""
-    x, bias = call.input(0), call.optional(2)
-    if x.dtype.itemsize != 2 or x.dtype.kind not in "fV" or call.outputs > 1:
-        return None
-    axes, wide = tuple(range(int(call.option("axis")) % max(x.ndim, 1), x.ndim)), x.astype(np.float32)
-    if call.node.proto.op_type == "LayerNormalization":
-        wide = wide - wide.mean(axes, keepdims=True)
-    root = np.sqrt((wide * wide).mean(axes, keepdims=True) + np.float32(call.option("epsilon")))
-    made = wide / root * call.input(1).astype(np.float32)
-    return [(made if bias is None else made + bias.astype(np.float32)).astype(x.dtype)]
-
-
 @lowers(LAYER_NORMALIZATION, RMS_NORMALIZATION)
 def _layer(to: Lowerer) -> None:
     """Over all axes from one on."""
@@ -199,8 +184,7 @@ def _mean_variance(to: Lowerer) -> None:
 @MEAN_VARIANCE_NORMALIZATION.host_kernel
 def _run_mean_variance(call: HostCall) -> Sequence[Array]:
     x, axes = call.input(0), tuple(call.option("axes"))
-    moved = x.astype(np.promote_types(x.dtype, np.float32))
-    moved = moved - moved.mean(axes, keepdims=True)
+    moved = x - x.mean(axes, keepdims=True)
     return [(moved / (np.sqrt((moved * moved).mean(axes, keepdims=True)) + 1e-9)).astype(x.dtype)]
 
 
@@ -240,13 +224,11 @@ LRN = operator(
 
 @LRN.host_kernel
 def _run_local_response(call: HostCall) -> Sequence[Array]:
-    """In float32 at least."""
     x, size = call.input(0), call.option("size")
-    numbers = x.astype(np.promote_types(x.dtype, np.float32))
     before, behind = (size - 1) // 2, size // 2
-    squares = np.pad(numbers * numbers, [(0, 0), (before, behind)] + [(0, 0)] * (x.ndim - 2))
+    squares = np.pad(x * x, [(0, 0), (before, behind)] + [(0, 0)] * (x.ndim - 2))
     sums = np.lib.stride_tricks.sliding_window_view(squares, size, 1).sum(-1)
-    return [(numbers / (call.option("bias") + call.option("alpha") / size * sums) ** call.option("beta")).astype(x.dtype)]
+    return [(x / (call.option("bias") + call.option("alpha") / size * sums) ** call.option("beta")).astype(x.dtype)]
 
 
 @LRN.lowering()

@@ -212,7 +212,7 @@ MAX_ROI_POOL = operator(
 @GLOBAL_LP_POOL.host_kernel
 def _global_norm(call: HostCall) -> Sequence[Array]:
     data, power = call.input(0), call.option("p")
-    sums = (np.abs(data.astype(np.promote_types(data.dtype, np.float32))) ** power).sum(tuple(range(2, data.ndim)), keepdims=True)
+    sums = (np.abs(data) ** power).sum(tuple(range(2, data.ndim)), keepdims=True)
     return [(sums ** (1 / power)).astype(data.dtype)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ RESIZE = operator(
         Option("antialias", 0, "1 to smooth where images get smaller"),
         Option("axes", None, "the axes that scales and sizes are for"),
         Option("coordinate_transformation_mode", "half_pixel", "where a pixel of the output lies in the input"),
+        Option("cubic_coeff_a", -0.75, "the coefficient of cubic weights"),
+        Option("exclude_outside", 0, "1 to leave out pixels beyond the image"),
+        Option("extrapolation_value", 0.0, "what is beyond the image, by tf_crop_and_resize"),
         Option("keep_aspect_ratio_policy", "stretch", "how sizes are meant"),
         Option("mode", "nearest", "how pixels are interpolated"),
         Option("nearest_mode", "round_prefer_floor", "how positions are rounded"),
@@ -85,9 +89,7 @@ UPSAMPLE = operator(
 
 def _positions(to: Lowerer) -> tuple[str, str]:
     """The rules for positions in the input and for rounding them."""
-    if to.node.version < 11:
-        return "asymmetric", "floor"
-    return to.option("coordinate_transformation_mode"), to.option("nearest_mode")
+    return _rules(to.node.version, to.option)
 
 
 def _stated_scales(to: Lowerer) -> list[float]:
@@ -109,9 +111,9 @@ def _resize(to: Lowerer) -> None:
     to.require(min(shape[1:]) > 0 and min(out[1:]) > 0, "known sizes of images (see --shape)", [list(shape), list(out)])
     (rule, nearest), mode = _positions(to), to.option("mode")
     to.require(not to.option("antialias") and not to.option("axes"), "no antialias, all axes", "others")
-    # NNAPI knows only sizes: scales must say the same.
-    for extent, target, scale in zip(shape, out, scales, strict=False):
-        to.require(math.isclose(extent * scale, target, rel_tol=1e-6), "scales that give whole sizes", scale)
+    if rule != "align_corners":  # NNAPI knows only sizes: scales must say the same, but where corners are aligned sizes decide.
+        for extent, target, scale in zip(shape, out, scales, strict=False):
+            to.require(math.isclose(extent * scale, target, rel_tol=1e-6), "scales that give whole sizes", scale)
     x = to.image()
     to.require_float(x)
     size = [to.scalar(out[3]), to.scalar(out[2])]
@@ -125,33 +127,114 @@ def _resize(to: Lowerer) -> None:
         to.finish(C.RESIZE_BILINEAR, x, *size, *to.layout(needed=bool(flags)), *flags, images=True)
         return
     to.require(mode == "nearest", "mode linear or nearest", mode)
-    to.require(rule in _SOURCES and nearest in _ROUNDINGS, "positions inside the input", [rule, nearest])
+    _require_inside(to, rule, nearest)
     to.draft.spend(sum(out[2:]))
-    factors = scales[2:] or [target / extent for extent, target in zip(shape[2:], out[2:], strict=True)]
-    same = all(
-        np.array_equal(_chosen(rule, nearest, extent, target, scale), _chosen_by_nnapi(extent, target))
-        for extent, target, scale in zip(shape[2:], out[2:], factors, strict=True)
-    )
+    stated: Sequence[float | None] = scales[2:] or [None] * len(out[2:])
+    changes = [_Axis.of(*sizes) for sizes in zip(shape[2:], out[2:], stated, strict=True)]
+    same = all(np.array_equal(change.chosen(rule, nearest), _chosen_by_nnapi(change.size, change.out)) for change in changes)
     to.require(same, "the pixels that asymmetric positions find when rounded down", f"{rule}, {nearest}")
     to.finish(C.RESIZE_NEAREST_NEIGHBOR, x, *size, *to.layout(needed=True), images=True)
 
 
-_SOURCES: Mapping[str, Callable[[Array, float, int, int], Array]] = {
-    "half_pixel": lambda i, s, n, m: (i + 0.5) / s - 0.5,
-    "half_pixel_symmetric": lambda i, s, n, m: n / 2 * (1 - m / (s * n)) + (i + 0.5) / s - 0.5,
-    "pytorch_half_pixel": lambda i, s, n, m: (i + 0.5) / s - 0.5 if m > 1 else i * 0.0,
-    "align_corners": lambda i, s, n, m: i * (n - 1) / (m - 1) if m > 1 else i * 0.0,
-    "asymmetric": lambda i, s, n, m: i / s,
-    "tf_half_pixel_for_nn": lambda i, s, n, m: (i + 0.5) / s,
-}
-"""Rule → where an output's index i lies in the input, for a scale s from n to m elements."""
+def _require_inside(to: Lowerer, rule: str, rounding: str) -> None:
+    known = rule in _SOURCES and rule not in _CROPPING and rounding in _ROUNDINGS
+    to.require(known, "positions inside the input", [rule, rounding])
 
-_ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
+
+def _rules(version: int, option: Callable[[str], Any]) -> tuple[str, str]:
+    """The rules for positions in the input and for rounding them, which opset 11 made attributes."""
+    return ("asymmetric", "simple") if version < 11 else (option("coordinate_transformation_mode"), option("nearest_mode"))
+
+
+_F = np.float32
+_NONE, _WHOLE = _F(0), _F(1)
+
+
+def resized_length(size: int, scale: float) -> int:
+    """The length of an axis of ``size`` elements by a scale: whole, of a product in float32, as ONNX Runtime computes it."""
+    return int(_F(size) * _F(scale))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis that changes from ``size`` to ``out`` elements; positions are float32, by ONNX Runtime's expressions.
+
+    Where a position meets a half or a whole number, other expressions of the same value would choose another pixel.
+    """
+
+    size: int
+    out: int
+    scale: np.float32
+    start: np.float32 = _NONE
+    """Where the region begins and ends that tf_crop_and_resize shows, as shares of the axis."""
+    end: np.float32 = _WHOLE
+
+    @staticmethod
+    def of(size: int, out: int, scale: float | None = None) -> _Axis:
+        """By a stated scale, else by the lengths."""
+        return _Axis(size, out, _F(scale) if scale is not None else _F(out) / _F(size) if size else _F(1))
+
+    def positions(self, rule: str) -> Array:
+        """Where each element of the output lies in the input."""
+        at = np.arange(self.out, dtype=_F)
+        return at if self.scale == 1 else _SOURCES[rule](at, self).astype(_F)
+
+    def chosen(self, rule: str, rounding: str) -> Array:
+        """The input's element for each of the output's."""
+        found = _ROUNDINGS[rounding](self.positions(rule).astype(np.float64), bool(self.scale < 1))
+        return np.clip(found, 0, self.size - 1).astype(int)
+
+    def outside(self, rule: str) -> Array:
+        """True for elements of the output that lie beyond the input."""
+        at = self.positions(rule)
+        return np.asarray((at < 0) | (at > self.size - 1))
+
+
+def _half_pixel(at: Array, axis: _Axis) -> Array:
+    return np.asarray((at + _F(0.5)) / axis.scale - _F(0.5))
+
+
+def _symmetric(at: Array, axis: _Axis) -> Array:
+    """In float64 but for the offset."""
+    share = _F(axis.out) / (axis.scale * _F(axis.size))
+    return np.float64(_F(axis.size) / _F(2) * (_F(1) - share)) + (at + np.float64(0.5)) / np.float64(axis.scale) - 0.5
+
+
+def _aligned(at: Array, axis: _Axis) -> Array:
+    return at * _F(axis.size - 1) / _F(axis.out - 1) if axis.out > 1 else at * _F(0)
+
+
+def _cropped(at: Array, axis: _Axis) -> Array:
+    """Between both ends of a region; its middle where there is one element."""
+    last = _F(axis.size - 1)
+    if axis.out == 1:
+        return at + 0.5 * np.float64(axis.start + axis.end) * np.float64(last)
+    return axis.start * last + at * (axis.end - axis.start) * last / _F(axis.out - 1)
+
+
+_SOURCES: Mapping[str, Callable[[Array, _Axis], Array]] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _symmetric,
+    "pytorch_half_pixel": lambda at, axis: _half_pixel(at, axis) if axis.out > 1 else at * _F(0),
+    "align_corners": _aligned,
+    "asymmetric": lambda at, axis: at / axis.scale,
+    "tf_half_pixel_for_nn": lambda at, axis: (at + _F(0.5)) / axis.scale,
+    "tf_crop_and_resize": _cropped,
 }
+"""Rule → where the output's elements lie in the input."""
+_CROPPING = ("tf_crop_and_resize",)
+"""Rules by which elements may lie beyond the input, where they have a value of their own."""
+
+_NEAR = 1e-6
+"""How far from a half ONNX Runtime 1.32 takes a position for a half."""
+_ROUNDINGS: Mapping[str, Callable[[Array, bool], Array]] = {
+    "round_prefer_floor": lambda x, smaller: np.ceil(x - 0.5 - _NEAR),
+    "round_prefer_ceil": lambda x, smaller: np.floor(x + 0.5 + _NEAR),
+    "floor": lambda x, smaller: np.floor(x),
+    "ceil": lambda x, smaller: np.ceil(x),
+    "simple": lambda x, smaller: np.ceil(x) if smaller else np.trunc(x),
+}
+"""Rule → rounded positions, of an axis that may get smaller; ``simple`` is the only one before opset 11."""
 
 
 @lowers(RESIZE, UPSAMPLE)
@@ -160,26 +243,20 @@ def _nearest(to: Lowerer) -> None:
     shape, out_shape = to.shape(), to.out_shape()
     rule, rounding = _positions(to)
     to.require(to.option("mode") == "nearest", "mode nearest", to.option("mode"))
-    to.require(rule in _SOURCES and rounding in _ROUNDINGS, "positions inside the input", [rule, rounding])
+    _require_inside(to, rule, rounding)
     to.require(to.option("keep_aspect_ratio_policy", "stretch") == "stretch", "no ratio to keep", "another policy")
-    scales = [out / size if size else 1.0 for size, out in zip(shape, out_shape, strict=True)]
+    changes = [_Axis.of(size, out) for size, out in zip(shape, out_shape, strict=True)]
     stated, axes = _stated_scales(to), [a % len(shape) for a in to.option("axes", range(len(shape)))]
     to.require(not stated or len(stated) == len(axes), "a scale for each axis", stated)
     for axis, number in zip(axes, stated, strict=False):
         to.require(number > 0 and math.isfinite(number), "scales above 0", number)
-        scales[axis] = number
+        changes[axis] = _Axis.of(shape[axis], out_shape[axis], number)
     chosen = {}
-    for axis, (size, out, scale) in enumerate(zip(shape, out_shape, scales, strict=True)):
-        if size != out or not math.isclose(scale, 1):
-            to.draft.spend(out)
-            chosen[axis] = _chosen(rule, rounding, size, out, scale).tolist()
+    for axis, change in enumerate(changes):
+        if shape != out_shape and change.scale != 1:
+            to.draft.spend(change.out)
+            chosen[axis] = change.chosen(rule, rounding).tolist()
     gather_along(to, chosen)
-
-
-def _chosen(rule: str, rounding: str, size: int, out: int, scale: float) -> Array:
-    """The input's pixel for each of the output's along one axis."""
-    found = _ROUNDINGS[rounding](_SOURCES[rule](np.arange(out, dtype=np.float64), scale, size, out))
-    return np.clip(found, 0, size - 1).astype(int)
 
 
 def _chosen_by_nnapi(size: int, out: int) -> Array:
@@ -214,70 +291,73 @@ def _whole(sizes: Array, dtype: np.dtype[Any]) -> Array:
 
 
 @RESIZE.host_kernel
+@UPSAMPLE.host_kernel
 def _resized(call: HostCall) -> Sequence[Array] | None:
-    """Axis by axis, each pixel from those that the filter reaches; beyond the image its edge is repeated.
-
-    A length is the whole number of elements, as ONNX defines it. Its own tests of interpolation between aligned corners take the
-    number before it is rounded down.
-    """
-    if call.version < 11:
-        return _upsample(call)
-    x, scales, rule, mode = call.input(0), call.optional(2), call.option("coordinate_transformation_mode"), call.option("mode")
-    if (
-        rule not in _SOURCES
-        or call.option("keep_aspect_ratio_policy") != "stretch"
-        or (mode != "nearest" and mode not in _FILTERS)
-    ):
+    """Axis by axis, each pixel from those that the filter reaches; beyond the image its edge is repeated."""
+    x, mode = call.input(0), {"bilinear": "linear"}.get(call.option("mode"), call.option("mode"))
+    rule, rounding = _rules(call.version, call.option)
+    if rule not in _SOURCES or (mode != "nearest" and mode not in _FILTERS):
         return None
-    axes = [a % x.ndim for a in call.option("axes") or range(x.ndim)]
-    if scales is None or not scales.size:
-        sizes = [int(n) for n in call.input(3)]
-        factors = [n / x.shape[a] if x.shape[a] else 1.0 for a, n in zip(axes, sizes, strict=True)]
-    else:
-        factors = [float(s) for s in scales]
-        sizes = [int(np.floor(x.shape[a] * s)) for a, s in zip(axes, factors, strict=True)]
-    if not x.size or min(sizes, default=1) < 1:
+    changes = _changes(call)
+    if not x.size or min((change.out for change in changes.values()), default=1) < 1:
         return None
+    if all(change.out == change.size for change in changes.values()):
+        return [x]
     made = x if mode == "nearest" else x.astype(np.float64)
-    for axis, out, scale in zip(axes, sizes, factors, strict=True):
-        size = x.shape[axis]
+    for axis, change in changes.items():
+        if change.scale == 1 or (call.option("antialias") and change.out == change.size):
+            continue
         if mode == "nearest":
-            made = made.take(_chosen(rule, call.option("nearest_mode"), size, out, scale), axis)
-        elif size != out or scale != 1:
-            made = _interpolated(call, made, axis, out, scale)
-    return [made if mode == "nearest" else _whole(made, x.dtype)]
+            made = made.take(change.chosen(rule, rounding), axis)
+        else:
+            made = _interpolated(call, made, axis, change, mode, rule)
+    made = made if mode == "nearest" else _whole(made, x.dtype)
+    if rule in _CROPPING:
+        for axis, change in changes.items():
+            made[(slice(None),) * axis + (change.outside(rule),)] = np.asarray(call.option("extrapolation_value")).astype(x.dtype)
+    return [made]
 
 
-def _interpolated(call: HostCall, x: Array, axis: int, out: int, scale: float) -> Array:
-    rule, size = call.option("coordinate_transformation_mode"), x.shape[axis]
-    length = scale * size if rule == "align_corners" else out
-    positions = _SOURCES[rule](np.arange(out, dtype=np.float64), scale, size, length)[:, None]
-    stretch = min(scale, 1.0) if call.option("antialias") else 1.0
-    reach, weight = _FILTERS[call.option("mode")]
+def _stated_by(call: HostCall) -> tuple[Array | None, Array | None]:
+    """Scales and sizes, one of which is None."""
+    if call.node.proto.op_type == "Upsample" and call.version < 9:
+        return np.asarray(call.option("scales")), None
+    scales = call.optional(1 if call.version < 11 else 2)
+    return (scales, None) if scales is not None and scales.size else (None, call.input(3))
+
+
+def _changes(call: HostCall) -> Mapping[int, _Axis]:
+    """How each axis changes, by scales or by sizes."""
+    shape, (scales, sizes) = call.input(0).shape, _stated_by(call)
+    axes = [a % len(shape) for a in call.option("axes") or range(len(shape))]
+    if sizes is None:
+        assert scales is not None
+        stated = zip(axes, np.ravel(scales).tolist(), strict=True)
+        changes = {a: _Axis.of(shape[a], resized_length(shape[a], scale), scale) for a, scale in stated}
+    else:
+        changes = {a: _Axis.of(shape[a], int(n)) for a, n in zip(axes, np.ravel(sizes), strict=True)}
+        policy = call.option("keep_aspect_ratio_policy")
+        if policy != "stretch":
+            scale = (min if policy == "not_larger" else max)(change.scale for change in changes.values())
+            length = {a: int(np.floor(np.float64(scale * _F(shape[a])) + 0.5)) for a in axes}
+            changes = {a: _Axis.of(shape[a], length[a], float(scale)) for a in axes}
+    region = call.optional(1) if call.version >= 11 else None
+    if region is not None and region.size:
+        ends = np.ravel(region).astype(_F).reshape(2, -1)
+        changes = {a: replace(changes[a], start=ends[0, i], end=ends[1, i]) for i, a in enumerate(axes)}
+    return changes
+
+
+def _interpolated(call: HostCall, x: Array, axis: int, change: _Axis, mode: str, rule: str) -> Array:
+    positions = change.positions(rule).astype(np.float64)[:, None]
+    stretch = min(float(change.scale), 1.0) if call.option("antialias") else 1.0
+    reach, weight = _FILTERS[mode]
     reach = math.ceil(reach / stretch)
     taps = np.floor(positions).astype(int) + np.arange(1 - reach, reach + 1)
     weights = weight(np.abs(taps - positions) * stretch, call.option("cubic_coeff_a", -0.75))
     if call.option("exclude_outside", 0):
-        weights = weights * ((taps >= 0) & (taps < size))
-    weights = weights / weights.sum(1, keepdims=True)
-    nearest, shape = np.clip(taps, 0, size - 1), (-1, *(1,) * (x.ndim - axis - 1))
-    return sum(x.take(nearest[:, k], axis) * weights[:, k].reshape(shape) for k in range(taps.shape[1]))
-
-
-@UPSAMPLE.host_kernel
-def _upsample(call: HostCall) -> Sequence[Array] | None:
-    """Axis by axis: the pixel at or below a position, or between it and the next one."""
-    x, scales = call.input(0), call.option("scales") if call.version < 9 else call.input(1)
-    mode = call.option("mode")
-    if mode not in ("nearest", "linear", "bilinear"):
-        return None
-    made = x
-    for axis, (size, scale) in enumerate(zip(x.shape, np.ravel(scales), strict=True)):
-        places = np.arange(int(np.floor(size * np.float32(scale)))) / np.float64(scale)
-        low = np.minimum(places.astype(int), size - 1)
-        found = made.take(low, axis)
-        if mode != "nearest" and scale != 1:
-            share = (places - low).clip(0, 1).reshape(-1, *(1,) * (x.ndim - axis - 1))
-            found = found + (made.take(np.minimum(low + 1, size - 1), axis) - found.astype(np.float64)) * share
-        made = found
-    return [made.astype(x.dtype)]
+        weights = weights * ((taps >= 0) & (taps < change.size))
+    total = weights.sum(1, keepdims=True)
+    weights = weights / np.where(total == 0, 1, total)  # Positions whose pixels are all left out have a value of their own.
+    nearest, shape = np.clip(taps, 0, change.size - 1), (-1, *(1,) * (x.ndim - axis - 1))
+    return np.sum([x.take(nearest[:, k], axis) * weights[:, k].reshape(shape) for k in range(taps.shape[1])], axis=0)

@@ -19,10 +19,10 @@ from nnbridge.errors import ConversionError, Reason, first_line, near
 from nnbridge_onnx import native
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.folding import fold_constants
-from nnbridge_onnx.passes.inline import MAX_DEPTH, check_functions, subgraphs
+from nnbridge_onnx.passes.inline import check_functions, state_defaults
 from nnbridge_onnx.passes.provider import refusals
 from nnbridge_onnx.passes.qdq import QdqGroup, QdqParameters, find_groups, find_quantisation
-from nnbridge_onnx.read.graph import Graph
+from nnbridge_onnx.read.graph import MAX_DEPTH, Graph, subgraphs
 
 CHOICES = ("host", "narrow", "refuse")
 _TYPED = ("to", "dtype", "output_dtype", "stash_type", "softmax_precision")
@@ -145,6 +145,7 @@ def _inline_functions(model: Any, file: FileContext) -> Any:
     if not model.functions:
         return model
     check_functions(model, file.source)
+    state_defaults(model)
     return native.inline_functions(file.onnx, model)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnbridge_onnx.declaration import CONTRIB, REGISTRY
-from nnbridge_onnx.passes.inline import MAX_DEPTH, replace_nodes, subgraphs
+from nnbridge_onnx.passes.inline import replace_nodes
+from nnbridge_onnx.read.graph import MAX_DEPTH, subgraphs
 from nnbridge_onnx.rules import Provider
 
 TO_FIRST, TO_LAST = [0, 3, 1, 2], [0, 2, 3, 1]

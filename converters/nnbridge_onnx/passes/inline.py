@@ -11,6 +11,7 @@ import numpy as np
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Array
 from nnbridge_onnx.passes.folding import Known
+from nnbridge_onnx.read.graph import subgraphs
 
 MAX_NODES = 4096
 """How many nodes a graph may have once loops are written out."""
@@ -20,16 +21,9 @@ MAX_COPIED = 32 << 20
 """Bytes of the nodes that calls of functions stand for, or of those that one loop or branch does, with their names."""
 MAX_CALLS = 100
 """How deep functions may call each other."""
-MAX_DEPTH = 32
-"""How deep subgraphs may lie in each other."""
 _FIRST_PLAIN_SCAN = 9
 _AXES_AS_INPUT = 13
 """The opset from which Unsqueeze reads its axes."""
-
-
-def subgraphs(attribute: Any) -> Sequence[Any]:
-    """The graphs that an attribute holds."""
-    return [attribute.g] if attribute.HasField("g") else attribute.graphs
 
 
 def check_functions(model: Any, source: str) -> None:
@@ -72,6 +66,24 @@ def check_functions(model: Any, source: str) -> None:
     """Bytes that the calls so far stand for, of the function in question or the graph."""
     if size(model.graph.node, ()) > most:
         raise refused(f"at most {most} nodes once functions are inlined")
+
+
+def state_defaults(model: Any) -> None:
+    """Write the defaults of functions' attributes into the calls that leave them out, which the package's inliner does not."""
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
+
+    def visit(nodes: Iterable[Any]) -> None:
+        for node in nodes:
+            stated = {attribute.name for attribute in node.attribute}
+            missing = defaults.get((node.domain, node.op_type, node.overload), ())
+            node.attribute.extend(attribute for attribute in missing if attribute.name not in stated)
+            for attribute in node.attribute:
+                for graph in subgraphs(attribute):
+                    visit(graph.node)
+
+    if any(defaults.values()):
+        for nodes in (model.graph.node, *(function.node for function in model.functions)):
+            visit(nodes)
 
 
 def replace_nodes(onnx: Any, graph: Any, nodes: Sequence[Any]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import numpy_type
 from nnbridge.model import Array
 
@@ -48,7 +49,7 @@ ELEMENT_TYPES: dict[int, tuple[str, int, str | None]] = {
 
 The host extension's operand types have the same numbers. Sequences and optionals, which are no elements, have further ones."""
 
-FLOAT, UINT8, INT8, INT32, INT64, STRING, BOOL, FLOAT16 = 1, 2, 3, 6, 7, 8, 9, 10
+FLOAT, UINT8, INT8, INT32, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 3, 6, 7, 8, 9, 10, 16
 SEQUENCE, OPTIONAL = 1001, 1002
 MESSAGES = frozenset([STRING, SEQUENCE, OPTIONAL])
 """Types whose values exist as the bytes of a message (:mod:`nnbridge_onnx.host.messages`)."""
@@ -160,3 +161,32 @@ def attribute_values(node: Any) -> dict[str, Any]:
 
     values = ((attribute.name, helper.get_attribute_value(attribute)) for attribute in node.attribute)
     return {name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in values}
+
+
+MAX_DEPTH = 32
+"""How deep subgraphs may lie in each other."""
+
+
+def subgraphs(attribute: Any) -> Sequence[Any]:
+    """The graphs that an attribute holds."""
+    return [attribute.g] if attribute.HasField("g") else attribute.graphs
+
+
+def free_names(graph: Any, depth: int = 0) -> Iterator[str]:
+    """Names that a subgraph reads and does not write."""
+    if depth > MAX_DEPTH:
+        raise ConversionError(Reason(f"subgraphs of a depth of at most {MAX_DEPTH}", "more"))
+    known = (
+        {v.name for v in graph.input} | {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    )
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                yield name
+        for attribute in node.attribute:
+            for subgraph in subgraphs(attribute):
+                yield from (name for name in free_names(subgraph, depth + 1) if name not in known)
+        known.update(node.output)
+    for value in graph.output:
+        if value.name not in known:
+            yield value.name

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from nnbridge.errors import ConversionError, Reason
 from nnbridge_onnx.declaration import CONTRIB
-from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
+from nnbridge_onnx.read.graph import MAX_DEPTH, free_names, subgraphs
 
 _CONSTANTS_ALONE_IR = 4
 """Before this IR version, every constant is an input too."""
@@ -77,26 +76,6 @@ def _run_order(graph: Any) -> list[int]:
         return list(TopologicalSorter(dict(enumerate(reads))).static_order())
     except CycleError:
         return list(range(len(reads)))
-
-
-def free_names(graph: Any, depth: int = 0) -> Iterator[str]:
-    """Names that a subgraph reads and does not write."""
-    if depth > MAX_DEPTH:
-        raise ConversionError(Reason(f"subgraphs of a depth of at most {MAX_DEPTH}", "more"))
-    known = (
-        {v.name for v in graph.input} | {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-    )
-    for node in graph.node:
-        for name in node.input:
-            if name and name not in known:
-                yield name
-        for attribute in node.attribute:
-            for subgraph in subgraphs(attribute):
-                yield from (name for name in free_names(subgraph, depth + 1) if name not in known)
-        known.update(node.output)
-    for value in graph.output:
-        if value.name not in known:
-            yield value.name
 
 
 # -- names -------------------------------------------------------------------------------------------------------------------

@@ -22,10 +22,21 @@ from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, 
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
-from nnbridge_onnx.passes.inline import subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
-from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
-from nnbridge_onnx.read.mending import free_names, has_type, mend
+from nnbridge_onnx.read.graph import (
+    FLOAT,
+    OPTIONAL,
+    SEQUENCE,
+    STRING,
+    Graph,
+    Node,
+    Tensor,
+    dtype_of,
+    free_names,
+    subgraphs,
+    type_name,
+)
+from nnbridge_onnx.read.mending import has_type, mend
 
 OLDEST_IR = 3
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
@@ -91,7 +102,7 @@ def _graph(onnx: Any, model: Any, file: FileContext, folder: Path | None, weight
             model = run(model, file)
         constants = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= _OVERRIDABLE_IR else set()
         overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
-        reader = _Reader(onnx, file.source, folder, weights)
+        reader = _ModelReader(onnx, file.source, folder, weights)
         graph = infer_shapes(onnx, model, reader, loops=file.options.mapping == "wide")
         return replace(graph, origins=file.origins, overridable=overridable)
 
@@ -202,7 +213,7 @@ def _has_shape(value: Any) -> bool:
     return has_type(value) and (not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape"))
 
 
-class _Reader:
+class _ModelReader:
     """One model being read."""
 
     def __init__(self, onnx: Any, source: str, folder: Path | None, weights: Mapping[str, Array]) -> None:

@@ -31,6 +31,7 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, spli
 from nnbridge_tflite.declaration import REGISTRY, OperandKind, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
 from nnbridge_tflite.host.hybrid import is_hybrid
+from nnbridge_tflite.host.kinds import check_kind, within_domain
 from nnbridge_tflite.host.numbers import Options, Tensors, joined, quantised
 from nnbridge_tflite.host.sixteen_bits import is_sixteen
 from nnbridge_tflite.lowerer import Lowerer, UnknownValue
@@ -136,6 +137,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
         for i, t in enumerate(_with_parameters(inputs, carried.get("inputs", {})))
     ]
     outputs = _with_parameters(outputs, carried.get("outputs", {}))
+    check_kind(declared.name, inputs, outputs)
     if declared.preparing is not None:
         with suppress(ValueError):
             prepared = declared.preparing(inputs, outputs, options)
@@ -143,7 +145,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
                 return prepared
     table = _table(declared, inputs, outputs, options)
     if table is not None:
-        return lambda arrays: [_shaped(table(np.asarray(arrays[0])), outputs[0].dims)]
+        return within_domain(declared.name, inputs, lambda arrays: [_shaped(table(np.asarray(arrays[0])), outputs[0].dims)])
     ways = _ways(declared, code, inputs, outputs, options)
     if not ways:
         raise ValueError(declared.refusal)
@@ -161,7 +163,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
 
     way = ways[0]
     if not isinstance(way, _Drafted) or way.model is None:
-        return run
+        return within_domain(declared.name, inputs, run)
     return ModelKernel(way.model, way.arguments, shaped, run)
 
 

@@ -16,12 +16,11 @@ from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Pool
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, is_extension
-from nnbridge_tflite.convert import most_new_elements
 from nnbridge_tflite.declaration import definition_of
-from nnbridge_tflite.delegation import NodeConversion
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context
+from nnbridge_tflite.passes.nodes import NodeConversion, most_new_elements
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile

@@ -11,11 +11,11 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.recorded import Passed
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
-from nnbridge_tflite.convert import most_new_elements
 from nnbridge_tflite.declaration import FUSED
 from nnbridge_tflite.neuron.expressed import NeuronGraph
 from nnbridge_tflite.neuron.recorded import EXTENDED, FORMS
 from nnbridge_tflite.passes.conversion import Context, Conversion
+from nnbridge_tflite.passes.nodes import most_new_elements
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile

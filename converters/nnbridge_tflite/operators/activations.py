@@ -11,6 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import Stage
 from nnbridge.operations.arithmetic import mbqm, product_multiplier, quantize_multiplier, saturate, wrap32
 from nnbridge.types import FLOATS, QUANT8, FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
@@ -242,7 +243,8 @@ def leaky_relu(to: Lowerer) -> None:
     if value.type not in QUANT8:
         to.finish(OperationCode.PRELU, value, to.fill(alpha, value))
         return
-    to.require(alpha > 0, "an alpha above 0 for 8-bit tensors", alpha)
+    # It is the scale of an operand, which NNAPI does not add otherwise.
+    to.require(alpha > 0, "an alpha above 0 for 8-bit tensors", alpha, stage=Stage.BUILDING)
     to.require(
         to.mapping == MappingKind.DELEGATE or _same_as_prelu(value, alpha, to.out),
         "an alpha that PRELU's multiplier, another float than TFLite's, rounds alike for all numbers below 0",

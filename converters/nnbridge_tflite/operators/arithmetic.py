@@ -60,13 +60,14 @@ def _scalars_are_constant(node: OperatorView) -> bool:
     return all(t is None or t.shape or node.constant(i) for i in (0, 1) for t in [node.input(i)])
 
 
-_CONDITIONS = (no_activation(("INT32",)), from_level(4, "int32", lambda node: node.type(0) != "INT32"))
+_CONDITIONS = (no_activation(("INT32",)), from_level(4, "int32", lambda node: node.type(0) != "INT32"), RANK_4)
 _LARGER = DelegateRule(
     version=3,
     level=3,
     types=NUMBERS,
     conditions=(Condition("scalars that are constant", _scalars_are_constant, first_type, kind=Why.NOT_CONSTANT),),
 )
+_FLOATS_FIRST = from_level(3, "8-bit tensors", lambda node: node.type(0) in ("FLOAT32", "INT32"))
 _SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be powers of two, which are then computed by shifts")
 
 ADD = binary(
@@ -77,7 +78,7 @@ SUB = binary(
     "a - b",
     np.subtract,
     options=(FUSED, _SHIFT16),
-    delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_CONDITIONS, RANK_4)),
+    delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_CONDITIONS, _FLOATS_FIRST)),
 )
 MUL = binary(
     "MUL",
@@ -92,7 +93,7 @@ DIV = binary(
     "a / b; integers are rounded towards zero.",
     None,
     options=(FUSED,),
-    delegate=DelegateRule(version=1, level=2, types=FLOAT),
+    delegate=DelegateRule(version=1, level=2, types=FLOAT, conditions=(RANK_4,)),
 )
 MAXIMUM = binary("MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER)
 MINIMUM = binary("MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER)
@@ -140,12 +141,14 @@ through_float(DIV, MAXIMUM, MINIMUM, POW)
 
 @DIV.host_kernel
 def host_divide(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Division; integers are rounded towards zero."""
+    """Division; integers are rounded towards zero, and end at the largest: LiteRT clamps the lowest divided by -1."""
     a, b = real(inputs[0]), real(inputs[1])
     if a.dtype.kind in "iu":
         if (b == 0).any():
             raise ZeroDivisionError("division by zero")
-        return [stored(activated(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)), options), outputs[0])]
+        wide, by = a.astype(np.int64), b.astype(np.int64)
+        quotients = np.sign(wide) * np.sign(by) * (np.abs(wide) // np.abs(by))
+        return [saturate(activated(quotients, options), outputs[0].dtype)]
     return [stored(activated(a / b, options), outputs[0])]
 
 

@@ -24,6 +24,7 @@ from nnbridge_tflite.rules import (
     DelegateRule,
     OperatorView,
     constant,
+    first_type,
     from_level,
     input_in,
     input_rank,
@@ -66,6 +67,18 @@ def _axis_before_last(*, new: bool, below: int = 99) -> Condition:
     )
 
 
+def _same_parameters(node: OperatorView) -> bool:
+    parts = [node.values.tensors[i].quantisation for i in node.operator.inputs if i >= 0]
+    return node.type(0) != "UINT8" or len({(part.scale, part.zero_point) for part in parts}) < 2
+
+
+_ONE_SCALE = Condition(
+    "one scale and zero point for all uint8 inputs below feature level 3",
+    _same_parameters,
+    first_type,
+    3,
+    Why.QUANTISATION_PARAMETERS,
+)
 CONCATENATION = TfliteOperator(
     "CONCATENATION",
     "Joined along an axis.",
@@ -73,7 +86,9 @@ CONCATENATION = TfliteOperator(
     options=(AXIS, FUSED),
     folding=_MOVES,
     known_when_prepared=True,
-    delegate=DelegateRule(version=2, types=("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4)),
+    delegate=DelegateRule(
+        version=2, types=("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4, _ONE_SCALE)
+    ),
     kernel=lambda inputs, outputs, options: [np.concatenate([_as_in(t, outputs[0]) for t in inputs], options["axis"])],
 )
 PACK = TfliteOperator(

@@ -11,7 +11,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason, Why
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import TENSORS
@@ -356,7 +356,8 @@ def _emitted(
     mapping, reasons = MappingKind.WIDE, []
     try:
         if c.context.options.mapping != MappingKind.WIDE:
-            raise Unmappable(Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR))
+            reason = Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR)
+            raise Unmappable(reason, Stage.DELEGATE)
         title = f"{operator.index}: {operator.name}"
         c.draft.add(replace(step, name=title, mapping=mapping, source=c.source(operator)))
     except Unmappable as error:

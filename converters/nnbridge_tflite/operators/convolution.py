@@ -11,7 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm
 from nnbridge.operations.shapes import Window
@@ -70,6 +70,11 @@ def _one_group(node: OperatorView) -> bool:
     return data is None or filter is None or data.shape[3:] == filter.shape[3:]
 
 
+def _one_scale(node: OperatorView) -> bool:
+    filter = node.input(1)
+    return filter is None or not filter.quantisation.per_channel
+
+
 CONV_2D = TfliteOperator(
     "CONV_2D",
     "Products over a sliding window; fewer channels in the filter than in the data make groups.",
@@ -83,6 +88,7 @@ CONV_2D = TfliteOperator(
             Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none", kind=Why.MISSING_OPERAND),
             _DILATIONS_FROM_LEVEL_3,
             from_level(3, "groups", _one_group),
+            from_level(3, "a scale for each channel", _one_scale),
         ),
     ),
     check=_check,
@@ -163,7 +169,7 @@ def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
     if not to.has(i):
         return Value(INT32, (units,), scale=scale, data=np.zeros(units, np.int32))
     stated = to.input(i)
-    to.require(stated.type == INT32, "an int32 bias", to.declared(i))
+    to.require(stated.type == INT32, "an int32 bias", to.declared(i), stage=Stage.BUILDING)
     if stated.scale == scale and stated.zero_point == 0:
         return stated
     if stated.data is None:  # What is computed has the scale that it has.
@@ -178,7 +184,8 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
         return filter
     to.require_known(filter, "constant weights for float activations")
     if not to.free:
-        return _dequantised_at_run(to, filter)
+        # The delegate adds a DEQUANTIZE for these alone; other operations get the weights as they are, which NNAPI refuses.
+        return _dequantised_at_run(to, filter) if to.name in ("CONV_2D", "FULLY_CONNECTED", "LSTM") else filter
     to.mapping = MappingKind.WIDE
     to.draft.spend(math.prod(filter.dims))
     return Value(FLOAT32, filter.dims, name=filter.name, data=real_numbers(filter))
@@ -186,7 +193,10 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
 
 def _dequantised_at_run(to: Lowerer, filter: Value) -> Value:
     """What the delegate does with hybrid weights: symmetric 8-bit behind a DEQUANTIZE."""
-    to.require(filter.channel_quant is None and filter.zero_point == 0, "symmetric per-tensor weights", filter.name)
+    if filter.channel_quant is not None:
+        return to.emit(OperationCode.DEQUANTIZE, filter, out=Value(FLOAT32, filter.dims))
+    centred = filter.zero_point == 0
+    to.require(centred, "symmetric weights", f"zero point {filter.zero_point}", filter.name, stage=Stage.BUILDING)
     stored = replace(filter, type=OperandCode.TENSOR_QUANT8_SYMM)
     return to.emit(OperationCode.DEQUANTIZE, stored, out=Value(FLOAT32, filter.dims))
 
@@ -222,6 +232,8 @@ def depthwise_conv_2d(to: Lowerer) -> None:
     data = to.input(0)
     filter = weights(to, 1, data)
     to.require(filter.rank == 4 and data.rank == 4 and data.dims[3] > 0, "rank 4", [data.rank, filter.rank])
+    # The delegate passes no zeros in its place.
+    to.require(to.free or to.has(2), "a bias", "none", kind=Why.MISSING_OPERAND, stage=Stage.BUILDING)
     units = bias(to, 2, data, filter, filter.dims[3])
     multiplier = to.scalar(filter.dims[3] // data.dims[3])
     tail = dilations(to)

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding, elements_of_shape
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.operations.lookup import numbers_of_bits, projected_bits
 from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
@@ -24,6 +24,7 @@ def _is_projection(node: OperatorView) -> bool:
     return node.option("type") != 1 or (node.level >= 3 and len(node.operator.inputs) == 2)
 
 
+_ROWS = Condition("indices of rank 1 or more", lambda node: node.rank(1), lambda node: "a scalar", kind=Why.RANK)
 GATHER = TfliteOperator(
     "GATHER",
     "Slices by index, with leading dimensions in common where there are batch dimensions.",
@@ -34,7 +35,7 @@ GATHER = TfliteOperator(
     ),
     folding=_PICKS,
     known_when_prepared=True,
-    delegate=DelegateRule(version=2, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"),)),
+    delegate=DelegateRule(version=2, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"), _ROWS)),
     needs_ranks=True,
 )
 GATHER_ND = TfliteOperator("GATHER_ND", "Slices at tuples of indexes.", inputs("params", "indices"), folding=_PICKS)
@@ -105,7 +106,8 @@ LSH_PROJECTION = TfliteOperator(
 @GATHER.lowering()
 def gather(to: Lowerer) -> None:
     """GATHER along an axis; NNAPI has the axis second."""
-    to.require(to.option("batch_dims") == 0, "no batch dimensions", to.option("batch_dims"))
+    # The delegate passes no batch dimensions, so that NNAPI computes another shape.
+    to.require(to.option("batch_dims") == 0, "no batch dimensions", to.option("batch_dims"), stage=Stage.RUNNING)
     to.require(to.shape(1), "indices of rank 1 or more", "a scalar")
     axis = to.axis(to.option("axis"), to.input(0).rank)
     to.finish(OperationCode.GATHER, to.input(0), to.scalar(axis), _indices(to, 1))
@@ -280,7 +282,8 @@ def hash_projection(to: Lowerer) -> None:
     """LSH_PROJECTION: TFLite's sparse projections are NNAPI's of type 3, without weights."""
     kind = to.option("type")
     to.require(kind in (_SPARSE, _DENSE), "a sparse or dense projection", kind)
-    to.require(to.has(2) == (kind == _DENSE), "weights only for dense projections", to.count)
+    # The delegate adds no operand in place of the weights of a dense projection, and the operation has too few.
+    to.require(to.has(2) == (kind == _DENSE), "weights only for dense projections", to.count, stage=Stage.BUILDING)
     weights = to.optional(2, FLOAT32)
     to.finish(OperationCode.LSH_PROJECTION, to.input(0), to.input(1), weights, to.scalar(3 if kind == _SPARSE else kind))
 

@@ -107,13 +107,16 @@ def fully_connected(to: Lowerer) -> None:
     whole = to.input(0)
     filter = weights(to, 1, whole)
     to.require(to.option("weights_format") == 0, "weights in default format", to.option("weights_format"))
-    to.require(filter.rank == 2, "weights of rank 2", filter.rank)
+    to.require(filter.rank == 2 or not to.free, "weights of rank 2", filter.rank)
     # As a 1x1 convolution such sums would be rounded twice, where TFLite rounds them once.
-    to.require(filter.channel_quant is None, "one scale for all weights", "one for each unit")
+    # The delegate adds the operation all the same, and NNAPI refuses it.
+    to.require(filter.channel_quant is None or not to.free, "one scale for all weights", "one for each unit")
     units = bias(to, 2, whole, filter, filter.dims[0])
     lowest = 2 if to.mapping == MappingKind.DELEGATE else 1
-    to.require(lowest <= whole.rank <= 4, f"an input of rank {lowest} to 4", whole.rank)
-    data = whole if whole.rank > 1 else to.reshaped(whole, (whole.dims[0] // max(filter.dims[1], 1), filter.dims[1]))
+    to.require(lowest <= whole.rank <= 4 or not to.free, f"an input of rank {lowest} to 4", whole.rank)
+    data = (
+        whole if whole.rank > 1 or not to.free else to.reshaped(whole, (whole.dims[0] // max(filter.dims[1], 1), filter.dims[1]))
+    )
     fused = to.scalar(to.option("fused_activation_function"))
     if not to.option("keep_num_dims") or whole.rank == 2:
         to.finish(OperationCode.FULLY_CONNECTED, data, filter, units, fused)

@@ -7,17 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.rules import NUMBERS_HALF, DelegateRule, no_activation
+from nnbridge_tflite.rules import OLD_FLOATS, Condition, DelegateRule, input_rank
 
+_NO_ACTIVATION = Condition(
+    "no fused activation",
+    lambda node: node.option("fused_activation_function") == 0,
+    lambda node: node.option("fused_activation_function"),
+    kind=Why.ACTIVATION,
+)
 L2_NORMALIZATION = TfliteOperator(
     "L2_NORMALIZATION",
     "Divided by the root of the sum of squares over the last dimension.",
     options=(FUSED,),
-    delegate=DelegateRule(version=2, conditions=(no_activation(NUMBERS_HALF),)),
+    delegate=DelegateRule(version=2, conditions=(_NO_ACTIVATION, OLD_FLOATS, input_rank("an input of rank 4", 4, below=3))),
     rows=True,
 )
 LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(

@@ -13,7 +13,7 @@ from nnbridge.types import QUANT8, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, padding_pairs
 from nnbridge_tflite.lowerer import Lowerer, Value
-from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, OLD_FLOATS, DelegateRule
+from nnbridge_tflite.rules import FLOAT_QUANT8, NO_EMPTY, NUMBERS, OLD_FLOATS, DelegateRule
 
 
 def _padded_elements(data: Array, paddings: Array) -> float:
@@ -26,21 +26,21 @@ PAD = TfliteOperator(
     "Padded with zeros.",
     inputs("input", "paddings!"),
     folding=Folding(_padded_elements, moves_only=True),
-    delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8, conditions=(OLD_FLOATS,)),
+    delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8, conditions=(OLD_FLOATS, NO_EMPTY)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.PAD, to.input(0), _paddings(to)))],
 )
 PADV2 = TfliteOperator(
     "PADV2",
     "Padded with a value.",
     inputs("input", "paddings!", "value"),
-    delegate=DelegateRule(version=2, level=3, types=FLOAT_QUANT8),
+    delegate=DelegateRule(version=2, level=3, types=FLOAT_QUANT8, conditions=(NO_EMPTY,)),
 )
 MIRROR_PAD = TfliteOperator(
     "MIRROR_PAD",
     "Padded with mirror images.",
     PAD.inputs,
     options=(Option("mode", 0, "0 REFLECT, without the edge; 1 SYMMETRIC, with it"),),
-    delegate=DelegateRule(version=2, level=7, types=NUMBERS),
+    delegate=DelegateRule(version=2, level=7, types=NUMBERS, conditions=(NO_EMPTY,)),
     lowerings=[
         Lowering(lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))))
     ],

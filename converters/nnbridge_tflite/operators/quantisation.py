@@ -47,6 +47,12 @@ def _symmetric_int8(node: OperatorView) -> bool:
     return data is None or data.type.name != "INT8" or data.quantisation.zero_point == 0
 
 
+def _scaled(node: OperatorView) -> bool:
+    """The delegate reads one scale, which is 0 where there is one for each channel."""
+    data = node.input(0)
+    return node.output().quantisation.scale > 0 and (node.type(0) not in QUANT8 or data is None or data.quantisation.scale > 0)
+
+
 CAST = TfliteOperator(
     "CAST",
     "A change of element type; quantised numbers are read as they are stored.",
@@ -82,6 +88,8 @@ QUANTIZE = TfliteOperator(
                 4,
                 Why.OUTPUT_TYPE,
             ),
+            output_in(*QUANT8),
+            Condition("scales above 0", _scaled, first_type, kind=Why.QUANTISATION_PARAMETERS),
         ),
     ),
     lowerings=[Lowering(lambda to: to.finish_quantised(to.dequantised(to.input(0))))],
@@ -128,7 +136,8 @@ BITCAST = TfliteOperator(
 @CAST.lowering()
 def cast(to: Lowerer) -> None:
     """CAST between types that NNAPI casts."""
-    to.require(to.declared(0).type.name != "INT8" and to.declared_output().type.name != "INT8", "no int8", to.declared(0))
+    int8 = "INT8" in (to.declared(0).type.name, to.declared_output().type.name)
+    to.require(not int8 or to.mapping == MappingKind.DELEGATE, "no int8", to.declared(0))
     wraps = to.input(0).type == OperandCode.TENSOR_INT32 and to.out.type == OperandCode.TENSOR_QUANT8_ASYMM
     to.require(
         not wraps or to.mapping == MappingKind.DELEGATE, "no int32 to uint8 (NNAPI saturates, TFLite wraps)", to.declared(0)

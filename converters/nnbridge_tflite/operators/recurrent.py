@@ -13,7 +13,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.operations import work
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_svdf import IntegerSvdf
@@ -115,7 +115,19 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
         _ASYMMETRIC,
         Option("diagonal_recurrent_tensors", False, "recurrent weights are diagonal matrices"),
     ),
-    delegate=DelegateRule(version=2, level=3, conditions=(NO_HYBRID,)),
+    delegate=DelegateRule(
+        version=2,
+        level=3,
+        conditions=(
+            NO_HYBRID,
+            Condition(
+                "20 or 24 inputs",
+                lambda node: len(node.operator.inputs) in (20, 24),
+                lambda node: len(node.operator.inputs),
+                kind=Why.VARIANT,
+            ),
+        ),
+    ),
     least_inputs=20,
     work=work.LAYER,
 )
@@ -190,7 +202,8 @@ SVDF = TfliteOperator(
 def _floats(to: Lowerer, indexes: Sequence[int]) -> list[Value]:
     """Inputs as floats: 8-bit weights are folded, omitted ones stay omitted."""
     data = to.input(0)
-    to.require(data.type in FLOATS, "float activations", to.declared(0))
+    # The delegate adds the operation all the same.
+    to.require(data.type in FLOATS, "float activations", to.declared(0), kind=Why.INPUT_TYPE, stage=Stage.BUILDING)
     return [weights(to, i, data) if to.has(i) else to.draft.omitted(data.type) for i in indexes]
 
 

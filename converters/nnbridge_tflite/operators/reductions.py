@@ -11,6 +11,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import quantize_multiplier, saturate
 from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.types import QUANT8, OperandCode, OperationCode
@@ -31,7 +32,7 @@ from nnbridge_tflite.host.numbers import (
 )
 from nnbridge_tflite.host.sixteen_bits import by_upper_bits
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
-from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, MOST_4, NO_SCALAR_OUT, OLD_FLOATS, Condition, DelegateRule
 
 _AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_PROD, OperationCode.REDUCE_SUM)
 """Reductions whose integers do not go through floats: booleans, and sums and products, which TFLite rounds otherwise."""
@@ -59,7 +60,12 @@ def _reduction(
     return declared
 
 
-_EXTREME = DelegateRule(version=2, level=3, types=FLOAT_QUANT8)
+_EXTREME = DelegateRule(
+    version=2,
+    level=3,
+    types=FLOAT_QUANT8,
+    conditions=(Condition("an input that is not a scalar", lambda node: node.rank(0), lambda node: "a scalar", kind=Why.RANK),),
+)
 SUM = _reduction(
     "SUM", "Sums.", np.sum, OperationCode.REDUCE_SUM, DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,))
 )
@@ -86,7 +92,12 @@ MEAN = TfliteOperator(
     "Means; of quantised numbers the sum times a multiplier that the count divides.",
     inputs("input", "axes!"),
     options=(KEEP_DIMS,),
-    delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8, conditions=(NO_SCALAR_OUT, OLD_FLOATS)),
+    delegate=DelegateRule(
+        version=2,
+        level=2,
+        types=FLOAT_QUANT8,
+        conditions=(NO_SCALAR_OUT, OLD_FLOATS, MOST_4),
+    ),
 )
 CUMSUM = TfliteOperator(
     "CUMSUM",

@@ -17,16 +17,29 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_
 from nnbridge_tflite.lowerer import INT32, Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
+    MOST_4,
     NUMBERS,
     NUMBERS_HALF,
     Condition,
     DelegateRule,
+    OperatorView,
     constant,
     input_in,
     type_in,
 )
 
 _MOVES = Folding(moves_only=True)
+
+
+def _stated(node: OperatorView) -> bool:
+    listed = node.operator.options.get("new_shape")
+    return len(node.operator.inputs) > 1 or (listed is not None and len(listed) > 0 and list(listed) != [0])
+
+
+_OUT_MOST_4 = Condition(
+    "an output of rank 4 at most", lambda node: len(node.output().shape) <= 4, lambda node: str(node.output()), kind=Why.RANK
+)
+_STATED = Condition("new dimensions, in the options of one input", _stated, lambda node: "none", kind=Why.RANK)
 
 
 RESHAPE = TfliteOperator(
@@ -41,6 +54,9 @@ RESHAPE = TfliteOperator(
         types=NUMBERS,
         conditions=(
             input_in(*FLOAT_QUANT8, below=6),
+            MOST_4,
+            _OUT_MOST_4,
+            _STATED,
             Condition(
                 "a constant shape",
                 lambda node: node.input(1) is None or node.constant(1),
@@ -130,6 +146,7 @@ FILL = TfliteOperator(
     "One value everywhere.",
     inputs("dims!", "value"),
     folding=Folding(lambda dims, value: elements_of_shape(dims), moves_only=True),
+    wide_constants=True,
     delegate=DelegateRule(
         version=1,
         level=4,

@@ -9,13 +9,13 @@ from typing import Any
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.folding import Folding
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Stage
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.read.graph import Operator, Tensor
-from nnbridge_tflite.rules import NUMBERS, DelegateRule, type_in
+from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, DelegateRule, type_in
 
 
 def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
@@ -52,7 +52,7 @@ STRIDED_SLICE = TfliteOperator(
         Option("offset", False, "ends count from the begins"),
     ),
     folding=Folding(moves_only=True),
-    delegate=DelegateRule(version=2, level=2),
+    delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8),
     dynamic_unless=_strided,
     known_when_prepared=True,
     needs_ranks=True,
@@ -163,7 +163,8 @@ def strided_slice(to: Lowerer) -> None:
     """STRIDED_SLICE with NNAPI's three masks."""
     to.require(to.shape(0), "a tensor that is not a scalar", to.declared(0))
     for mask in ("ellipsis_mask", "new_axis_mask"):
-        to.require(to.option(mask) == 0, f"no {mask}", to.option(mask))
+        # The delegate does not pass this mask, so that NNAPI computes another shape.
+        to.require(to.option(mask) == 0, f"no {mask}", to.option(mask), stage=Stage.RUNNING)
     to.require(not to.option("offset"), "ends that do not count from begin", "offset")
     # NNAPI reads the end of a dropped axis as it stands, which is before the last index where that is -1.
     from_end = any(begin < 0 and to.option("shrink_axis_mask") >> i & 1 for i, begin in enumerate(to.integers(1)))

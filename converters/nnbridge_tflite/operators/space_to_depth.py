@@ -12,7 +12,7 @@ from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.rules import FLOAT_QUANT8, DelegateRule, constant
+from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, DelegateRule, OperatorView, constant
 
 
 def _of_blocks(code: OperationCode, summary: str, version: int) -> TfliteOperator:
@@ -27,17 +27,25 @@ def _of_blocks(code: OperationCode, summary: str, version: int) -> TfliteOperato
 
 SPACE_TO_DEPTH = _of_blocks(OperationCode.SPACE_TO_DEPTH, "Blocks of pixels as channels.", 2)
 DEPTH_TO_SPACE = _of_blocks(OperationCode.DEPTH_TO_SPACE, "Channels as blocks of pixels.", 99)
+
+
+def _uncropped(node: OperatorView) -> bool:
+    crops = node.values.constant(node.operator.inputs[2])
+    return crops is not None and crops.size == 4 and not crops.any()
+
+
 SPACE_TO_BATCH_ND = TfliteOperator(
     "SPACE_TO_BATCH_ND",
     "Blocks of a padded array as batches.",
     inputs("input", "block_shape!", "paddings!"),
     delegate=DelegateRule(version=2, level=2),
 )
+_NO_CROPS = Condition("two crops of 0", _uncropped, lambda node: node.input(2))
 BATCH_TO_SPACE_ND = TfliteOperator(
     "BATCH_TO_SPACE_ND",
     "Batches as blocks of an array, which is cropped.",
     inputs("input", "block_shape!", "crops!"),
-    delegate=DelegateRule(version=2, level=2, conditions=(constant(2, "crops"),)),
+    delegate=DelegateRule(version=2, level=2, conditions=(constant(2, "crops"), _NO_CROPS)),
 )
 
 

@@ -37,10 +37,20 @@ _EXTREME = DelegateRule(
 )
 _TYPE = (Option("output_type", 0, "the output's TensorType; the tensor itself states it"),)
 ARG_MAX = TfliteOperator(
-    "ARG_MAX", "The index of the largest number along an axis.", inputs("input", "axis!"), options=_TYPE, delegate=_EXTREME
+    "ARG_MAX",
+    "The index of the largest number along an axis.",
+    inputs("input", "axis!"),
+    options=_TYPE,
+    delegate=_EXTREME,
+    wide_constants=True,
 )
 ARG_MIN = TfliteOperator(
-    "ARG_MIN", "The index of the smallest number along an axis.", inputs("input", "axis!"), options=_TYPE, delegate=_EXTREME
+    "ARG_MIN",
+    "The index of the smallest number along an axis.",
+    inputs("input", "axis!"),
+    options=_TYPE,
+    delegate=_EXTREME,
+    wide_constants=True,
 )
 
 

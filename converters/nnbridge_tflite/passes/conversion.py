@@ -14,9 +14,9 @@ from nnbridge.converters.declaration import Lowering
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, Reason, Why
+from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge.model import Source
-from nnbridge_tflite.declaration import TfliteOperator, definition_of
+from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import STATES, TENSORS, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options
 from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
@@ -53,6 +53,8 @@ class Context:
     """Subgraphs that CALL_ONCE has run."""
     refused: Reason | None = None
     """Why TFLite refuses the delegate for every graph of the file, if it does."""
+    failure: Reason | None = None
+    """Why the model of what the delegate takes cannot be built, if that is so: all of it stays with TFLite."""
     relaxed: bool = False
     """True if a compiled partition may be computed in float16."""
 
@@ -65,6 +67,8 @@ class Calls:
     """Calling subgraphs, outermost first."""
     inlined: tuple[int, ...] = ()
     """Indexes of the calling operators whose subgraphs are written out in the same model."""
+    label: str = ""
+    """The innermost of these."""
 
 
 class Conversion:
@@ -103,7 +107,8 @@ class Conversion:
         if self.context.operators_left < 0:
             raise ConversionError(Reason("fewer calls of subgraphs", "more operators than the file accounts for", operator.label))
         inlined = (*self._calls.inlined, operator.index) if draft is self.draft else ()
-        return Conversion(self.context, number, called, draft, variables, Calls(callers, inlined))
+        label = operator.label if draft is self.draft else ""
+        return Conversion(self.context, number, called, draft, variables, Calls(callers, inlined, label))
 
     def source(self, operator: Operator) -> Source:
         """Where an operator's operations come from."""
@@ -200,7 +205,10 @@ class Conversion:
     def _place(self, declared: TfliteOperator | None, operator: Operator) -> Mapped:
         """Fold, lower in the first way that works, or leave to the host."""
         if declared is not None and declared.handler is not None:
-            return declared.handler(self, operator)
+            mapped = declared.handler(self, operator)
+            # Of these operators, the delegate's Validate knows none.
+            reasons = tuple(reason if reason.stage else replace(reason, stage=Stage.DELEGATE) for reason in mapped.reasons)
+            return replace(mapped, reasons=reasons) if mapped.mapping == MappingKind.HOST else mapped
         if self._fold(declared, operator):
             return Mapped(operator.index, operator.name, MappingKind.FOLDED)
         sixteen = self._has_sixteen_bits(declared, operator)
@@ -225,7 +233,12 @@ class Conversion:
             return Reason("an operator of a compiled partition", operator.name, operator.label)
         if self.context.refused is not None:
             return replace(self.context.refused, operation=operator.label)
-        if sixteen and declared is not None and declared.sixteen_bits is not None:
+        if self._calls.inlined and self.context.options.mapping == MappingKind.DELEGATE:
+            # TFLite calls the subgraph, which is a graph of its own for the delegate.
+            return Reason(NO_SUBGRAPHS, self._calls.label, operator.label, kind=Why.OPERATOR, stage=Stage.DELEGATE)
+        # Under the delegate's mapping its own rules and NNAPI's say why.
+        wide = self.context.options.mapping == MappingKind.WIDE
+        if wide and sixteen and declared is not None and declared.sixteen_bits is not None:
             return Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
         left = self.context.options.left or {}
         return left.get(operator.index) if not self._calls.subgraphs else None
@@ -236,6 +249,8 @@ class Conversion:
         wide = options.mapping == MappingKind.WIDE
         rule = declared.delegate if declared is not None else None
         refused = refusals(rule, operator, self.values, options.feature_level, options.accelerated)
+        if self.context.failure is not None and not refused:
+            return self.host(operator, [self.context.failure])
         reasons: list[Reason] = []
         for lowering in declared.lowerings if declared is not None else ():
             # As the delegate does it where the delegate would, more freely where that is allowed.

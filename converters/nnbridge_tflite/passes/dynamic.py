@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nnbridge.errors import Reason, Why
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
 
@@ -40,6 +40,7 @@ class DynamicTensor:
             "a graph of static tensors, without which TFLite refuses the delegate (or allow_dynamic_dimensions)",
             f"{self.operator.label}{place} with an output of computed shape{inner}",
             kind=Why.DYNAMIC_GRAPH,
+            stage=Stage.GRAPH,
             says="Attempting to use a delegate that only supports static-sized tensors with a graph that has dynamic-sized "
             f"tensors (tensor#{self.tensor.index} is a dynamic-sized tensor).",
         )
@@ -51,8 +52,12 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
     All subgraphs are offered to a delegate in turn, bodies and those of other signatures too.
     """
     prepared = _PreparedSubgraphs(graph)
-    offered = (number for number, subgraph in enumerate(graph.subgraphs) if not subgraph.name.startswith(VALIDATION))
-    return next((found for number in offered if (found := prepared.dynamic(number)) is not None), None)
+    return next((found for number in offered(graph) if (found := prepared.dynamic(number)) is not None), None)
+
+
+def offered(graph: Graph) -> list[int]:
+    """The subgraphs that TFLite offers to a delegate, each by itself."""
+    return [number for number, subgraph in enumerate(graph.subgraphs) if not subgraph.name.startswith(VALIDATION)]
 
 
 def known_early(subgraph: TfliteSubgraph) -> set[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar
 
-from nnbridge.converters.delegation import InMemory
+from nnbridge.converters.delegation import Delegation, InMemory
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.hosted import SourceParts
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
@@ -142,6 +142,10 @@ class Importer(ABC):
 
     def hosted(self, options: ConversionOptions) -> SourceParts | None:
         """Parts of the file for the operators of the host extension; None where no inference runtime computes them."""
+        return None
+
+    def delegation(self) -> Delegation | None:
+        """The file's graphs as an interpreter offers them to a delegate; None for formats without one."""
         return None
 
     @property

@@ -5,13 +5,15 @@ The file importer's rules decide, on the graph as the interpreter has it now: it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias
 
 from nnbridge.budget import WorkBudget
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage
 from nnbridge.model import Model
 
 Dims: TypeAlias = "Sequence[tuple[int, ...]]"
@@ -64,6 +66,18 @@ class Delegation(Protocol):
     def subgraph_name(self, subgraph: int) -> str:
         """The name that the file has for a subgraph."""
 
+    def graphs(self) -> Sequence[int]:
+        """The subgraphs that a delegate is offered, each by itself: bodies and decompositions too."""
+
+    def stated(self, subgraph: int) -> Dims:
+        """The dimensions that the file states for a subgraph's tensors."""
+
+    def dynamic(self) -> Reason | None:
+        """Why TFLite refuses a delegate for the file that does not allow dynamic dimensions, if it does."""
+
+    def preview(self, subgraph: int, nodes: Sequence[int]) -> Sequence[NodeGroup]:
+        """How TFLite groups nodes, in the order of their run."""
+
     def codes(self, subgraph: int) -> tuple[int, ...]:
         """The builtin codes of a subgraph's operators."""
 
@@ -83,6 +97,254 @@ class Delegation(Protocol):
         target: DelegateTarget,
     ) -> Part:
         """A model of some operators; ConversionError if they are none that NNAPI gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that are handed over as one, the tensors that they read, and those of theirs that others read."""
+
+    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of one graph: the groups that NNAPI gets, or the operator for which it gets nothing."""
+
+    outcomes: Mapping[int, Mapped]
+    groups: tuple[tuple[NodeGroup, Part], ...] = ()
+    fails: Mapped | None = None
+    """The delegate takes it, and the model with it cannot be built."""
+
+
+def taken(one: Mapped) -> bool:
+    """True for an operator that the delegate takes, whatever comes of it."""
+    return one.mapping == MappingKind.DELEGATE or stage_of(one) in (Stage.BUILDING, Stage.DEVICE, Stage.RUNNING)
+
+
+def stage_of(one: Mapped) -> Stage | None:
+    """Which part of a phone refuses an operator; None for one that is not refused."""
+    return one.reasons[0].stage if one.reasons and one.mapping == MappingKind.HOST else None
+
+
+def decide(
+    delegation: Delegation,
+    subgraph: int,
+    dims: Dims,
+    target: DelegateTarget,
+    plan: Sequence[int],
+    *,
+    preview: Callable[[Sequence[int]], Sequence[NodeGroup]],
+    part: Callable[[NodeGroup], Part],
+    supported: Callable[[Model], Sequence[bool]] | None,
+    limit: int,
+    log: Callable[[str], object],
+) -> Decision:
+    """What Android's delegate makes of a graph: it validates nodes, builds models of their groups, asks the devices, limits.
+
+    ``supported``: the devices' answers for each operation of a model; None where NNAPI's CPU may compute, and no device is asked.
+    Groups whose model nnbridge cannot make stay with the interpreter, which ``log`` is told.
+    """
+    outcomes = {one.index: one for one in delegation.outcomes(subgraph, dims, target)}
+    claimed = [node for node in plan if node in outcomes and taken(outcomes[node])]
+    failing = {node for node in claimed if stage_of(outcomes[node]) == Stage.BUILDING}
+    if failing:
+        groups = preview(claimed)
+        # With devices, a model of every group is built to ask them; without, of those within the limit.
+        built = groups if supported is not None else _largest([(g, None) for g in groups], limit)
+        numbers = (node for group, *_ in ((g, None) if isinstance(g, NodeGroup) else g for g in built) for node in group.nodes)
+        first = min((node for node in numbers if node in failing), default=None)
+        if first is not None:
+            return Decision(outcomes, (), outcomes[first])
+    nodes = [node for node in claimed if outcomes[node].mapping == MappingKind.DELEGATE]
+    found = _models(preview, part, nodes, log)
+    refused = {source for _, model in found for source in _refused(model.model, supported)}
+    if refused:
+        whole = whole_or_nothing(outcomes.values())
+        found = _models(preview, part, [] if whole else [node for node in nodes if node not in refused], log)
+    return Decision(outcomes, tuple(_largest(found, limit)))
+
+
+def of_dims(part: Part, dims: Dims) -> Part:
+    """A model whose outputs are as large as the tensors; ConversionError for one that TFLite has other dimensions for."""
+    operands = (part.model.main.operands[i] for i in part.model.main.outputs)
+    pairs = zip(part.outputs[: len(part.outputs) - part.variables], operands, strict=False)
+    wrong = [
+        f"tensor {tensor}: {list(operand.dims)} for {list(dims[tensor])}"
+        for tensor, operand in pairs
+        if 0 not in operand.dims and math.prod(operand.dims) != math.prod(dims[tensor])
+    ]
+    if wrong:
+        raise ConversionError(Reason("the interpreter's dimensions", ", ".join(wrong)))
+    return part
+
+
+def _models(
+    preview: Callable[[Sequence[int]], Sequence[NodeGroup]],
+    part: Callable[[NodeGroup], Part],
+    nodes: Sequence[int],
+    log: Callable[[str], object],
+) -> list[tuple[NodeGroup, Part]]:
+    found = []
+    for group in preview(nodes) if nodes else ():
+        try:
+            found.append((group, part(group)))
+        except (ConversionError, NnapiError) as error:
+            log(f"WARNING: nodes {list(group.nodes)} stay with TFLite: {error}\n")
+    return found
+
+
+def _refused(model: Model, supported: Callable[[Model], Sequence[bool]] | None) -> list[int]:
+    """The nodes of which devices refuse an operation."""
+    if supported is None:
+        return []
+    pairs = zip(model.main.operations, supported(model), strict=True)
+    return [operation.source.index for operation, fine in pairs if not fine and operation.source is not None]
+
+
+def _largest(groups: Sequence[tuple[NodeGroup, Any]], limit: int) -> list[tuple[NodeGroup, Any]]:
+    """Groups within the limit (0 and below: no limit): those with the most nodes, the earlier ones where sizes are equal."""
+    if not 0 < limit < len(groups):
+        return list(groups)
+    chosen = sorted(range(len(groups)), key=lambda k: -len(groups[k][0].nodes))[:limit]
+    return [groups[k] for k in sorted(chosen)]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Where a phone fails with the delegate, as the outcomes of a file's operators have it."""
+
+    stage: Stage
+    """``graph``, ``building`` or ``running``."""
+    reason: Reason
+    """The operator, and what it lacks; ``says``: the line in the phone's log."""
+    taken: int
+    """Operators that the delegate takes."""
+    operators: int
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one sentence."""
+        reason = self.reason
+        log = f' (log: "{reason.says}")' if reason.says else ""
+        if self.stage is Stage.GRAPH:
+            lost = "the app's interpreter is not created with it, unless it sets allow_dynamic_dimensions"
+            return f"TFLite refuses the delegate: {reason.found}{log}: {lost}"
+        place = " ".join(part for part in (reason.operation, reason.operand) if part)
+        what = f"{place}: NNAPI requires {reason.rule}, found {reason.found}{log}"
+        if self.stage is Stage.BUILDING:
+            share = f"{self.taken:,} of {self.operators:,} operator{'' if self.operators == 1 else 's'}"
+            return f"TFLite's NNAPI delegate takes {share}; building fails at {what}: the app's interpreter is not created"
+        return f"NNAPI's CPU fails to run {what}; a driver may compute it, else the app's invoke() fails"
+
+
+def refusal_of(outcomes: Iterable[Mapped]) -> Refusal | None:
+    """Where a phone fails with the delegate, of all the operators' reasons the first stage; None where it does not."""
+    listed = [one for one in outcomes if one.mapping not in _NO_OPERATORS]
+    for stage in (Stage.GRAPH, Stage.BUILDING, Stage.RUNNING):
+        first = next((one for one in listed if stage_of(one) is stage), None)
+        if first is not None:
+            count = sum(map(taken, listed))
+            reason = first.reasons[0]
+            return Refusal(stage, _required(first, first.subgraph) if stage is Stage.RUNNING else reason, count, len(listed))
+    return None
+
+
+_NO_OPERATORS = (MappingKind.FOLDED, MappingKind.DEAD)
+
+
+@dataclass(frozen=True)
+class GraphVerdict:
+    """What NNAPI gets of one graph."""
+
+    subgraph: int
+    name: str
+    operators: int
+    groups: tuple[tuple[int, ...], ...] = ()
+    """The operators of each partition that is handed over, by index."""
+
+
+@dataclass(frozen=True)
+class PhoneVerdict:
+    """What a phone makes of a file with TFLite's delegate, before anything runs."""
+
+    graphs: tuple[GraphVerdict, ...]
+    stage: Stage | None = None
+    """``graph``: TFLite refuses the delegate; ``building``: the delegate fails; None where the interpreter is created."""
+    reason: Reason | None = None
+
+    @property
+    def created(self) -> bool:
+        """True if the program has an interpreter with the delegate."""
+        return self.stage is None
+
+    @property
+    def counts(self) -> str:
+        """Operators, graphs and partitions in words."""
+        operators, delegated = (sum(counted) for counted in zip(*map(_counted, self.graphs), strict=True))
+        groups = sum(len(graph.groups) for graph in self.graphs)
+        place = f" in {len(self.graphs)} graphs" if len(self.graphs) > 1 else ""
+        parts = f" in {groups} partition{'' if groups == 1 else 's'}" if groups else ""
+        return f"{operators:,} operator{'' if operators == 1 else 's'}{place}; {delegated:,} delegated{parts}"
+
+
+def _counted(graph: GraphVerdict) -> tuple[int, int]:
+    return graph.operators, sum(map(len, graph.groups))
+
+
+def verdict_of(
+    delegation: Delegation,
+    target: DelegateTarget,
+    *,
+    supported: Callable[[Model], Sequence[bool]] | None,
+    limit: int,
+    allow_dynamic_dimensions: bool = False,
+    log: Callable[[str], object] = lambda text: None,
+) -> PhoneVerdict:
+    """What a phone makes of a file: each of its graphs is offered to the delegate in turn."""
+    if not allow_dynamic_dimensions and (reason := delegation.dynamic()) is not None:
+        graphs = [GraphVerdict(k, delegation.subgraph_name(k), len(delegation.codes(k))) for k in delegation.graphs()]
+        return PhoneVerdict(tuple(graphs), Stage.GRAPH, reason)
+    found, failure = [], None
+    for subgraph in delegation.graphs():
+        dims, count = delegation.stated(subgraph), len(delegation.codes(subgraph))
+
+        def part(group: NodeGroup, subgraph: int = subgraph, dims: Dims = dims) -> Part:
+            made = delegation.part(subgraph, group.nodes, group.inputs, group.outputs, dims, target)
+            return made if allow_dynamic_dimensions else of_dims(made, dims)
+
+        decision = decide(
+            delegation,
+            subgraph,
+            dims,
+            target,
+            range(count),
+            preview=lambda nodes: delegation.preview(subgraph, nodes),  # noqa: B023  # called at once
+            part=part,
+            supported=supported,
+            limit=limit,
+            log=log,
+        )
+        groups = tuple(group.nodes for group, _ in decision.groups)
+        found.append(GraphVerdict(subgraph, delegation.subgraph_name(subgraph), count, groups))
+        if failure is None and decision.fails is not None:
+            failure = building_failure(decision.fails, subgraph)
+    if failure is None:
+        return PhoneVerdict(tuple(found))
+    return PhoneVerdict(tuple(GraphVerdict(g.subgraph, g.name, g.operators) for g in found), Stage.BUILDING, failure)
+
+
+def building_failure(one: Mapped, subgraph: int = 0) -> Reason:
+    """Why no model can be built with an operator."""
+    return _required(one, subgraph)
+
+
+def _required(one: Mapped, subgraph: int) -> Reason:
+    """An operator's first reason, with the operator's place in the file."""
+    place = f" of subgraph {subgraph}" if subgraph else ""
+    why = one.reasons[0]
+    return replace(why, operation=f"operator {one.index} {one.operator}{place}", found=why.found or "another")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import ConversionError, NnapiError, Reason, Why
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
@@ -51,9 +51,9 @@ _TRIED_SIZES = (7, 11)
 class Unmappable(Exception):
     """An operator, in the form that was tried, is not expressible in NNAPI."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: Reason, stage: Stage = Stage.OWN) -> None:
         super().__init__(str(reason))
-        self.reason = reason if reason.kind is not None else replace(reason, kind=Why.OPERAND_VALUE)
+        self.reason = replace(reason, kind=reason.kind or Why.OPERAND_VALUE, stage=reason.stage or stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,8 @@ class Draft:
         if found.verdict.level > self.feature_level:
             name = OperationCode(step.code).name
             raise Unmappable(
-                Reason(f"feature level {found.verdict.level} at least", str(self.feature_level), name, kind=Why.FEATURE_LEVEL)
+                Reason(f"feature level {found.verdict.level} at least", str(self.feature_level), name, kind=Why.FEATURE_LEVEL),
+                Stage.DEVICE,
             )
         self.checked[step] = found
 
@@ -307,10 +308,10 @@ class Draft:
         for type, dims, scale, zero_point, *_ in outputs:
             broken = check_operand_type(type, dims, scale, zero_point)
             if broken is not None:
-                raise Unmappable(replace(broken, operation=OperationCode(step.code).name))
+                raise Unmappable(replace(broken, operation=OperationCode(step.code).name), Stage.BUILDING)
         verdict = verdict_of(step.code, inputs, outputs)
         if verdict.reason is not None:
-            raise Unmappable(verdict.reason)
+            raise Unmappable(verdict.reason, Stage.BUILDING)
         return Checked(tuple([(value.dims, value.scale) for value in step.outputs]), inferred, (inputs, outputs), verdict)
 
     def _resolve(self, step: Step, *, large: bool) -> bool | None:
@@ -324,7 +325,7 @@ class Draft:
         args, outs = [value.arg(large=large) for value in step.inputs], [value.arg() for value in step.outputs]
         found = match(declared, [a.type for a in args], [a.type for a in outs])
         if isinstance(found, Reason):
-            raise Unmappable(found)
+            raise Unmappable(found, Stage.BUILDING)
         if [arg for arg in args if arg.present and _open(arg)]:
             tried = _open_dims(Call(declared, found.signature, tuple(args), tuple(outs)))
             for i, value in enumerate(step.outputs):
@@ -339,7 +340,11 @@ class Draft:
                 value.dims = value.open_dims or value.dims
             return False
         except NnapiError as error:
-            raise Unmappable(error.reason) from error
+            # NNAPI computes dimensions when it runs a model; what it checks while one is built comes first.
+            built = verdict_of(step.code, *kinds_of(step)).reason
+            if built is not None:
+                raise Unmappable(built, Stage.BUILDING) from error
+            raise Unmappable(error.reason, Stage.RUNNING) from error
         for value, arg in zip(step.outputs, resolved, strict=True):
             _require_same_quantisation(declared.name, value, arg)
             value.dims = arg.dims if min(arg.dims, default=0) >= 0 else tuple(max(d, 0) for d in arg.dims)

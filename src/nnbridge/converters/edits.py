@@ -71,4 +71,4 @@ class Adjustable:
     operator: str
     parameters: tuple[Parameter, ...]
     content: Callable[[Mapping[str, Value], bool], bytes]
-    """``content(changes, alone)``: the edited file, or a file of the operator by itself (``alone``); values by the names of parameters."""
+    """``content(changes, alone)``: the edited file, or a file of only the operator; values by the names of parameters."""

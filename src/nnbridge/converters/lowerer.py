@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
-from nnbridge.errors import Reason, Why
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge.model import Array, Source
 from nnbridge.types import QUANT8, FuseCode, OperandCode, OperationCode
 
@@ -66,14 +66,24 @@ class LowererBase(ABC):
 
     # -- refusals ---------------------------------------------------------------------------------------------------------
 
-    def refuse(self, rule: str, found: object = "", operand: str = "", kind: Why = Why.OPERAND_VALUE) -> NoReturn:
-        """This lowering does not apply."""
-        raise Unmappable(Reason(rule, str(found), self.label, operand, kind))
+    def refuse(
+        self, rule: str, found: object = "", operand: str = "", kind: Why = Why.OPERAND_VALUE, stage: Stage = Stage.OWN
+    ) -> NoReturn:
+        """This lowering does not apply; ``stage``: which part of a phone refuses, where the phone does."""
+        raise Unmappable(Reason(rule, str(found), self.label, operand, kind), stage)
 
-    def require(self, condition: object, rule: str, found: object = "", operand: str = "", kind: Why = Why.OPERAND_VALUE) -> None:
+    def require(
+        self,
+        condition: object,
+        rule: str,
+        found: object = "",
+        operand: str = "",
+        kind: Why = Why.OPERAND_VALUE,
+        stage: Stage = Stage.OWN,
+    ) -> None:
         """Refuse unless the condition holds."""
         if not condition:
-            self.refuse(rule, found, operand, kind)
+            self.refuse(rule, found, operand, kind, stage)
 
     # -- numbers ----------------------------------------------------------------------------------------------------------
 

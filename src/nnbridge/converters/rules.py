@@ -15,6 +15,10 @@ Node = TypeVar("Node")
 """What a condition looks at: an operator with its tensors and options, or a node unit."""
 
 
+LAST_LEVEL = 99
+"""Beyond every feature level."""
+
+
 @dataclass(frozen=True)
 class Condition(Generic[Node]):
     """What must hold, and how to state what was found instead."""
@@ -22,7 +26,7 @@ class Condition(Generic[Node]):
     rule: str
     holds: Callable[[Node], object]
     found: Callable[[Node], object]
-    below: int = 99
+    below: int = LAST_LEVEL
     """Checked below this feature level only."""
     kind: Why = Why.OPERAND_VALUE
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import DelegateTarget, Dims, Part, whole_or_nothing
+from nnbridge.converters.delegation import (
+    Decision,
+    DelegateTarget,
+    Dims,
+    NodeGroup,
+    Part,
+    building_failure,
+    decide,
+    of_dims,
+    stage_of,
+)
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, InterpreterContext, OpenGraph
-from nnbridge.delegate.kernel import DelegateKernel, compiled, mismatches
+from nnbridge.delegate.kernel import DelegateKernel, compiled
 from nnbridge.delegate.options import DelegateOptions
 from nnbridge.delegate.source import DELEGATE_NAME
 from nnbridge.devices.device import Device
-from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
+from nnbridge.errors import BadDataError, ConversionError, InputError, NnapiError, Stage
+from nnbridge.model import Model
 from nnbridge.ndk.core import traced
 from nnbridge.ndk.device_functions import devices_of_process
 from nnbridge.plan_data import plan_as_dict
@@ -92,15 +103,12 @@ class Delegate:
             self.log(f"WARNING: nothing is handed to NNAPI: {error}\n")
             return 0
         dims = context.all_dims(graph.tensors)
-        outcomes = {m.index: m for m in graph.delegation.outcomes(graph.subgraph, dims, self.decisive)}
-        nodes = [n for n in plan if n in outcomes and outcomes[n].mapping == MappingKind.DELEGATE]
+        decision = self.decide(context, graph, dims, plan)
         if self.options.verbose_validation:
-            self._say_refusals(context, plan, outcomes)
-        partitions = self._supported(context, graph, dims, nodes, whole=whole_or_nothing(outcomes.values()))
-        limit = self.options.max_number_delegated_partitions
-        if 0 < limit < len(partitions):
-            largest = sorted(range(len(partitions)), key=lambda k: -len(partitions[k][0].nodes))[:limit]
-            partitions = [partitions[k] for k in sorted(largest)]
+            self._say_refusals(context, plan, decision.outcomes)
+        if decision.fails is not None:
+            raise BadDataError(f"adding operation: {building_failure(decision.fails, graph.subgraph)}")
+        partitions = [(DelegatePartition(graph, g.nodes, g.inputs, g.outputs, dims), part) for g, part in decision.groups]
         chosen = [(partition, self.compile(partition, part)) for partition, part in partitions]
         accepted = sorted(node for partition, _ in chosen for node in partition.nodes)
         self.waiting[threading.get_ident()] = chosen
@@ -153,52 +161,34 @@ class Delegate:
         graph, p = partition.graph, partition
         return graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, dims, self.decisive)
 
-    def _supported(
-        self, context: InterpreterContext, graph: OpenGraph, dims: Dims, nodes: list[int], *, whole: bool
-    ) -> list[tuple[DelegatePartition, Part]]:
-        """Partitions of the nodes that the target devices support as a whole, with their models.
+    def decide(self, context: InterpreterContext, graph: OpenGraph, dims: Dims, plan: Sequence[int]) -> Decision:
+        """What becomes of an interpreter's graph."""
 
-        As in Android's delegate, nodes that are refused are left out, and what remains is grouped once more; of a ``whole`` graph
-        nothing remains.
-        """
-        found = self._parts(context, graph, dims, nodes)
-        if not any(device.kind == "device" for device in self.target):
-            return found
-        refused: set[int] = set()
-        for _, part in found:
-            call = "Model_getSupportedOperationsForDevices"
-            answers = traced(call, lambda: supported_operations(part.model, self.target))  # noqa: B023  # called at once
-            for operation, supported in zip(part.model.main.operations, answers, strict=True):
-                if not supported and operation.source is not None:
-                    refused.add(operation.source.index)
-        if not refused:
-            return found
-        left = [] if whole else [node for node in nodes if node not in refused]
-        return self._parts(context, graph, dims, left)
+        def part(group: NodeGroup) -> Part:
+            made = self.part(DelegatePartition(graph, group.nodes, group.inputs, group.outputs, dims))
+            # With open dimensions, those of outputs follow when the node is prepared.
+            return made if self.options.allow_dynamic_dimensions else of_dims(made, dims)
 
-    def _parts(
-        self, context: InterpreterContext, graph: OpenGraph, dims: Dims, nodes: list[int]
-    ) -> list[tuple[DelegatePartition, Part]]:
-        """The partitions that TFLite makes of nodes, with their models; those that cannot be models are left to TFLite."""
-        found = []
-        for members, inputs, outputs in context.partitions(nodes) if nodes else ():
-            partition = DelegatePartition(graph, tuple(members), tuple(inputs), tuple(outputs), dims)
-            try:
-                part = self.part(partition)
-                # With open dimensions, those of outputs follow when the node is prepared.
-                wrong = [] if self.options.allow_dynamic_dimensions else mismatches(part, context)
-                if wrong:
-                    raise ConversionError(Reason("the interpreter's dimensions", ", ".join(wrong)))
-            except (ConversionError, NnapiError) as error:
-                self.log(f"WARNING: nodes {list(members)} stay with TFLite: {error}\n")
-            else:
-                found.append((partition, part))
-        return found
+        def supported(model: Model) -> Sequence[bool]:
+            return traced("Model_getSupportedOperationsForDevices", lambda: supported_operations(model, self.target))
 
-    def _say_refusals(self, context: InterpreterContext, plan: Sequence[int], outcomes: dict[int, Mapped]) -> None:
+        return decide(
+            graph.delegation,
+            graph.subgraph,
+            dims,
+            self.decisive,
+            plan,
+            preview=lambda nodes: [NodeGroup(*map(tuple, listed)) for listed in context.partitions(nodes)],
+            part=part,
+            supported=supported if any(device.kind == "device" for device in self.target) else None,
+            limit=self.options.max_number_delegated_partitions,
+            log=self.log,
+        )
+
+    def _say_refusals(self, context: InterpreterContext, plan: Sequence[int], outcomes: Mapping[int, Mapped]) -> None:
         for node in plan:
             mapped = outcomes.get(node)
-            if mapped is not None and mapped.mapping != MappingKind.DELEGATE:
+            if mapped is not None and stage_of(mapped) in (None, Stage.DELEGATE) and mapped.mapping != MappingKind.DELEGATE:
                 version = context.builtin_code(node)[1]
                 why = "; ".join(map(str, mapped.reasons)) or f"{mapped.mapping} at conversion"
                 self.log(f"INFO: Operator {mapped.operator} (v{version}) refused by NNAPI delegate: {why}\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -191,15 +190,3 @@ def _copy(target: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8], flip: bo
         np.bitwise_xor(source, np.uint8(_FLIP), out=target)
     else:
         target[...] = source
-
-
-def mismatches(part: Part, context: InterpreterContext) -> list[str]:
-    """Outputs of known dimensions that have another number of elements in the interpreter."""
-    own = part.outputs[: len(part.outputs) - part.variables]
-    operands = (part.model.main.operands[i] for i in part.model.main.outputs)
-    pairs = [(tensor, operand.dims, context.dims(tensor)) for tensor, operand in zip(own, operands, strict=False)]
-    return [
-        f"tensor {tensor}: {list(ours)} for {list(theirs)}"
-        for tensor, ours, theirs in pairs
-        if 0 not in ours and math.prod(ours) != math.prod(theirs)
-    ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from nnbridge.compare.arrays import Array, load_array, load_arrays
+from nnbridge.compare.arrays import Array, array_names, load_array, load_arrays
 from nnbridge.compare.samples import named_inputs, seeded_inputs
 from nnbridge.converters.inspection import TensorInfo, TensorMetadata
 from nnbridge.errors import InputError, Reason, near
@@ -190,10 +190,19 @@ def _batches(target: InputTarget, path: Path) -> list[_Entry]:
     return [entry(k) for k in range(array.shape[0] // dims[0])]
 
 
+def _require_no_constants(model: Model, path: Path) -> None:
+    """Refuse arrays for constants of the model, such as the default that an ONNX file has for an input."""
+    constants = {operand.name.partition(" ")[0] for operand in model.main.operands if operand.is_constant and operand.name}
+    for name in array_names(path):
+        if name in constants and name not in named_inputs(model):
+            raise InputError(Reason(f"arrays of inputs; {_known(model)}", f"{name!r}, a constant of it", "--input", str(path)))
+
+
 def _archive(model: Model, path: Path) -> dict[str, list[_Entry]]:
     """The inputs in an ``.npz``: arrays of their names, or stacks ``input:NAME`` as ``run --samples`` writes them."""
     operands = named_inputs(model)
     arrays = load_arrays(path, {name for n in operands for name in (n, f"input:{n}")})
+    _require_no_constants(model, path)
     entries: dict[str, list[_Entry]] = {}
 
     def entry(name: str, array: Array, label: str) -> _Entry:

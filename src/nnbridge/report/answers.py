@@ -99,12 +99,15 @@ class Segmentation:
     output: str
     classes: tuple[Ranked, ...]
     mask: Array
+    threshold: float | None = None
+    """Of a mask that one number for each pixel states: class 1 is where it is larger, the background is class 0."""
 
     def lines(self) -> list[str]:
         """One for each class."""
         height, width = self.mask.shape
         rows = [f"  {r.score:7.2%}  {r.index:4}  {r.label}".rstrip() for r in self.classes]
-        return [f"{self.output}: a mask of {height} x {width}, its classes by share", *rows]
+        by = "" if self.threshold is None else f" (1 above {self.threshold:g})"
+        return [f"{self.output}: a mask of {height} x {width}, its classes{by} by share", *rows]
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,12 @@ def _answer(name: str, array: Array, labels: Sequence[str], alone: bool) -> Answ
         labels = labels if len(labels) == len(whole) else ()
         order = np.argsort(-whole.astype(np.float64), kind="stable")[:TOP]
         return Classification(name, tuple(Ranked(int(i), _label(labels, int(i)), float(whole[i])) for i in order))
-    mask = _mask(whole, len(labels)) if alone and array.shape[:1] == (1,) else None
+    if not alone or array.shape[:1] != (1,):
+        return None
+    channel = _one_channel(whole)
+    if channel is not None:
+        return _foreground(name, channel, labels)
+    mask = _mask(whole, len(labels))
     if mask is None:
         return None
     classes, counts = np.unique(mask, return_counts=True)
@@ -239,6 +247,26 @@ def _shares(array: Array) -> bool:
 def _scores(array: Array) -> bool:
     """True for what may be probabilities, of one choice or of each class by itself."""
     return bool(array.dtype.kind == "f" and (array >= 0).all() and (array <= 1.0001).all() and array.max() > 0)
+
+
+def _one_channel(array: Array) -> Array | None:
+    """The numbers [height, width] of an output that has one real number for each pixel."""
+    if array.dtype.kind != "f" or array.ndim not in (2, 3) or (array.ndim == 3 and 1 not in (array.shape[0], array.shape[-1])):
+        return None
+    plane = array if array.ndim == 2 else array[..., 0] if array.shape[-1] == 1 else array[0]
+    return plane if min(plane.shape) >= _SMALLEST_MASK else None
+
+
+def _foreground(name: str, plane: Array, labels: Sequence[str]) -> Segmentation | None:
+    """The mask of what one number for each pixel states: a probability, or with a label any number, which is positive there."""
+    threshold = 0.5 if (plane >= 0).all() and (plane <= 1.0001).all() else 0.0
+    if threshold == 0 and not 0 < len(labels) <= 2:
+        return None
+    mask = (plane > threshold).astype(np.int64)
+    share = float(mask.mean())
+    background, foreground = labels if len(labels) == 2 else ("background", labels[0] if labels else "")
+    ranked = [Ranked(1, foreground, share), Ranked(0, background, 1 - share)]
+    return Segmentation(name, tuple(sorted(ranked, key=lambda r: -r.score)), mask, threshold)
 
 
 def _mask(array: Array, labels: int) -> Array | None:

@@ -287,5 +287,7 @@ def to_reason(data: object) -> Reason | None:
         raise ProtocolError("a reason that is no object")
     kind = data.get("kind")
     known = Why(kind) if kind in list(Why) else None
-    texts = {part: str(data.get(part, "")) for part in ("rule", "found", "operation", "operand", "says")}
-    return Reason(**texts, kind=known)
+    rule, found, operation, operand, says = (
+        str(data.get(part, "")) for part in ("rule", "found", "operation", "operand", "says")
+    )
+    return Reason(rule, found, operation, operand, known, says)
