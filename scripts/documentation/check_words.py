@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
-from script_support import REPOSITORY
+from script_support import REPOSITORY, argument_parser
 
 EVERYWHERE = {
     r"nobody": "no one",
@@ -121,13 +121,15 @@ def checked() -> Iterator[Path]:
             yield REPOSITORY / name
 
 
-def main(names: list[str]) -> int:
+def main() -> int:
     """Print what is found; 1 if there is anything."""
-    wanted = {Path(name).resolve() for name in names}
+    parser = argument_parser()
+    parser.add_argument("files", nargs="*", type=Path, help="files to look in; default: all")
+    chosen = {path.resolve() for path in parser.parse_args().files}
     faults = [
         f"{path.relative_to(REPOSITORY)}:{line}: {word!r}: write {better!r}"
         for path in checked()
-        if not wanted or path in wanted
+        if not chosen or path in chosen
         for line, word, better in sorted(found(path))
     ]
     print("\n".join(faults) if faults else "no home-made words")
@@ -135,7 +137,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if "--help" in sys.argv[1:]:
-        print(__doc__)
-        sys.exit()
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
