@@ -78,4 +78,4 @@ def host_reasons(mapping: str, mapped: Sequence[Mapped]) -> Iterator[Table]:
         return
     rows = [(operator, str(count), rule, value) for (operator, rule, value), count in counts.most_common(_MAX_REASONS)]
     more = counted(len(counts) - _MAX_REASONS, "more reason") + ": see --json" if len(counts) > _MAX_REASONS else ""
-    yield Table(f"Not on NNAPI under the {mapping} mapping", ("operator", "count", "requires", "found"), rows, more)
+    yield Table(f"Not given to NNAPI ({mapping} mapping)", ("operator", "count", "requires", "found"), rows, more)

@@ -138,7 +138,7 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
     marks = {operation["mapping"] for operation in data["operations"]} & MARKS.keys()
     rows = [(device, name or counted_kinds(map(_mapped, members)), why) for (device, why, name), members in groups.items()]
-    columns = ("device", "operations", "why no other device")
+    columns = ("device", "operations", "why not elsewhere")
     return Table("Placement", columns, rows, "; ".join(f"({mark}): {MARKS[mark]}" for mark in sorted(marks)), ruled=True)
 
 
