@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ TESTS = REPOSITORY / "tests"
 NAMES = {name for path in TESTS.rglob("*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
 FILES = {path.name for path in TESTS.rglob("*.py")}
 DOCS = REPOSITORY / "docs"
-PAGES = [*REPOSITORY.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("questions/*.md"), REPOSITORY / "models" / "README.md"]
+PAGES = [*REPOSITORY.glob("*.md"), *DOCS.glob("*.md"), REPOSITORY / "models" / "README.md"]
 
 
 @pytest.mark.parametrize("document", ["facts.md", "android-tests.md"])
@@ -90,6 +91,18 @@ def test_names_of_the_code_that_contributing_has_exist() -> None:
     assert [name for name in named if not known.issuperset(name.split("."))] == []
 
 
+def test_every_environment_variable_of_the_sources_has_a_row() -> None:
+    sources = "".join(path.read_text() for path in (REPOSITORY / "src").rglob("*.py"))
+    internal = {"NNBRIDGE_VERSION", "NNBRIDGE_NDK", "NNBRIDGE_NEURAL_NETWORKS_H"}  # names of generated C and CMake
+    between_processes = {
+        "NNBRIDGE_FOLDER",
+        "NNBRIDGE_NEURON_FILE",
+        "NNBRIDGE_NEURON_REPORT",
+    }  # set by nnbridge for its own processes
+    listed = set(re.findall(r"^\| `_?(NNBRIDGE_\w+)`", (DOCS / "environment.md").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bNNBRIDGE_[A-Z_]*[A-Z]", sources)) - internal - between_processes == listed - {"NNBRIDGE_COMPLETE"}
+
+
 def test_the_readmes_python_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models").symlink_to(REPOSITORY / "models", target_is_directory=True)
     monkeypatch.chdir(tmp_path)
@@ -119,3 +132,33 @@ def test_the_version_stands_in_the_package_alone() -> None:
     assert call("--version").output.endswith(f" {nnbridge.__version__}\n")
     assert f"\n## [{nnbridge.__version__}]" in (REPOSITORY / "CHANGELOG.md").read_text()
     assert "\nversion = " not in (REPOSITORY / "pyproject.toml").read_text()
+
+
+def words(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """Lines and home-made words that scripts/documentation/check_words.py finds in a file."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "documentation"))
+    module = importlib.import_module("check_words")
+    monkeypatch.setattr(module, "REPOSITORY", path.parent)
+    path.write_text(text)
+    return [(line, word) for line, word, _ in module.found(path)]
+
+
+def test_home_made_words_of_a_page_are_found_outside_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Nobody knows.\n\n```\n$ anew\n```\n\nSee `nobody` in [it](anew.md), one\nbehind the other.\n"
+    assert sorted(words(tmp_path / "page.md", text, monkeypatch)) == [(1, "Nobody"), (7, "one behind the other"), (8, "behind")]
+
+
+def test_home_made_words_of_python_are_found_in_strings_and_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '"""Made anew, as ``anew``."""\nanew = f"for {1} nobody"  # one behind\n# the other\nnobody = alone = 1\n'
+    assert sorted(words(tmp_path / "module.py", text, monkeypatch)) == [
+        (1, "anew"),
+        (2, "behind"),
+        (2, "nobody"),
+        (2, "one behind the other"),
+    ]
+
+
+def test_documents_messages_and_docstrings_have_no_home_made_words() -> None:
+    command = [sys.executable, str(REPOSITORY / "scripts" / "documentation" / "check_words.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "no home-made words\n")

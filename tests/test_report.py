@@ -78,7 +78,7 @@ def test_words_are_counted_as_a_reader_would() -> None:
 def test_a_plan_explains_its_marks_and_does_not_offer_the_host_what_nnapi_has() -> None:
     yamnet = real_model("yamnet_wavin_quantized_mel_relu6")
     shown = narrow("plan", yamnet, "--device", "nnapi-sample_minimal").stdout
-    assert "(host): not expressible in NNAPI" in shown
+    assert "(host): stays with the app's runtime" in shown
     assert "host extension" not in shown
     assert "#" not in shown
 

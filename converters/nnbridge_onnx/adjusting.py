@@ -119,7 +119,7 @@ def _set_window(graph: EditedOnnxGraph, value: Value) -> None:
 
 
 def _constants(graph: EditedOnnxGraph) -> Found:
-    """Inputs behind the first as constants: zeros, which stand for what is known."""
+    """Inputs after the first as constants: zeros, which stand for what is known."""
     for i, name in enumerate(graph.node.input):
         if i and name and graph.value(name) is None and graph.shape(name) is not None and graph.type(name) in _LETTERS:
             yield Parameter(f"input {i}", "computed", ("constant",), kinds=_CONSTANT), partial(_freeze, i)

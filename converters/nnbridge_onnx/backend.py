@@ -63,7 +63,7 @@ class NnbridgeRep(BackendRep):  # type: ignore[misc]  # the onnx package has no 
 
 
 class NnbridgeBackend(Backend):  # type: ignore[misc]  # the onnx package has no annotations
-    """``device`` is ``CPU`` for NNAPI's CPU and the host alone, or names of devices joined by commas."""
+    """``device`` is ``CPU`` for NNAPI's CPU and the host only, or names of devices joined by commas."""
 
     @classmethod
     def prepare(cls, model: Any, device: str = _CPU, **options: Any) -> NnbridgeRep:

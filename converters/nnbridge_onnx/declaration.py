@@ -51,7 +51,7 @@ class Quantised:
     data: int = 1
     """How many of the first inputs hold data; 0 for all."""
     activation: bool = False
-    """True if Relu or Clip behind it belongs to the group."""
+    """True if Relu or Clip after it belongs to the group."""
     moves: bool = False
     """True if it only moves 8-bit values; else it computes on what they stand for."""
 
@@ -66,7 +66,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A convolution or matrix product, whose weights and bias take in an affine operator behind it."""
+    """A convolution or matrix product, whose weights and bias take in an affine operator after it."""
 
     axis: int
     """The channels' axis of the result."""
@@ -209,7 +209,7 @@ WINDOW = (
     AUTO_PAD,
     Option("dilations", None, "steps inside the window, 1 by default", at_least=1),
     Option("kernel_shape", None, "size of the window"),
-    Option("pads", None, "padding before, then behind each axis, 0 by default"),
+    Option("pads", None, "begin padding of each axis, then end padding; 0 by default"),
     Option("strides", None, "steps of the window, 1 by default", at_least=1),
 )
 """Attributes of a window that slides over an image."""

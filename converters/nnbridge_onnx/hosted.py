@@ -1,4 +1,4 @@
-"""The nodes behind host operations: their tensors, and files of some of them (:mod:`nnbridge.converters.hosted`)."""
+"""The nodes of host operations: their tensors, and files of some of them (:mod:`nnbridge.converters.hosted`)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _taken_out(graph: Any) -> dict[str, Any]:
 
 
 def _from_constants(graph: Any) -> set[str]:
-    """The file's constants, and what nodes without bodies compute from them alone."""
+    """The file's constants, and what nodes without bodies compute only from them."""
     known = {tensor.name for tensor in (*graph.initializer, *(t.values for t in graph.sparse_initializer))}
     for node in graph.node:
         if all(not name or name in known for name in node.input) and not any(a.HasField("g") or a.graphs for a in node.attribute):

@@ -1,4 +1,4 @@
-"""An ONNX file's messages while the file is edited: one node is replaced, or changed and left alone."""
+"""An ONNX file's messages while the file is edited: one node is replaced, or changed in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
-"""What stands before a node of a quantised group, and what behind it."""
+"""What is before a node of a quantised group, and what after it."""
 
 
 def copied(message: Any) -> Any:
@@ -126,7 +126,7 @@ class EditedOnnxGraph:
 
     @property
     def reads_numbers(self) -> bool:
-        """True if sizes, axes or bounds behind the first input are computed, so that the file does not state them."""
+        """True if sizes, axes or bounds after the first input are computed, so that the file does not state them."""
         return any(name and self.value(name) is None for name in self.node.input[1:])
 
     def bound(self, i: int, attribute: str) -> float | None:
@@ -173,7 +173,7 @@ class EditedOnnxGraph:
         made.graph.node.extend(nodes)
         if alone:
             self._surround(made, nodes)
-        # What the file states of values behind the edit is inferred again.
+        # What the file states of values after the edit is inferred again.
         del made.graph.value_info[:]
         made.graph.initializer.extend(self._constants)
         content: bytes = made.SerializeToString()
@@ -186,7 +186,7 @@ class EditedOnnxGraph:
         return [*before, *placed, *behind]
 
     def _surround(self, made: Any, nodes: Sequence[Any]) -> None:
-        """Inputs, outputs and constants of nodes alone."""
+        """Inputs, outputs and constants of the given nodes."""
         model = self._facts.model
         made.ir_version = max(model.ir_version, 4)
         made.opset_import.extend(model.opset_import)

@@ -1,4 +1,4 @@
-"""The onnx package's native code, in a process of its own: what a file does to it is an answer here.
+"""The onnx package's native code, in a separate process: a crash there becomes an error here.
 
 Shape inference takes numbers of files for addresses and counts, not all of which it looks at first; a file may end the process
 that infers, and that is not the user's. The version converter infers too. The process starts with the first file, beside the
@@ -31,7 +31,7 @@ BOUNDED = sys.platform == "linux"
 SECONDS = 120.0
 """A model that takes longer is refused."""
 REMEMBERED = 8 << 20
-"""Bytes of requests and answers that are remembered: files are loaded again, and bodies inferred alone before they are read."""
+"""Bytes of requests and answers that are remembered: files are loaded again, bodies inferred before they are read."""
 _PROCESS = "a program of Python's that runs the onnx package's native code (sys.executable)"
 _WHAT = {
     INFER: "shape inference",
@@ -85,7 +85,7 @@ class _NativeProcess:
     def __init__(self, folder: Path, seconds: float = SECONDS) -> None:
         script = Path(__file__).with_name("native_process.py")
         command = [sys.executable, "-I", "-S", str(script), str(folder), str(seconds)]
-        # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
+        # In a session of its own: Ctrl-C at a terminal is for the user's process only.
         self._process = subprocess.Popen(
             command,
             env=environment(),
@@ -150,7 +150,7 @@ class _NativeProcess:
 
 @contextlib.contextmanager
 def _ended_if_interrupted(process: _NativeProcess) -> Iterator[_NativeProcess]:
-    """A process that is ended by an interruption: half a request, or an answer that nobody has read, would be the next one's."""
+    """A process that is ended by an interruption: half a request, or an answer that no one has read, would be the next one's."""
     try:
         yield process
     except BaseException:
@@ -264,7 +264,7 @@ class Native:
                 raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
             # What has Python inside may have no program of Python's, or would start itself.
             if not sys.executable or getattr(sys, "frozen", False):
-                raise InputError(Reason(_PROCESS, f"{sys.executable!r}, which is none"))
+                raise InputError(Reason(_PROCESS, f"{sys.executable!r}, not a Python interpreter"))
             try:
                 self._process = _NativeProcess(Path(found.origin).parent)
             except OSError as error:

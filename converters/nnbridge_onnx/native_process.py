@@ -36,7 +36,7 @@ Acts = Mapping[int, Callable[[bytes], bytes]]
 
 
 def _native(folder: str) -> Any:
-    """The package's native module alone, which loads in a tenth of the package's time."""
+    """The package's native module only, which loads in a tenth of the package's time."""
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         path = os.path.join(folder, f"onnx_cpp2py_export{suffix}")
         spec = importlib.util.spec_from_file_location("onnx.onnx_cpp2py_export", path)

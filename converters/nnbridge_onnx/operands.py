@@ -254,7 +254,7 @@ class Operands(Known):
         return backwards < sum(n not in self._last for n in computed)
 
     def set_flat(self, name: str, rows: Value, image: str) -> None:
-        """A node's result is an image as rows whose numbers stand in the order of the channels-last image."""
+        """A node's result is an image as rows whose numbers are in the order of the channels-last image."""
         self._put(self._flat, name, (rows, image))
 
     def flat(self, name: str) -> tuple[Value, Dims] | None:
@@ -359,6 +359,6 @@ def _is_bounded(node: Node) -> bool:
 
 
 def _begins_anew(node: Node) -> bool:
-    """Where nobody asks for the infinities behind a value: products, and what is bounded or not known."""
+    """Where no one asks for the infinities before a value: products, and what is bounded or not known."""
     found = declared(node)
     return found is None or found.bounded or found.product is not None

@@ -1,7 +1,7 @@
 """When ONNX Runtime's NNAPI execution provider hands an operator to NNAPI: node units, and conditions on them as data.
 
-The provider looks at node units: a node alone, or a group of DequantizeLinear nodes, the node that reads them and the
-QuantizeLinear behind it. What the provider's fused activations and ONNX Runtime's own optimiser do before that (batch
+The provider looks at node units: a node by itself, or a group of DequantizeLinear nodes, the node that reads them and the
+QuantizeLinear after it. What the provider's fused activations and ONNX Runtime's own optimiser do before that (batch
 normalisation into convolutions) is what :mod:`nnbridge_onnx.passes.conversion` does here.
 """
 

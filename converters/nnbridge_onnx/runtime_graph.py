@@ -23,7 +23,7 @@ from nnbridge_onnx.read.graph import Graph, Node, dtype_of
 from nnbridge_onnx.read.reader import graph_of
 
 OPAQUE = "runtime"
-"""The domain of nodes that nobody but ONNX Runtime can run."""
+"""The domain of nodes that no one but ONNX Runtime can run."""
 _OLDEST_IR = 8
 """Constants need not be inputs."""
 _NAME = "session"

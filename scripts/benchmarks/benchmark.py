@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=50, help="runs of each contender at most (default 50)")
     parser.add_argument("--seconds", type=float, default=8.0, help="time for a file's runs at a number of threads (default 8)")
     parser.add_argument("--least", action="store_true", help="compare least times, as is right on a busy machine, not medians")
-    parser.add_argument("--first", action="store_true", help="measure fresh processes as well: first answer and memory")
+    parser.add_argument("--first", action="store_true", help="measure fresh processes as well: first result and memory")
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="write the tables as a page, dated and with the machine")
     options = parser.parse_args()
     console, notes = Console(), Console(stderr=True)
@@ -258,7 +258,7 @@ def _preparation(files: Sequence[Measured]) -> Iterator[Table]:
             )
             rows.append((file.name, name, f"{parts['total']:.0f}", *memory))
     if rows:
-        columns = ("file", "process", "first answer ms", "peak MiB", "beyond imports")
+        columns = ("file", "process", "first result ms", "peak MiB", "without imports")
         yield Table("First answers of fresh processes", columns, rows)
 
 

@@ -54,7 +54,7 @@ def _drawing(rows: list[Row], title: str) -> Iterator[str]:
     height = TOP + ROW * len(rows) + 44
     shape = f'viewBox="0 0 {WIDTH} {height}" role="img" font-family="sans-serif"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {shape}>'
-    yield f"<title>{escape(title)}: the delegate's rules, the driver's answers, the limit on partitions, the steps</title>"
+    yield f"<title>{escape(title)}: the delegate's rules, the driver's replies, the limit on partitions, the steps</title>"
     yield f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>'
     yield _text(16, 28, title, weight="bold", anchor="start")
     for number, name in enumerate(COLUMNS):

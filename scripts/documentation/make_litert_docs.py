@@ -53,7 +53,7 @@ HEAD = """# TFLite operators: what LiteRT runs
 
 Versions and element types of the data that LiteRT {version}'s kernels run, reference or optimised, and those of these types that
 nnbridge does not (wide mapping). Found by `scripts/documentation/make_litert_docs.py`, which tries the single-operator files of
-`tests/tflite/cases.py` in every version and type; whether the answers are equal, `scripts/nets/differential_tflite.py` shows.
+`tests/tflite/cases.py` in every version and type; whether the outputs are equal, `scripts/nets/differential_tflite.py` shows.
 nnbridge reads all versions: what a newer one adds are types and options.
 
 BITCAST of types of 8 bytes differs because the file of the test states an output for types of 4 bytes, which LiteRT passes over;

@@ -77,7 +77,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Alone:
-    """Devices' answers for an operator alone."""
+    """Devices' answers for an operator by itself."""
 
     every: bool
     """They accept all of it."""
@@ -94,7 +94,7 @@ class Planner:
     measure: Callable[[Path, Mapping[str, Any], bool], Outcome]
     """From a path, changed settings by the names of their options, and whether steps are prepared, which is slow and may fail."""
     alone: Callable[[Path], Alone]
-    """Devices' answers for a file of one operator, or of what stands in its place; nothing is prepared."""
+    """Devices' answers for a file of one operator, or of its replacement; nothing is prepared."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Unmoved:
     tried: tuple[str, ...]
     """What was changed, in words; empty if nothing of it can be, or the search was over."""
     alone: str = ""
-    """A change after which the devices accept the operator alone, but the rest of the file does not fit it."""
+    """A change after which the devices accept the operator by itself, but the rest of the file does not fit it."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -170,7 +170,7 @@ _IN_PAIRS = 3
 _MAX_PAIRS = 100
 """Pairs of values that are planned for an operator."""
 _MAX_PLANS = 600
-"""Operators alone that are planned for one file, a few milliseconds each."""
+"""Isolated operators that are planned for one file, a few milliseconds each."""
 
 
 @dataclass(frozen=True)
@@ -215,12 +215,12 @@ class AdjustmentSearch:
 
     def __init__(self, alone: Callable[[Adjustable, Change], Hashable], accepted: Callable[[Any], bool]) -> None:
         self._alone = alone
-        """Something that stands for a changed operator alone, such as a file; equal for equal ones."""
+        """Something that stands for a changed operator by itself, such as a file; equal for equal ones."""
         self._accepted = accepted
         self._known: dict[Hashable, bool] = {}
 
     def changes(self, adjustable: Adjustable, kinds: Collection[Why], pairs: bool = True) -> tuple[list[Change], tuple[str, ...]]:
-        """Changes that devices accept of the operator alone, the smallest first, and what was tried, in words."""
+        """Changes that devices accept of the operator by itself, the smallest first, and what was tried, in words."""
         concerned = [p for p in adjustable.parameters if not p.kinds or not kinds or p.kinds.intersection(kinds)]
         try:
             accepts = partial(self._accepts, adjustable, self._alone(adjustable, Change(())))
@@ -235,7 +235,7 @@ class AdjustmentSearch:
         return sorted(found, key=lambda change: change.order), tried
 
     def _accepts(self, adjustable: Adjustable, unchanged: Hashable, change: Change) -> bool:
-        """True if devices accept the changed operator alone; False for changes that cannot be made."""
+        """True if devices accept the changed operator by itself; False for changes that cannot be made."""
         key = unchanged, change.key
         if key not in self._known:
             if len(self._known) >= _MAX_PLANS:
@@ -340,7 +340,7 @@ class Editing:
         return self._written((edit.subgraph, edit.index, edit.text, key), edit.content)
 
     def replacement(self, edit: Edit) -> Path | None:
-        """A file of what stands in an operator's place."""
+        """A file of the replacement of an operator."""
         return None if edit.alone is None else self._written((edit.subgraph, edit.index, edit.text, "alone"), edit.alone)
 
     def alone(self, adjustable: Adjustable, change: Change) -> Path:
@@ -549,9 +549,9 @@ class _Advising:
         return bool(kinds) and kinds <= _ACCEPTED
 
     def _may_help(self, key: Key, edit: Edit) -> bool:
-        """False where the devices accept nothing of what stands in the operator's place, alone: the whole file is not planned.
+        """False where the devices accept nothing of the replacement of the operator by itself: the whole file is not planned.
 
-        Alone counts only if the operator itself is refused alone for the reasons that it is refused for in the file.
+        This counts only if the operator by itself is refused for the reasons that it is refused for in the file.
         """
         adjustable = self.editing.adjustable(*key)
         if adjustable is None:

@@ -2,7 +2,7 @@
 
 A workstation has neither Android's partitions nor its packages, so a process says whom it stands for. By default it is an
 app that the user installed, which Android 13 allows; ``NNBRIDGE_CLIENT`` names another one. Before Android 12 the client
-had to be listed in a file of the vendor's as well: ``NNBRIDGE_EXTENSIONS_ALLOWLIST`` names such a file and brings that rule
+had to be listed in a file of the vendor's as well: ``NNBRIDGE_EXTENSIONS_ALLOWLIST`` names such a file and adds that rule
 back.
 """
 

@@ -1,4 +1,4 @@
-"""Objects in a process of their own: native code that ends its process, as a file or a value may have it, ends that one alone.
+"""Objects in a separate process: native code that ends its process, as a file or a value may have it, ends that one only.
 
 The parent writes calls to a pipe and reads results from another, as JSON with the bytes of arrays after it; nothing that the
 other process writes is ever executed. A process serves one object until the object is released. One that has ended is an
@@ -87,9 +87,9 @@ class _ApartProcess:
 
     def __init__(self) -> None:
         if not sys.executable or getattr(sys, "frozen", False):
-            raise InputError(Reason(_PROGRAM, f"{sys.executable!r}, which is none"))
+            raise InputError(Reason(_PROGRAM, f"{sys.executable!r}, not a Python interpreter"))
         try:
-            # In a session of its own: Ctrl-C at a terminal is for the user's process alone.
+            # In a session of its own: Ctrl-C at a terminal is for the user's process only.
             self._process = subprocess.Popen(
                 python_command("nnbridge.apart"),
                 env=environment(),
@@ -175,7 +175,7 @@ def _send(stream: IO[bytes] | BinaryIO, flag: bool, value: Any) -> None:
 
 
 def _padded(length: int) -> int:
-    """A length with what aligns the array behind it."""
+    """A length with what aligns the array after it."""
     return -(-length // _ALIGNMENT) * _ALIGNMENT
 
 

@@ -194,7 +194,7 @@ class ModelBuilder:
         name: str = "",
         source_type: str = "",
     ) -> int:
-        """An operand of one value in one call, which :meth:`finish` alone checks: for clients that have checked it before.
+        """An operand of one value in one call, which only :meth:`finish` checks: for clients that have checked it before.
 
         ``value``: the bytes of a small constant, else where the value lies in a pool of :meth:`pool_number`, or nowhere.
         """

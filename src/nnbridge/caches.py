@@ -154,7 +154,7 @@ def _opener(at: int | None) -> Callable[[str, int], int]:
 
 
 def _create(folder: Path) -> None:
-    """Create a folder, and those above it, for this user alone."""
+    """Create a folder, and those above it, for this user only."""
     missing = []
     for part in (folder, *folder.parents):
         if part.exists() or part.is_symlink():

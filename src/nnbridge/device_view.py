@@ -1,4 +1,4 @@
-"""The model as devices see it: only what is used, numbered anew (facts M49 to M52)."""
+"""The model as devices see it: only what is used, renumbered (facts M49 to M52)."""
 
 from __future__ import annotations
 

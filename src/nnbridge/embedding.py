@@ -35,7 +35,7 @@ _SHOWN = 4000
 
 _LOCK = "nnbridge_start_lock"
 """Below Python 3.12, cffi's start-up code locks itself with a field of PyCapsule_Type that it expects to be 0. In a process
-where Python has run for a while it is not, and the first call would wait for ever, as PyTorch's does: it gets its own object."""
+where Python has run for a while it is not, and the first call would deadlock, as PyTorch's does: it gets its own object."""
 
 _SOURCE = f"""
 #include <dlfcn.h>
@@ -262,7 +262,7 @@ class EmbeddedLibrary:
 
 @cache
 def _own_folder() -> Path:
-    """A folder for this process alone, until it ends."""
+    """A folder for this process only, until it ends."""
     folder, owner = Path(tempfile.mkdtemp(prefix="nnbridge-")), os.getpid()
 
     def remove() -> None:

@@ -14,7 +14,7 @@ from nnbridge.types import ResultCode
 
 
 class Why(str, Enum):
-    """What sort of "no" a refusal is. Values are stable: JSON has them, and tools may count by them."""
+    """Category of a refusal. Values are stable: JSON has them, and tools may count by them."""
 
     QUANTISATION_PARAMETERS = "quantisation-parameters"
     """A scale or zero point."""
@@ -127,7 +127,7 @@ class Reason:
     kind: Why | None = field(default=None, compare=False)
     """For refusals of an operation: what sort of "no" it is."""
     says: str = ""
-    """The words of the driver itself, as they stand in its log."""
+    """The words of the driver itself, as they are in its log."""
     stage: Stage | None = field(default=None, compare=False)
     """For refusals of an operator of a TFLite file under the delegate's mapping: which part of a phone refuses."""
 

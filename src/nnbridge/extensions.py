@@ -110,7 +110,7 @@ class StatedKernel:
     """All inputs of the operation."""
     outputs: Sequence[HostTensor]
     places: tuple[int, ...]
-    """The inputs that runs bring."""
+    """The inputs that runs provide."""
 
     def __call__(self, arrays: Sequence[Array | None]) -> Sequence[Array]:
         raise NotImplementedError
@@ -222,7 +222,7 @@ class TypeManager:
         return self.prefix(name) << EXTENSION_PREFIX_SHIFT | number
 
     def name(self, code: int) -> str | None:
-        """The extension name behind a code's prefix, if there is one."""
+        """The extension name of a code's prefix, if there is one."""
         prefix, _ = split_extension_code(code)
         return self._names[prefix] if 0 < prefix < len(self._names) else None
 
@@ -232,12 +232,12 @@ class TypeManager:
         return None if name in self._disabled else self._extensions.get(name)
 
     def registered_name(self, code: int) -> str:
-        """The name behind a code's prefix; empty while no device has registered it (fact X8)."""
+        """The name of a code's prefix; empty while no device has registered it (fact X8)."""
         name = self.name(code)
         return name if name and self.extension(name) is not None else ""
 
     def operand_type(self, code: int) -> ExtensionOperandType | None:
-        """The registered operand type behind an extension code."""
+        """The registered operand type of an extension code."""
         name = self.name(code)
         extension = self.extension(name) if name else None
         return extension.operand_type(split_extension_code(code)[1]) if extension else None
@@ -365,7 +365,7 @@ def is_tensor(operand: Operand) -> bool:
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
-    """An element type by name; those that NumPy does not have come from ml_dtypes, which the onnx package brings along."""
+    """An element type by name; those that NumPy does not have come from ml_dtypes, which the onnx package installs."""
     try:
         return np.dtype(name)
     except TypeError:

@@ -109,7 +109,7 @@ class Source:
     operator: str
     """The operator's name in the file's format, such as ``CONV_2D`` or ``Conv``."""
     subgraph: int = 0
-    """The subgraph that the operator stands in."""
+    """The subgraph that contains the operator."""
     callers: tuple[int, ...] = ()
     """Indexes of the calling operators, outermost first, where the subgraph was inlined."""
 

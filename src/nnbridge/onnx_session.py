@@ -54,7 +54,7 @@ _PRODUCTS: Mapping[tuple[str, str], _Product] = {
     (_MICROSOFT, "DynamicQuantizeLSTM"): _Product([(1, 9), (2, 11)]),
 }
 _FUSED = ("Conv", "Gemm", "MatMul")
-"""Operators on real numbers that ONNX Runtime makes products of bytes where a DequantizeLinear stands before their weights."""
+"""Operators on real numbers that ONNX Runtime makes products of bytes where a DequantizeLinear is before their weights."""
 _MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """What may stand between the DequantizeLinear and the product: ONNX Runtime moves the weights instead."""
 _SAME_TYPE = (*_MOVES, "Slice", "Split", "Concat", "Gather", "Pad", "Expand", "Tile", "MaxPool", "Relu", "Clip")
@@ -250,7 +250,7 @@ class _Writer:
         return next((known for place in places if (known := self.values.types.get(_input(node, place)))), None)
 
     def _fused(self, node: Any) -> bool:
-        """Write a product of real numbers whose weights are signed bytes behind a DequantizeLinear: it gets one of its own."""
+        """Write a product of real numbers whose weights are signed bytes after a DequantizeLinear: it gets one of its own."""
         if node.op_type not in _FUSED or node.domain not in _STANDARD:
             return False
         name = _input(node, 1)

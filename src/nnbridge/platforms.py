@@ -35,7 +35,7 @@ def after_fork(call: Callable[[], object]) -> None:
 
 
 def collect_rarely() -> None:
-    """Let Python look for cycles seldom: importing and preparing make objects that stay, which it would look through again and
+    """Run the garbage collector less often: importing and preparing make objects that stay, which it would look through again and
     again, for a sixth of the time to a first answer. For processes that are nnbridge's own.
     """
     gc.set_threshold(100_000, 20, 100)

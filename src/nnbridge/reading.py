@@ -1,4 +1,4 @@
-"""Reading files that a user names: never waiting for a pipe that nobody writes to, never more than a limit."""
+"""Reading files that a user names: never waiting for a pipe without a writer, never more than a limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_file(path: Path) -> IO[bytes]:
 def read_at_most(path: Path, most: int) -> bytes:
     """All bytes of a file, or one more than ``most`` if there are more.
 
-    A pipe with a writer is read to its end, as of ``<(command)`` in a shell; OSError for one that nobody writes to.
+    A pipe with a writer is read to its end, as of ``<(command)`` in a shell; OSError for one that no one writes to.
     """
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         parts = []
@@ -33,7 +33,7 @@ def read_at_most(path: Path, most: int) -> bytes:
         if sys.platform != "win32" and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             first = file.read(left)  # None: there is a writer, but no byte yet.
             if first == b"":
-                raise OSError(errno.EPIPE, "a pipe that nobody writes to", str(path))
+                raise OSError(errno.EPIPE, "a pipe without a writer", str(path))
             os.set_blocking(file.fileno(), True)
             parts.append(first or b"")
             left -= len(parts[0])

@@ -59,7 +59,7 @@ class SourceTensor:
 
     @property
     def constant(self) -> bool:
-        """True if its value stands in the file."""
+        """True if its value is in the file."""
         return self.read is not None
 
     @cached_property

@@ -67,7 +67,7 @@ def search_path(path: Sequence[str] | None = None) -> list[str]:
 def _unnamed_folders() -> set[str]:
     """The current folder and relative entries of PYTHONPATH, which Python puts in front of its own library as absolute paths.
 
-    What PYTHONPATH has as an absolute path is named. Entries behind Python's own library are those of installed packages.
+    What PYTHONPATH has as an absolute path is named. Entries after Python's own library are those of installed packages.
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     try:
@@ -111,7 +111,7 @@ def clean_path_of_program() -> None:
 class _CurrentFolder:
     """Finds modules in the current folder, as the last of Python's finders.
 
-    A finder, and not an entry of the path: whoever looks for installed packages meanwhile does not find them there.
+    A finder, and not an entry of the path: whoever looks for installed packages in the meantime does not find them there.
     """
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
@@ -126,7 +126,7 @@ class _CurrentFolder:
 def import_named(name: str) -> ModuleType:
     """Import a module that the user has named: from wherever Python finds modules, else from the current folder.
 
-    The current folder is searched during this import alone, so that what the module imports later has to be installed.
+    The current folder is searched during this import only, so that what the module imports later has to be installed.
     """
     from importlib import import_module
 
@@ -146,7 +146,7 @@ def import_named(name: str) -> ModuleType:
 def python_command(module: str, *arguments: str) -> list[str]:
     """The command of a process that calls ``main`` of a module, which finds modules where this one does.
 
-    ``python -m`` and ``-c`` alone put the current folder first, and run any file there that is named like a standard module.
+    Only ``python -m`` and ``-c`` put the current folder first, and run any file there that is named like a standard module.
     Before Python 3.11, which has ``-P`` against that, nothing is imported either before the path is set.
     """
     code = f"import sys; sys.path[:] = {search_path()!a}; from {module} import main; main()"

@@ -435,5 +435,5 @@ def test_doubts_of_a_driver_cross_the_border(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["process:process:nnapi-reference", "process:socket:driver.sock"])
 def test_a_process_has_a_device_of_its_own(name: str) -> None:
-    with pytest.raises(InputError, match="expected a device of this process behind process:, found"):
+    with pytest.raises(InputError, match='expected an in-process device after "process:", found'):
         devices.device(name)

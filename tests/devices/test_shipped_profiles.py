@@ -176,7 +176,7 @@ def test_ask_names_the_line_of_a_mistake(tmp_path: Path, line: str, found: str) 
 def test_explain_prints_rules_as_sentences() -> None:
     result = call("devices", "explain", "vsi-imx-1.3.0", "DEPTHWISE_CONV_2D", "--json")
     rules = [rule["rule"] for rule in json.loads(result.output)["operations"]["DEPTHWISE_CONV_2D"]["alternatives"][0]["rules"]]
-    assert "no operand stands twice among the inputs" in rules
+    assert "no duplicates among the inputs" in rules
     assert "the height of filter × the width of filter is at most 6400" in rules
 
 

@@ -285,7 +285,7 @@ def test_limits(limits: str, broken: list[str], tmp_path: Path) -> None:
         ("[[budget]]\npartition = 1", r"expected a key of a budget \(did you mean partitions\?\)"),
         ("[[budget]]\npartitions = true", "expected a number, found True"),
         ("[[budget]]\nmodels = 1", "expected a pattern, found 1"),
-        ("budget = 1", r"expected tables \[\[budget\]\] alone"),
+        ("budget = 1", r"expected only \[\[budget\]\] tables"),
         ("[[budget", "expected a budget in TOML"),
     ],
 )
@@ -369,7 +369,7 @@ def test_a_compiler_s_device_refuses_what_is_no_file_of_its_format(zoo: Path) ->
 
 def test_the_page_states_for_which_devices_times_are_estimated() -> None:
     assert "none of these devices has a cost model" in as_html([Cell("m", "d", 8)], {})
-    assert "of devices that have a cost model" in as_html([Cell("m", "d", 8, estimated_ms=1.5)], {})
+    assert "for devices that have a cost model" in as_html([Cell("m", "d", 8, estimated_ms=1.5)], {})
 
 
 def test_options_of_a_run_are_refused_beside_diff(tmp_path: Path) -> None:

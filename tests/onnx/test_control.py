@@ -109,7 +109,7 @@ def test_a_loop_that_keeps_every_iteration_is_the_hosts(tmp_path: Path) -> None:
     path = saved(tmp_path, nodes, outputs, {"t": np.array(5), "ten": np.float32(10)})
     _, mapped = ModelFile(path, ConversionOptions()).converted
     assert mapped[-1].mapping == "host"
-    assert "states alone" in mapped[-1].reasons[0].rule
+    assert "only loop-carried states" in mapped[-1].reasons[0].rule
 
 
 def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

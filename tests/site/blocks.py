@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.conftest import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
-PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("questions/*.md"))]
+PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- ([\w-]+)(?:: (.+?))? -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:! )?nnbridge ")
 SHELL = re.compile(r"[$|>;`]|&&")

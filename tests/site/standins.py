@@ -33,7 +33,7 @@ def pip(*arguments: str) -> None:
             subprocess.run([sys.executable, "-m", "pip", "install", *offline, "--target", target, "."], check=True)
             continue
         declared = (REPOSITORY / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1]
-        for extra in re.fullmatch(r"(?:\.|nnbridge)\[([\w,]+)\]", requirement)[1].split(","):
+        for extra in re.fullmatch(r"(?:\.|\./nnbridge)\[([\w,]+)\]", requirement)[1].split(","):
             assert f"\n{extra} = [" in declared, f"expected an extra of pyproject.toml, found {extra}"
 
 

@@ -85,7 +85,7 @@ def test_if_with_a_host_operation_runs_on_the_host(tmp_path: Path) -> None:
     path = _if(tmp_path, "ROUND", "NEG")
     _agrees(path, "host")
     _, placements = converted(path)
-    assert "bodies of NNAPI's operations alone" in str(placements[0].reasons[0])
+    assert "bodies with only NNAPI operations" in str(placements[0].reasons[0])
 
 
 def test_if_is_the_hosts_under_the_delegate_mapping_and_below_level_4(tmp_path: Path) -> None:

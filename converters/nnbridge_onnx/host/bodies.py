@@ -251,7 +251,7 @@ class Body:
         self._version, self._prepare = version, prepare
         self._places: dict[str, int] = {"": 0}
         self._values: list[Array | None] = [None]
-        """Constants by their place; None for what a run brings or computes."""
+        """Constants by their place; None for what a run provides or computes."""
         for tensor in graph.initializer:
             self._values[self._place(tensor.name)] = numpy_helper.to_array(tensor)
         self.steps: list[TableStep] = []

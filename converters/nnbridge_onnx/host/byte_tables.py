@@ -29,7 +29,7 @@ class TableStep:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     elementwise: bool = False
-    """True if each element of the result depends on the same element of all inputs alone."""
+    """True if each element of the result depends only on the same element of all inputs."""
 
 
 _MOST_ENTRIES = 1 << 18

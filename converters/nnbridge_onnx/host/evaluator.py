@@ -43,7 +43,7 @@ _EARLY = {"LayerNormalization": 17, "RMSNormalization": 23}
 
 
 class HostNode:
-    """A node that is prepared to run: its ``NodeProto``, attributes, and the evaluator of a graph that holds it alone."""
+    """A node that is prepared to run: its ``NodeProto``, attributes, and the evaluator of a graph that holds only it."""
 
     def __init__(self, options: Options) -> None:
         import onnx
@@ -102,7 +102,7 @@ class HostNode:
 
 
 def of_body(proto: Any, version: int) -> RunNode:
-    """What runs a ``NodeProto`` of ONNX's own operators that stands in a body."""
+    """What runs a ``NodeProto`` of ONNX's own operators that is in a body."""
     encoded = base64.b64encode(proto.SerializeToString()).decode()
     return HostNode({"domain": "", "opset": version, "op": proto.op_type, "types": {}, "node": encoded}).run
 
@@ -163,7 +163,7 @@ def _guarded(label: str) -> Iterator[None]:
 
 
 def evaluator(proto: Any, domain: str, opset: int, types: Mapping[str, int]) -> Any:
-    """The ``onnx`` package's evaluator of a graph that holds one node alone, and reads values of these types."""
+    """The ``onnx`` package's evaluator of a graph that holds only one node, and reads values of these types."""
     import onnx
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
@@ -171,7 +171,7 @@ def evaluator(proto: Any, domain: str, opset: int, types: Mapping[str, int]) -> 
     node = onnx.NodeProto()
     node.CopyFrom(proto)
     if node.op_type == "Scatter":
-        # The older name; the evaluator knows the newer one alone.
+        # The older name; the evaluator knows the newer one only.
         node.op_type, opset = "ScatterElements", max(opset, 11)
     if node.op_type == "GridSample":
         # Older names of the ways to interpolate.
@@ -206,7 +206,7 @@ def _optional() -> Any:
 
 @lru_cache(1)
 def _older_operators() -> list[Any]:
-    """Quantisation as it was before opset 19, which later versions only added to and the evaluator knows no more."""
+    """Quantisation as it was before opset 19, which later versions only extended and the evaluator no longer supports."""
     from onnx.reference.ops import op_dequantize_linear, op_quantize_linear
 
     found = []

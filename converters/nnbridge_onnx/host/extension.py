@@ -1,6 +1,6 @@
 """The host extension ``ai.onnx``: its operation and operand types, and the options of its operations.
 
-Saved models hold the numbers: those of operators stand in their definitions, those of types are ONNX's own.
+Saved models hold the numbers: those of operators are in their definitions, those of types are ONNX's own.
 """
 
 from __future__ import annotations

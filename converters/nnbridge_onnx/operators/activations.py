@@ -167,7 +167,7 @@ def _erf(to: Lowerer, x: Value) -> Value:
 
 
 GELU = evaluated(
-    "Gelu", 65, "x times the normal distribution's share below x.", "X -> Y",
+    "Gelu", 65, "x times the standard normal CDF of x.", "X -> Y",
     options=(Option("approximate", "none", "tanh for the formula with tanh"),),
 )  # fmt: skip
 

@@ -124,7 +124,7 @@ def _masks(to: Lowerer, x: Value, queries: int, keys: int) -> list[Value]:
 
 @ATTENTION.host_kernel
 def _scores(call: HostCall) -> Sequence[Array] | None:
-    """Output 3 of mode 0 holds the scores before softcap, which the evaluator returns behind it."""
+    """Output 3 of mode 0 holds the scores before softcap, which the evaluator returns after it."""
     import onnx
 
     node, names = call.node, list(call.node.proto.output)

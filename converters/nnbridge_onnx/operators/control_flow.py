@@ -156,7 +156,9 @@ def _if(to: Lowerer) -> None:
 def _loop(to: Lowerer) -> None:
     """WHILE over a number, the condition and the states; results of single iterations are not stored."""
     body, states = _subgraph(to, "body"), list(to.node.inputs[2:])
-    to.require(len(to.node.outputs) == len(states), "states alone", f"{len(to.node.outputs) - len(states)} stacked results")
+    to.require(
+        len(to.node.outputs) == len(states), "only loop-carried states", f"{len(to.node.outputs) - len(states)} stacked results"
+    )
     tensors = [to.operands.tensor(name) for name in states]
     names = [value.name for value in body.input]
     parts = []
@@ -216,7 +218,7 @@ def _going(to: Lowerer) -> Value:
 
 @IF.host_kernel
 def _run_if(call: HostCall) -> Sequence[Any]:
-    """One of the branches, which read values from outside alone."""
+    """One of the branches, which read only values from outside."""
     branch = "then_branch" if bool(np.ravel(call.input(0))[0]) else "else_branch"
     return call.node.body(list(call.feeds), branch)(call.feeds)
 
@@ -298,7 +300,7 @@ def _scan_batches(call: HostCall) -> Sequence[Any]:
             known = dict(zip((value.name for value in body.input), [*states, *elements], strict=True))
             results = evaluate({**outer, **known})
             states, rows = list(results[:first]), [*rows, results[first:]]
-        # What lies behind a batch's own length is zero.
+        # What comes after a batch's own length is zero.
         stacked = [np.stack(group) for group in zip(*rows, strict=True)] or [_nothing(kind) for kind in kinds]
         padded = [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1)) for a in stacked]
         made.append([*states, *padded])

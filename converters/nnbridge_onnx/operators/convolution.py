@@ -182,7 +182,7 @@ def _scale_transposed(node: Node, weights: Array, factor: Array) -> Array:
 CONV_TRANSPOSE = operator(
     "ConvTranspose", 39, "X W B? -> Y", "Transposed convolution; weights are [in, out / group, ...].",
     options=(
-        GROUP, *WINDOW, Option("output_padding", None, "what is added behind the result, 0 by default"),
+        GROUP, *WINDOW, Option("output_padding", None, "what is added after the result, 0 by default"),
         Option("output_shape", None, "size of the result, which decides the paddings"),
     ),
     fuses_activation=True, product=Product(1, lambda node, w: w.shape[1] * _groups(node), _scale_transposed),

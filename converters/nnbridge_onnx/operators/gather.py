@@ -130,7 +130,7 @@ def _of_elements(to: Lowerer, indexes: Array, shape: Dims, axis: int) -> Array:
 
 
 def _of_tuples(to: Lowerer, indexes: Array, shape: Dims, batch: int) -> Array:
-    """The elements that tuples of indexes mean, behind axes of batches."""
+    """The elements that tuples of indexes mean, after axes of batches."""
     depth = indexes.shape[-1]
     parts = [_within(to, indexes[..., i], shape[batch + i]) for i in range(depth)]
     places = (*np.indices(indexes.shape[:-1])[:batch], *parts)

@@ -301,7 +301,7 @@ class _Terms:
 
 @EINSUM.lowering()
 def _einsum(to: Lowerer) -> None:
-    """Letters of both operands and the result are batches; those of both operands alone are summed over."""
+    """Letters of both operands and the result are batches; those that only the operands have are summed over."""
     inputs, result = _parsed(to)
     to.require(len(inputs) <= 2, "two operands at most", len(inputs))
     terms = _Terms(to)

@@ -159,9 +159,9 @@ def _dynamic(to: Lowerer) -> None:
 
 
 def stored_weights(to: Lowerer, i: int) -> Array:
-    """The 8-bit constant behind DequantizeLinear that input ``i`` is."""
+    """The 8-bit constant after DequantizeLinear that input ``i`` is."""
     if to.group is None or i not in to.group.constants:
-        to.refuse("constant weights behind DequantizeLinear", "computed ones")
+        to.refuse("constant weights after DequantizeLinear", "computed ones")
     return to.operands.constants[to.group.constants[i].name]
 
 
@@ -196,7 +196,7 @@ def quantised_bias(to: Lowerer, x: Value, scales: Array, count: int) -> Value:
     steps = np.float32(x.scale) * scales
     weights = to.group.constants.get(2)
     if weights is None:
-        to.require(not to.has(2), "a constant bias behind DequantizeLinear", to.name(2))
+        to.require(not to.has(2), "a constant bias after DequantizeLinear", to.name(2))
         data = np.zeros(count, np.int32)
     else:
         stored, declared = to.operands.constants[weights.name], np.ravel(to.operands.constants[weights.scale])

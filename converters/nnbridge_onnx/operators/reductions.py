@@ -93,7 +93,7 @@ _COMPOSED: dict[str, tuple[OperationCode | None, OperationCode | None]] = {
     "ReduceSumSquare": (C.MUL, None),
     "ReduceLogSum": (None, C.LOG),
 }
-"""Operator → what comes before REDUCE_SUM, and what comes behind."""
+"""Operator → what comes before REDUCE_SUM, and what comes after."""
 
 
 def _real_rows(to: Lowerer) -> Value:

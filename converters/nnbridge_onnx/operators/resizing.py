@@ -20,7 +20,7 @@ from nnbridge_onnx.rules import FLOAT_OR_UINT8, Provider, Unit, condition, one_o
 
 
 def _image_sizes(unit: Unit) -> bool:
-    """Resize changes height and width alone, and makes images smaller by whole factors only."""
+    """Resize changes height and width only, and makes images smaller by whole factors only."""
     shape = unit.shape()
     if unit.has(2) and (scales := unit.constant(2)) is not None and scales.size == 4:
         found = [float(s) for s in np.ravel(scales)]

@@ -18,7 +18,7 @@ operator("SplitToSequence", 180, "input split? -> output_sequence", "Parts of a 
 operator("Optional", 117, "input? -> output", "A value that may be absent.")
 operator("OptionalGetElement", 118, "input -> output", "The value of an optional.")
 operator("OptionalHasElement", 119, "input? -> output", "True if an optional has a value.")
-operator("StringConcat", 183, "X Y -> Z", "Strings one behind another.")
+operator("StringConcat", 183, "X Y -> Z", "Concatenates strings.")
 operator("StringNormalizer", 184, "X -> Y", "Strings in one case, without stop words.")
 operator("StringSplit", 185, "X -> Y Z", "Strings, split at a delimiter.")
 operator("RegexFullMatch", 145, "X -> Y", "True where a whole string matches a regular expression.")

@@ -151,7 +151,7 @@ def _run_slice(call: HostCall) -> Sequence[Array]:
 
 
 PAD = operator(
-    "Pad", 122, "data pads!? constant_value? axes!? -> output", "Padding before and behind axes.",
+    "Pad", 122, "data pads!? constant_value? axes!? -> output", "Pads axes.",
     options=(
         Option("mode", "constant", "what the padding holds"),
         Option("pads", None, "the paddings, before opset 11"),
@@ -172,7 +172,7 @@ PAD = operator(
 
 
 def _pads(to: Lowerer, rank: int) -> list[tuple[int, int]]:
-    """The paddings before and behind each axis."""
+    """The paddings before and after each axis."""
     pads = to.option("pads", []) if to.node.version < 11 else to.whole(to.constant(1))
     chosen = to.optional(3) if to.node.version >= 18 else None
     axes = list(range(rank)) if chosen is None else [int(a) % rank for a in np.ravel(chosen)]
@@ -181,7 +181,7 @@ def _pads(to: Lowerer, rank: int) -> list[tuple[int, int]]:
 
 
 def _pairs(rank: int, axes: Sequence[int], pads: Sequence[int]) -> list[tuple[int, int]]:
-    """The paddings of each axis, of which ``pads`` has first those before some axes, then those behind them."""
+    """The paddings of each axis, of which ``pads`` has first those before some axes, then those after them."""
     pairs = [(0, 0)] * rank
     for i, axis in enumerate(axes):
         pairs[axis] = (pads[i], pads[i + len(axes)])

@@ -152,7 +152,7 @@ def windows(call: HostCall, shape: Sequence[int], size: Sequence[int], *, beyond
         last = math.trunc(gap / s)
         if (gap if not beyond else last + 1) < 0:
             raise OpFailedError(Reason("a window that fits into the padded image", f"{r} in {gap + r}", call.node.label))
-        # A window that would start behind the input and its first padding is left out.
+        # A window that would start after the input and its first padding is left out.
         if gap > 0 and call.option("ceil_mode") and -(-gap // s) * s < n + first:
             last = -(-gap // s)
         counts.append(last + 1)

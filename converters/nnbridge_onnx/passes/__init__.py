@@ -209,7 +209,7 @@ class Facts:
     quantised: Mapping[str, QdqParameters] = field(default_factory=dict)
     groups: Mapping[int, QdqGroup] = field(default_factory=dict)
     refused: Mapping[int, Reason] = field(default_factory=dict)
-    """Why the provider leaves nodes to ONNX Runtime; for its mapping alone."""
+    """Why the provider leaves nodes to ONNX Runtime; for its mapping only."""
 
 
 def _check_names(facts: Facts, options: ConversionOptions) -> Facts:

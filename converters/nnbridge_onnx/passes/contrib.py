@@ -1,6 +1,6 @@
 """Operators of ``com.microsoft`` that optimised and quantised files contain, written out in ONNX's own operators.
 
-How each is written out stands in its definition (:mod:`nnbridge_onnx.operators.contrib`).
+How each is written out is in its definition (:mod:`nnbridge_onnx.operators.contrib`).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Chain:
     node: Node
     """The node with the chain's result as its output, and new constants as its inputs."""
     fused: tuple[int, ...]
-    """Indexes of the nodes behind it that the chain stands for."""
+    """Indexes of the nodes after it that the chain stands for."""
     activation: FuseCode = FuseCode.NONE
     constants: Mapping[str, Array] = field(default_factory=dict)
 
@@ -168,7 +168,7 @@ class _Form:
     node: Node
     lowerings: tuple[Lower, ...]
     fused: tuple[int, ...] = ()
-    """Indexes of the nodes behind it that the form stands for."""
+    """Indexes of the nodes after it that the form stands for."""
     activation: FuseCode = FuseCode.NONE
     group: QdqGroup | None = None
     """The group on 8-bit values that it is."""
@@ -229,7 +229,7 @@ class Conversion:
         return Mapped(node.index, node.type, MappingKind.HOST, tuple(reasons))
 
     def _forms(self, node: Node) -> Iterator[_Form]:
-        """The node as a quantised group, with what follows it, and alone."""
+        """The node as a quantised group, with what follows it, and by itself."""
         operands = self._operands
         group, linear = self._facts.groups.get(node.index), linear_group(node, operands.constants, operands.quantised)
         if linear is not None:
@@ -250,7 +250,7 @@ class Conversion:
             self._operands.fold(name, array, FLOAT16 if array.dtype == np.float16 else FLOAT)
 
     def _try(self, form: _Form, lower: Lower) -> Reason | None:
-        """Lower a node: None, or why it does not work, with nothing left behind."""
+        """Lower a node: None, or why it does not work, with nothing left."""
         mark = self._operands.mark()
         try:
             to = Lowerer(form.node, self._operands, self._options.layout, self._body, form.activation, form.group)

@@ -130,7 +130,7 @@ WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
 def correct_pool(onnx: Any, seen: Any, body: Sequence[TypedNode], inferred: Any) -> bool:
     """Write the first pooling whose size is rounded up wrongly with the paddings that give its size; False if there is none.
 
-    Before their last versions, inference counts a window that would start behind the input and its first padding.
+    Before their last versions, inference counts a window that would start after the input and its first padding.
     """
     pools = [
         node

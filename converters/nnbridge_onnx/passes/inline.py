@@ -63,7 +63,7 @@ def check_functions(model: Any, source: str) -> None:
         return total
 
     calls = [0]
-    """Bytes that the calls so far stand for, of the function at hand or the graph."""
+    """Bytes that the calls so far stand for, of the function in question or the graph."""
     if size(model.graph.node, ()) > most:
         raise refused(f"at most {most} nodes once functions are inlined")
 

@@ -94,7 +94,7 @@ class _Units:
         return bool(floating) and all(n in self._dequantised for n in floating) and all(b is not None for b in behind)
 
     def _behind(self, name: str) -> Node | None:
-        """The QuantizeLinear that alone reads a value."""
+        """The only QuantizeLinear that reads a value."""
         only = self._sole_readers.get(name)
         return only if only is not None and only.type == "QuantizeLinear" else None
 
@@ -187,7 +187,7 @@ def _external_problem(unit: Unit) -> tuple[str, str] | None:
 
 
 def io_of(node: Node) -> tuple[tuple[Io, ...], tuple[Io, ...]]:
-    """Inputs and outputs of a node alone."""
+    """Inputs and outputs of a node by itself."""
     definition = declared(node)
     io = None if definition is None else definition.quantised_io
     positions = tuple((i,) for i in range(len(node.inputs))) if io is None else io.inputs

@@ -32,7 +32,7 @@ BYTES = QdqParameters(1.0, 0)
 
 @dataclass(frozen=True)
 class Weights:
-    """A constant behind DequantizeLinear: its name, and those of its scale and zero point, with the axis of several scales."""
+    """A constant after DequantizeLinear: its name, and those of its scale and zero point, with the axis of several scales."""
 
     name: str
     scale: str
@@ -47,14 +47,14 @@ class QdqGroup:
     node: Node
     """The node with 8-bit values as inputs and output."""
     fused: tuple[int, ...]
-    """Indexes of the nodes behind it that the group stands for."""
+    """Indexes of the nodes after it that the group stands for."""
     activation: FuseCode
     constants: Mapping[int, Weights]
-    """Inputs that are constants behind DequantizeLinear, by position."""
+    """Inputs that are constants after DequantizeLinear, by position."""
 
 
 def sole_readers(graph: Graph) -> dict[str, Node]:
-    """The node that alone reads a value, by the value's name; outputs of the graph have none."""
+    """The only node that reads a value, by the value's name; outputs of the graph have none."""
     readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in (*node.inputs, *node.captured):

@@ -1,6 +1,6 @@
 """Shape inference, in turns with folding and inlining, until none of them finds more.
 
-Inference is the ``onnx`` package's. Weights have no part in it: it sees their types alone.
+Inference is the ``onnx`` package's. Weights have no part in it: it sees their types only.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _without_weights(onnx: Any, model: Any) -> Any:
 
 
 def with_types_of_weights(onnx: Any, model: Any) -> Any:
-    """A ``ModelProto`` as inference needs it: of constants that decide no dimensions, it has the types alone."""
+    """A ``ModelProto`` as inference needs it: of constants that decide no dimensions, it has the types only."""
     bare = _without_weights(onnx, model)
     _describe_weights(onnx, bare.graph, model.graph.initializer)
     return bare

@@ -60,7 +60,7 @@ def _drop_untyped(onnx: Any, model: Any) -> None:
 
 
 def _run_order(graph: Any) -> list[int]:
-    """Indexes of the nodes, each behind those whose outputs it reads; nodes of a cycle stay where they are."""
+    """Indexes of the nodes, each after those whose outputs it reads; nodes of a cycle stay where they are."""
     producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     reads = [
         {

@@ -61,7 +61,7 @@ _WARMING = 0.003
 def alternating(runs: Mapping[str, Run], rounds: int, seconds: float) -> dict[str, list[float]]:
     """Milliseconds of each contender in each round: they take turns, so that a busy machine slows all of them alike.
 
-    Their order changes from round to round, so that nobody always follows the same one: what ran before slows small files down
+    Their order changes from round to round, so that no one always follows the same one: what ran before slows small files down
     by half. At most so many rounds, and three at least; no more begin once the seconds are over.
     """
     for run in runs.values():

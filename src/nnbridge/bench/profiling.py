@@ -45,7 +45,7 @@ class OperationTime:
 
 
 def profile(compilation: Compilation, inputs: Mapping[str, Array], runs: int = 20) -> list[OperationTime]:
-    """The time of each operation over so many runs, after one that is not measured; each alone, on one thread, in run order.
+    """The time of each operation over so many runs, after a warm-up run; each in isolation, on one thread, in run order.
 
     A step that nnbridge's executor does not run with bound arrays (drivers with functions of their own, other processes, other
     numerics, shapes that values decide) has one time for the whole.

@@ -1,8 +1,8 @@
 """The C signatures of NNAPI's functions, as one table from which header, declarations and glue are generated.
 
 A parameter is written ``kind name``. Kinds: ``X*`` and ``const X*`` are handles, ``X**`` a handle that is returned; ``out T``
-a result; ``in`` and ``inout`` a buffer with its length behind it; ``count u32`` a count with its numbers behind it;
-``count handles X`` handles with their count behind them, ``handles X count`` the other way round.
+a result; ``in`` and ``inout`` a buffer with its length after it; ``count u32`` a count with its numbers after it;
+``count handles X`` handles with their count after them, ``handles X count`` the other way round.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Outputs beside a reference's: samples, tolerances, verdicts.
 
-Names are loaded when they are used: the process of a reference imports its own module of this package alone.
+Names are loaded when they are used: the process of a reference imports its own module of this package only.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def matters(numerics: Numerics, model: Model) -> bool:
 def arithmetics(model: Model, stated: Mapping[str, str] | None = None) -> tuple[Numerics, ...]:
     """The arithmetics that matter to a model, from the mildest; the first is NNAPI's CPU.
 
-    ``float16``, which concerns relaxed models alone, is among them: any model may be compiled so. ``stated``: those of devices,
+    ``float16``, which concerns relaxed models only, is among them: any model may be compiled so. ``stated``: those of devices,
     by name, without all others.
     """
     only = {EXACT.name, *stated.values()} if stated else NUMERICS.keys()

@@ -1,6 +1,6 @@
 """Why an operation computes something else than the reference, where that is known.
 
-A cause is never guessed. The operation is computed again, alone, from the reference's values and under the arithmetic that the
+A cause is never guessed. The operation is computed again, from the reference's values and under the arithmetic that the
 cause names; it explains the difference if that removes it (integers: all but a tenth of the unequal elements; real numbers: it
 falls to a tenth), or if the difference is no larger than what that arithmetic changes (orders of sums).
 """
@@ -63,7 +63,7 @@ _OF_TABLES = "8-bit functions from tables of real numbers"
 _OTHERWISE: Mapping[Again, str] = {
     rescaled: "rescales integers in fixed point, NNAPI real numbers between DEQUANTIZE and QUANTIZE",
     compared: "compares integers on a common scale in fixed point, NNAPI real numbers",
-    compared_by_sign: "compares integers in fixed point, where a scale of 1 or more leaves the sign alone, NNAPI real numbers",
+    compared_by_sign: "compares integers in fixed point, where a scale of 1 or more leaves only the sign, NNAPI real numbers",
     leaky_relu: "has another multiplier for LEAKY_RELU of numbers below 0 than NNAPI's PRELU",
     hard_swish: "computes HARD_SWISH as one operation and rounds it to 8 bits once, NNAPI as MUL and ADD below feature level 4",
     squared_difference: "computes SQUARED_DIFFERENCE in fixed point as one operation, NNAPI as SUB and MUL",
@@ -91,7 +91,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class LoneOperation:
-    """An operation computed alone."""
+    """An operation computed in isolation."""
 
     model: Model
     """The operations between the tensor and the reference's tensors that it is computed from."""
@@ -164,7 +164,7 @@ def _device(case: LoneOperation) -> str:
     plain = case.under(CpuDevice(Tier.REFERENCE))
     if plain is None or case.off(plain) == case.off(case.actual) or not case.explained_by(plain):
         return ""
-    return f"the arithmetic of {case.device}; NNAPI's CPU computes what {case.reference} does"
+    return f"{case.device} rounds differently (NNAPI's CPU agrees with {case.reference})"
 
 
 def _mean(case: LoneOperation) -> str:
@@ -194,7 +194,7 @@ def _rescaled_mean(case: LoneOperation) -> Array | None:
 
 
 def _sign_flipped(case: LoneOperation) -> str:
-    """Kernels of uint8 and of int8 round otherwise: averages halves; RESIZE_BILINEAR truncates uint8 alone."""
+    """Kernels of uint8 and of int8 round otherwise: averages halves; RESIZE_BILINEAR truncates uint8 only."""
     main = case.model.main
     flipped = {i for i, operand in enumerate(main.operands) if sign_flipped(operand, _A_BYTE).dtype == np.int8}
     if not flipped:
@@ -288,7 +288,7 @@ def _dynamic_range(case: LoneOperation) -> str:
     for quantised in (_symmetric, _asymmetric):
         inputs = [quantised(x) if k == 0 and x.dtype == np.float32 else x for k, x in enumerate(case.inputs)]
         if case.explained_by(case.under(arithmetic_device("exact"), inputs)):
-            return f"weights alone are quantised: {case.reference} quantises its input while it runs, NNAPI computes on floats"
+            return f"only weights are quantised: {case.reference} quantises its input while it runs, NNAPI computes on floats"
     return ""
 
 
@@ -336,7 +336,7 @@ def _function(case: LoneOperation) -> str:
 
 
 def _apart(a: Array, b: Array) -> Array:
-    """How far real numbers are apart: infinitely if one alone is no number or infinite, not at all if they are the same."""
+    """How far real numbers are apart: infinitely if only one is no number or infinite, not at all if they are the same."""
     with np.errstate(all="ignore"):
         difference = np.abs(a.astype(np.float64) - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

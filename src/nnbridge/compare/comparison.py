@@ -107,7 +107,7 @@ class OutputComparison:
 
     @property
     def range(self) -> float:
-        """The range of a floating reference; a constant output has none, its magnitude stands in."""
+        """The range of a floating reference; a constant output has none, its magnitude is used."""
         return self.high - self.low or abs(self.high) if self.high >= self.low else 0.0
 
     @property

@@ -99,7 +99,7 @@ class LayerComparison(NotebookResult):
     samples: int
     layers: tuple[Layer, ...]
     unmatched: tuple[tuple[str, str], ...] = ()
-    """Tensors that the reference alone has, and why."""
+    """Tensors that only the reference has, and why."""
     interrupted: bool = False
     ended: tuple[tuple[str, str], ...] = ()
     """Samples at which a runtime's process ended, and how: they are not compared."""
@@ -367,13 +367,13 @@ class _Layers:
         else:
             shape = operand.dims if seen is None else seen.value.shape
             if seen is None:
-                note = "not seen: inside a step of a driver that shows its outputs alone, or not run"
+                note = "not seen: inside a step of a driver that shows only its outputs, or not run"
             same = isinstance(tensors, TensorsByPosition)
             fitted = as_truth(operand, value) if same else fitted_value(model, operation, operand, value, shape)
             if fitted is None:
                 note = note or f"{value.dtype}{list(value.shape)} in the reference, {operand}, {list(shape)} here"
             elif seen is not None or not label:
-                # What a driver hides can still be computed alone.
+                # What a driver hides can still be computed in isolation.
                 known[position] = fitted
         if layer.drift is None:
             layer.note = note
@@ -395,7 +395,7 @@ class _Layers:
         try:
             outputs = Execution(part.compilation).run([known[i] for i in part.inputs])
         except NnapiError as error:
-            layer.note = layer.note or f"alone: {error.reason}"
+            layer.note = layer.note or f"by itself: {error.reason}"
             return
         operand = part.compilation.model.main.operands[part.compilation.model.main.outputs[0]]
         if layer.own is None:
@@ -470,7 +470,7 @@ class _Layers:
             compilation = Compilation.create_for_devices(part, offered)
             compilation.finish()
         except NnapiError as error:
-            return _Part(None, read, f"alone: {error.reason}")
+            return _Part(None, read, f"by itself: {error.reason}")
         return _Part(compilation, read)
 
     def in_order(self) -> list[Layer]:

@@ -1,7 +1,7 @@
-"""Every value that a run computes, by where it stands in the model.
+"""Every value that a run computes, by where it is in the model.
 
 Observers are called by the runtime; plan, fusion and numerics are those of a run without one. Drivers in other processes, and
-drivers with arithmetic of their own, show their steps' outputs alone.
+drivers with arithmetic of their own, show their steps' outputs only.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def observed_run(
         observation.values["", main.inputs[i]] = Observed(value, "", -1)
     outputs = execution.run(inputs)
     for k, i in enumerate(main.outputs):
-        # What the runtime's own control flow leaves behind.
+        # What the runtime's own control flow leaves.
         if ("", i) not in observation.values and (name := output_name(main.operands[i], k)) in outputs:
             observation.values["", i] = Observed(outputs[name], INTERPRETER.name, -1)
     return outputs, observation, execution

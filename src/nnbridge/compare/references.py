@@ -153,7 +153,7 @@ _RUNTIMES = {"litert": ("LiteRT", "ai_edge_litert"), "onnxruntime": ("ONNX Runti
 
 
 class ApartReference:
-    """A reference in a process of its own: what ends that process is an EndedError of the call, and the next one has another."""
+    """A reference in a separate process: what ends that process is an EndedError of the call, and the next one has another."""
 
     def __init__(self, name: str, path: Path, signature: str, *, compiled: bool, preserve: bool) -> None:
         self.name = name
@@ -192,7 +192,7 @@ def _compiled(path: Path, _: str, __: bool) -> LiteRT:
 def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False) -> ApartReference:
     """A reference runtime by name for a model file, and maybe one signature of it; ``preserve`` retains every tensor.
 
-    It runs in a process of its own.
+    It runs in a separate process.
     """
     if name not in REFERENCES:
         raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="reference"))

@@ -1,7 +1,7 @@
 """Samples: inputs with a reference's outputs, drawn with a seed or read from a file.
 
 Inputs are drawn by NumPy's ``default_rng(seed)`` in model-input order: floats standard normal, 8- and 16-bit integers over
-their full range, int32 and int64 in [0, 8), booleans fair.
+their full range, int32 and int64 in [0, 8), booleans with equal probability.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def input_samples(
     """Named inputs with a reference's outputs, each from the initial states on.
 
     The reference may be an ``.npz`` file with the outputs, in the inputs' order: stacks ``output:NAME``, or arrays NAME of
-    one sample alone, as ``run -o`` writes them.
+    a single sample, as ``run -o`` writes them.
     """
     stored = _stored_outputs(model, reference) if isinstance(reference, Path) else None
     number = 0

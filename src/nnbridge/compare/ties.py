@@ -56,11 +56,11 @@ def _rising(scores: Array, *, by_class: bool) -> Array:
 
 
 def _largest(model: Model, operation: Operation, numbers: Array, values: Mapping[int, Array]) -> Array | None:
-    """What becomes of the indexes of TOPK_V2's numbers."""
+    """Check of the indexes of TOPK_V2's numbers."""
     count = model.value(model.main.operands[operation.inputs[1]])
     if count is None:
         return None
-    # A stable sort has the last of equal numbers last: it is reversed before and behind.
+    # A stable sort has the last of equal numbers last: it is reversed before and after.
     last = numbers.shape[-1] - 1
     falling = last - np.argsort(numbers[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     indexes = falling[..., : int(count)].astype(np.int32)

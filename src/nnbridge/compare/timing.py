@@ -1,4 +1,4 @@
-"""The time of each operation alone, on the device that runs it in a plan: what the emulation needs on this machine."""
+"""The time of each operation in isolation, on the device that runs it in a plan: what the emulation needs on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RUNS = 3
 def operation_times(compilation: Compilation, inputs: Mapping[str, ArrayLike]) -> dict[int, float]:
     """Index of each operation of the main subgraph → milliseconds, the least of three runs on the values of a run of the whole.
 
-    Operations that cannot run alone are left out: the runtime's own control flow, and those whose inputs are not shown.
+    Operations that cannot run by themselves are left out: the runtime's own control flow, and those whose inputs are not shown.
     """
     _, observation, _ = observed_run(compilation, inputs, States(compilation.model))
     main, found = compilation.model.main, {}

@@ -124,7 +124,7 @@ def as_tolerances(tolerance: Tolerance | Tolerances) -> Tolerances:
 
 
 def read_tolerances(path: Path, typed: Mapping[str, Any]) -> Tolerances:
-    """Tolerances from a TOML file; ``typed`` are the fields that an option states, which the file's general ones yield to."""
+    """Tolerances from a TOML file; ``typed`` are the fields that an option states, which override the file's general ones."""
     source, table = str(path), read_toml(path, "a TOML file of tolerances")
     outputs = table.pop("output", {})
     if not isinstance(outputs, dict):

@@ -25,7 +25,7 @@ _LEAST_LINE = 64
 
 @dataclass(frozen=True)
 class Question:
-    """One line: the model, and the object that it stands in."""
+    """One line: the model, and the object that contains it."""
 
     line: int
     data: Mapping[str, Any]

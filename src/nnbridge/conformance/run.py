@@ -51,7 +51,7 @@ def run_all(
     jobs = jobs or os.cpu_count() or 1
     parts: Iterator[SuiteOutcome] = map(partial(run_file, setting=setting), files)
     if jobs > 1 and len(files) > 1:
-        # The largest files first, so that no worker is left alone with one at the end.
+        # The largest files first, so that no worker is left with one at the end.
         largest = sorted(files, key=lambda f: -f.stat().st_size)
         parts = computed(f"{__name__}:outcomes", [(path, setting) for path in largest], jobs)
     for part in parts:

@@ -60,7 +60,7 @@ class ConversionOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Dimensions for inputs by name, where the file leaves them open or where others are requested."""
     float64: str = "host"
-    """What becomes of float64 values of ONNX files, which NNAPI does not have: ``host`` computes them there, ``narrow`` makes
+    """Treatment of float64 values of ONNX files, which NNAPI does not have: ``host`` computes them there, ``narrow`` makes
     them float32, ``refuse`` refuses the file."""
     accelerated: bool = False
     """The delegate compiles for devices without NNAPI's CPU, whose limits then do not count."""

@@ -1,4 +1,4 @@
-"""How an importer declares an operator of its file format: everything that is known of it stands in one place.
+"""How an importer declares an operator of its file format: everything that is known of it is in one place.
 
 An operator module creates a definition and decorates its lowerings and its host kernel with it::
 
@@ -77,7 +77,7 @@ class Option:
     at_least: float | None = None
     choices: tuple[Any, ...] = ()
     rule: str = ""
-    """The bounds in words, where numbers alone do not say it."""
+    """The bounds in words, where numbers by themselves do not say it."""
 
     def violation(self, value: Any) -> str:
         """The rule that a value breaks; empty if it may have this value. Lists are checked element by element."""

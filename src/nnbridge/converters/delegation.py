@@ -356,4 +356,4 @@ class InMemory:
     places: Callable[[memoryview, WorkBudget], Places | None]
     """Where the tensors' names and constants lie; None for what is no file of the format. Decoding spends tables."""
     open: Callable[[memoryview], Delegation]
-    """Read the file; the bytes behind it are passed over. ConversionError for a wrong one."""
+    """Read the file; the bytes after it are passed over. ConversionError for a wrong one."""

@@ -418,7 +418,7 @@ def options_value(extension: str, text: bytes) -> Value:
 
 
 def _check_control_flow(step: Step, feature_level: int) -> None:
-    """IF and WHILE against the models that they refer to, which stand in their operands."""
+    """IF and WHILE against the models that they refer to, which are in their operands."""
     values = list({id(v): v for v in (*step.inputs, *step.outputs)}.values())
     index = {id(v): i for i, v in enumerate(values)}
     models = [v.model for v in values if v.model is not None]
@@ -440,7 +440,7 @@ def _check_control_flow(step: Step, feature_level: int) -> None:
         (o.name or m.operation_name(o) for m in models for s in m.subgraphs() for o in s.operations if is_extension(o.type)), None
     )
     if hosted is not None:
-        raise Unmappable(Reason("bodies of NNAPI's operations alone", hosted, name, kind=Why.OPERATOR))
+        raise Unmappable(Reason("bodies with only NNAPI operations", hosted, name, kind=Why.OPERATOR))
     level = max([verdict.level, FeatureLevel.LEVEL_4, *(validate_model(m).level for m in models)])
     if level > feature_level:
         raise Unmappable(Reason(f"feature level {level} at least", str(feature_level), name, kind=Why.FEATURE_LEVEL))

@@ -38,12 +38,12 @@ class Edit:
     """:data:`WHOLE` for the whole file."""
     operator: str
     text: str
-    """What stands in the operator's place."""
+    """The replacement of the operator."""
     content: Callable[[], bytes]
     """The bytes of the edited file."""
     answers: Answers = Answers.SAME
     alone: Callable[[], bytes] | None = None
-    """A file of what stands in the operator's place; None for edits of the whole file."""
+    """A file of the replacement of the operator; None for edits of the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +71,4 @@ class Adjustable:
     operator: str
     parameters: tuple[Parameter, ...]
     content: Callable[[Mapping[str, Value], bool], bytes]
-    """``content(changes, alone)``: the edited file, or a file of the operator alone; values by the names of parameters."""
+    """``content(changes, alone)``: the edited file, or a file of only the operator; values by the names of parameters."""

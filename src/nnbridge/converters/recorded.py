@@ -66,7 +66,7 @@ class Expressed(Protocol):
 
     @property
     def constant(self) -> Mapping[int, tuple[int, ...]]:
-        """Operators that compute from constants alone, by index, and the operators that read them; -1 for the graph's outputs."""
+        """Operators that compute only from constants, by index, and the operators that read them; -1 for the graph's outputs."""
 
     @property
     def open(self) -> Mapping[int, tuple[int, ...]]:

@@ -36,7 +36,7 @@ class RuntimeNode:
     captured: tuple[str, ...] = ()
     """Outer values that the node's subgraphs read."""
     opaque: bool = False
-    """True for what nobody but the runtime can run: control flow, nodes of another provider."""
+    """True for what no one but the runtime can run: control flow, nodes of another provider."""
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def _content(model: Model, index: int, changes: Mapping[str, Value], apart: bool
 
 
 class _Edited:
-    """A model being built again; dimensions behind the edit are computed anew."""
+    """A model being built again; dimensions after the edit are recomputed."""
 
     def __init__(self, model: Model, index: int, changes: Mapping[str, Value], apart: bool, alone: bool) -> None:
         self._model, self._index, self._changes, self._apart = model, index, changes, apart

@@ -76,7 +76,7 @@ def graphs_of_model(model: Model) -> tuple[FileGraph, ...]:
 
 
 def _body_names(model: Model) -> dict[int, str]:
-    """Referenced models → what they are for, such as ``then of IF 2 in body of WHILE 0``; those of one use alone."""
+    """Referenced models → what they are for, such as ``then of IF 2 in body of WHILE 0``; those of one use only."""
     found: dict[int, list[str]] = {}
     for number, around in enumerate(model.subgraphs()):
         for i, operation in enumerate(around.operations):

@@ -141,7 +141,7 @@ def _is_activation(operand: Operand) -> bool:
 
 
 def _parameters(main: Subgraph, operations: Sequence[Operation]) -> tuple[int, int]:
-    """Elements and bytes of the constant tensors that operations read, each once; of int32 ones, biases alone."""
+    """Elements and bytes of the constant tensors that operations read, each once; of int32 ones, biases only."""
     read = dict.fromkeys(
         i
         for operation in operations
@@ -187,7 +187,7 @@ SourceOperation: TypeAlias = "tuple[int, int]"
 
 
 def run_order(partition: Partition) -> tuple[SourceOperation, ...]:
-    """Every operation once, as the plan runs them: both branches of an interpreted IF, a loop's condition and body behind it."""
+    """Every operation once, as the plan runs them: both branches of an interpreted IF, a loop's condition and body after it."""
     found: list[SourceOperation] = []
     for item in partition.program:
         if isinstance(item, ExecutionStep):

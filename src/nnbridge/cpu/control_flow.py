@@ -22,7 +22,7 @@ class Limits:
     deadline: int | None = None
     loop_timeout: int = DEFAULT_LOOP_TIMEOUT_NS
     observe: Callable[[int, int, Array], None] | None = None
-    """Called with subgraph, operand and value: bodies' inputs, and each value as it is computed; valid during the call alone."""
+    """Called with subgraph, operand and value: bodies' inputs, and each value as it is computed; valid during the call only."""
 
     def check(self) -> None:
         """MISSED_DEADLINE_TRANSIENT once the deadline has passed."""

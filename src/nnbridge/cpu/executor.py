@@ -240,7 +240,7 @@ class _Bindings:
     """A subgraph and what it was bound to last: one program for each set of input shapes."""
 
     def __init__(self, executor: Executor, number: int, subgraph: Subgraph) -> None:
-        # Without a cycle, a prepared model's memory is free as soon as nobody holds it.
+        # Without a cycle, a prepared model's memory is free as soon as no one holds it.
         self._executor: Executor = weakref.proxy(executor)
         self._number = number
         self._subgraph = subgraph

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 ENVIRONMENT = "NNBRIDGE_KERNELS"
 CHOICES = ("auto", "reference", "compiled")
-"""``auto`` and ``compiled`` are compiled kernels where they can be had; the reference kernels compute the rest."""
+"""``auto`` and ``compiled`` are compiled kernels where available; the reference kernels compute the rest."""
 MOST_THREADS = 256
 
 

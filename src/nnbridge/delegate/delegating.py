@@ -220,7 +220,7 @@ def _device(name: str) -> Device:
 
 
 def _accelerator(name: str, listed: Sequence[Device]) -> Device:
-    """The device of a name: one that is listed, a profile's or a driver's of one's own. InputError in Android's words."""
+    """The device of a name: one that is listed, a profile's or a driver's of your own. InputError in Android's words."""
     found = next((device for device in listed if device.name == name), None)
     if found is not None and name not in LOCAL:
         return found

@@ -152,7 +152,7 @@ class _Glue:
         self._nodes.pop(record.number, None)
 
     def prepare(self, context: Any, _node: Any, record: Any) -> int:
-        """``TfLiteRegistration.prepare``: compile anew if dimensions have changed, but for a model that lasts."""
+        """``TfLiteRegistration.prepare``: compile again if dimensions have changed, but for a model that lasts."""
         graph = InterpreterContext(self._embedded, context)
         try:
             node = self._node(record)

@@ -28,7 +28,7 @@ _FLIP = 0x80
 def compiled(
     model: Model, options: DelegateOptions, devices: Sequence[Device], target: Sequence[Device], key: str
 ) -> Compilation:
-    """Compile a partition as Android's delegate does: for target devices alone, or without them for all with fallback.
+    """Compile a partition as Android's delegate does: for target devices only, or without them for all with fallback.
 
     ``key`` says which partition it is, for the cache.
     """
@@ -78,7 +78,7 @@ class DelegateKernel:
         self.resized(self.dims, [operand.dims for operand in self._operands[1]])
 
     def resized(self, dims: Sequence[tuple[int, ...]], computed: Sequence[tuple[int, ...]]) -> None:
-        """The interpreter has other dimensions for the inputs, so outputs have others: executions are bound anew."""
+        """The interpreter has other dimensions for the inputs, so outputs have others: executions are bound again."""
         self.dims, self._computed = tuple(dims), tuple(computed)
         self.dynamic = [tensor for tensor, known in zip(self.part.outputs, computed, strict=True) if 0 in known]
         """Outputs whose dimensions only a run knows."""

@@ -1,7 +1,7 @@
 """The delegate's C code: TFLite's structures as they lie in memory, the exported functions, what Python needs of C.
 
 Only what is the same from TFLite 2.5 to today is declared. A runtime's registration of operators may be longer than the one
-here or shorter: nothing behind ``version`` is read, and the one that is passed has spare words, all zero.
+here or shorter: nothing after ``version`` is read, and the one that is passed has spare words, all zero.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ static int kernel_prepare(TfLiteContext* context, TfLiteNode* node) {{
     return nnbridge_prepare(context, node, (NnbridgeKernel*)node->user_data);
 }}
 
-/* Python binds buffers anew only when they have moved. */
+/* Python binds buffers again only when they have moved. */
 static int kernel_invoke(TfLiteContext* context, TfLiteNode* node) {{
     NnbridgeKernel* kernel = (NnbridgeKernel*)node->user_data;
     bool moved = kernel == NULL;

@@ -79,10 +79,10 @@ def all_devices() -> tuple[Device, ...]:
 
 
 def device(name: str) -> Device:
-    """A device by name: installed or of a shipped profile; ``FILE.toml`` or ``FILE.toml#NAME`` reads a profile of one's own,
+    """A device by name: installed or of a shipped profile; ``FILE.toml`` or ``FILE.toml#NAME`` reads a profile of your own,
     ``module:Attribute`` loads a device from Python code. ``NAME@LEVEL`` is the driver as one of a lower feature level.
 
-    ``process:NAME`` is the device NAME in a process of its own, ``socket:PATH`` one that is served there; each of these gives
+    ``process:NAME`` is the device NAME in a separate process, ``socket:PATH`` one that is served there; each of these gives
     the same device at every call. ``caching:NAME`` is the driver NAME as one that caches its compiled models.
     """
     if name.startswith(_CACHING):
@@ -183,7 +183,7 @@ def _remote(name: str) -> Device:
 
     kind, _, rest = name.partition(":")
     if kind == "process" and rest.startswith(_REMOTE):
-        raise InputError(Reason("a device of this process behind process:", rest, operand="device"))
+        raise InputError(Reason('an in-process device after "process:"', rest, operand="device"))
     return _registered(RemoteDevice.process(rest) if kind == "process" else RemoteDevice.at(rest))
 
 

@@ -24,7 +24,7 @@ class CachingDevice(WrappedDevice):
 
     def __init__(self, inner: Device) -> None:
         if inner.kind != "device":
-            raise InputError(Reason("a driver's name behind caching:", inner.name, operand="device"))
+            raise InputError(Reason('a driver\'s name after "caching:"', inner.name, operand="device"))
         super().__init__(inner)
         self.name = f"caching:{inner.name}"
 

@@ -95,7 +95,7 @@ class OutputBuffer:
 
 Observe: TypeAlias = "Callable[[int, int, npt.NDArray[Any]], None]"
 """``observe(subgraph, operand, value)``: a value as computed, or a body's input, of an operand of
-``model.subgraphs()[subgraph]``. The array is valid during the call alone; loops report each iteration."""
+``model.subgraphs()[subgraph]``. The array is valid during the call only; loops report each iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class PreparedModel(ABC):
     def bind(self, request: Request) -> Callable[[], None] | None:
         """A function that repeats a request that succeeded: from the same arrays into the same buffers, of the same shapes.
 
-        It is called by one thread at a time. If it raises anything, the request is executed anew, which reports what is wrong.
+        It is called by one thread at a time. If it raises anything, the request is executed again, which reports what is wrong.
         None, the default, if every run has to be executed.
         """
         return None
@@ -320,7 +320,7 @@ class Device(ABC):
         return 0, 0
 
     def prepare_model_from_cache(self, files: CacheFiles, token: bytes, deadline: int | None = None) -> PreparedModel:
-        """``prepareModelFromCache``: from the files that were handed over under this token; any error means to prepare anew."""
+        """``prepareModelFromCache``: from the files that were handed over under this token; any error means to prepare again."""
         raise OpFailedError(Reason("a device that caches compiled models", self.name, "prepareModelFromCache"))
 
     def allocate(self, operand: Operand, roles: Sequence[BufferRole]) -> npt.NDArray[np.uint8]:

@@ -36,7 +36,7 @@ class Evidence:
     numbers: str
     """Where the arithmetic comes from."""
     emulated: bool
-    """True if the numbers are the device's, as far as is known; False if NNAPI's CPU stands in."""
+    """True if the numbers are the device's, as far as is known; False if NNAPI's CPU is in."""
 
     @property
     def clause(self) -> str:

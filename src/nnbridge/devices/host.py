@@ -1,6 +1,6 @@
 """The host: runs the operations of host extensions, which no NNAPI device can.
 
-It stands for what a TFLite or ONNX interpreter does on a phone with the operators that its delegate leaves behind. It
+It stands for what a TFLite or ONNX interpreter does on a phone with the operators that its delegate leaves. It
 goes through the vendor-extension machinery like any other device and accepts nothing else. The bodies of its control flow
 hold host operations and NNAPI's side by side.
 """

@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MAX_ROWS = 4_000
 _words = cache(type_words)
 _STATES = {"": (False, True), "!": (True,), "~": (False,)}
-"""What stands behind a type in a row → whether the operand may be a constant."""
+"""What comes after a type in a row → whether the operand may be a constant."""
 _NAME_CHARACTERS = f"{ascii_letters}{digits}_"
 
 Note = Callable[..., None]
@@ -39,7 +39,7 @@ Note = Callable[..., None]
 
 @dataclass(frozen=True)
 class Entry:
-    """One condition as it stands in a profile."""
+    """One condition as it is in a profile."""
 
     require: str
     when: str = ""
@@ -197,7 +197,7 @@ class ConditionReader:
             yield Entry(**texts, dies=dies, at=stage)
 
     def conditions(self, key: str, entries: Sequence[Entry]) -> tuple[RuleCondition, ...]:
-        """The conditions of one operation, checked alone and together."""
+        """The conditions of one operation, checked separately and together."""
         words = self.definitions.vocabulary(key)
         found = tuple(c for entry in entries if entry.require for c in self._checked(key, entry, words))
         for made, subject in contradictions(found):
@@ -234,7 +234,7 @@ class ConditionReader:
     def signatures(self, key: str, table: Mapping[str, Any], says: str) -> tuple[RuleCondition, ...]:
         """Operand names → rows of types that they may have together. A set in several columns is one type of it.
 
-        ``!`` behind a type requires a constant, ``~`` forbids one.
+        ``!`` after a type requires a constant, ``~`` forbids one.
         """
         words = self.definitions.vocabulary(key)
         return tuple(
@@ -256,7 +256,7 @@ class ConditionReader:
         for row in rows:
             columns = [(column.rstrip("!~"), _STATES.get(column.lstrip(_NAME_CHARACTERS))) for column in row.split()]
             if len(columns) != len(names) or None in (state for _, state in columns):
-                self._note(key, f"{len(names)} types, one for each of {header}, each alone or with ! or ~", row, text=row)
+                self._note(key, f"{len(names)} types, one for each of {header}, each by itself or with ! or ~", row, text=row)
                 continue
             variables = dict.fromkeys(word for word, _ in columns)
             options = [self.codes(key, word) for word in variables]

@@ -87,7 +87,7 @@ class _ProfileReader(TableValues):
         self._mistakes = {}
         self._work = expansions(self._too_much)
         self._inherits = False
-        """The device at hand is like another one, whose mistakes are reported where they stand."""
+        """The device in question is like another one, whose mistakes are reported where they stand."""
         try:
             if path.exists() and not path.is_file():
                 self._refuse("a profile's file", "something else")
@@ -99,9 +99,9 @@ class _ProfileReader(TableValues):
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(Reason("a readable profile", str(error), operand=str(path))) from error
         self._conditions = ConditionReader(self.note, self._work)
-        """The definitions of the device at hand."""
+        """The definitions of the device in question."""
         self._start, self._end = 0, len(self._text)
-        """Where the table at hand begins and its device ends, for the lines of mistakes."""
+        """Where the table in question begins and its device ends, for the lines of mistakes."""
 
     def _refuse(self, rule: str, found: str) -> NoReturn:
         raise InputError(Reason(rule, found, operand=str(self._path)))
@@ -378,7 +378,7 @@ class _ProfileReader(TableValues):
         return InputError.of(self._mistakes)
 
     def _text_place(self, text: str, at: int) -> int | None:
-        """Where a character of a text stands in the file: of the operation's, the device's, or any place with this text."""
+        """Where a character of a text is in the file: of the operation's, the device's, or any place with this text."""
         places = (self._text.find(text, low, self._end) for low in (self._start, 0))
         found = next((place for place in places if place >= 0), self._place(text))
         return None if found is None else found + at

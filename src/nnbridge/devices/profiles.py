@@ -57,7 +57,7 @@ class ProfileRule:
     constant: tuple[str, ...] = ()
     """Inputs that must be constants."""
     values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Scalars and dimensions that may have these values alone."""
+    """Scalars and dimensions that may have these values only."""
     at_least: Mapping[str, int] = field(default_factory=dict)
     at_most: Mapping[str, int] = field(default_factory=dict)
     zero_points: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class ProfileDevice(Device):
     extensions: Mapping[Extension, tuple[int, ...]] = field(default_factory=dict)
     """Vendor extension → operations that are claimed. They can be planned, not computed."""
     numerics_source: str = ""
-    """Where the arithmetic is stated; empty: nothing is public, and the CPU's stands in."""
+    """Where the arithmetic is stated; empty: nothing is public, and the CPU's is in."""
 
     def supported_extensions(self) -> Sequence[Extension]:
         """The profile's extensions."""

@@ -86,7 +86,7 @@ class SourceProfile(Device):
     numerics: str = "exact"
     """How it computes: a name of :data:`~nnbridge.operations.numerics.NUMERICS`."""
     numerics_source: str = ""
-    """Where that is stated; empty: nothing is public, and the CPU's arithmetic stands in."""
+    """Where that is stated; empty: nothing is public, and the CPU's arithmetic is used."""
     before_nnapi: ClassVar[bool] = True
     is_profile: ClassVar[bool] = True
 

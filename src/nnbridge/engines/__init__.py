@@ -1,7 +1,7 @@
 """Hosts that leave operators to the inference runtime itself, as on a phone: TFLite's or ONNX Runtime's own CPU kernels.
 
 A host of this package runs each group of operators that stays with the runtime as a part of the source file, in that runtime.
-It runs there in a process of its own, which a file or a value may end. nnbridge's own host needs no other package and computes as
+It runs there in a separate process, which a file or a value may end. nnbridge's own host needs no other package and computes as
 TFLite's reference kernels do. ``auto`` is the runtime where a phone would have it, and nnbridge's own host for what the runtime
 does not run.
 """

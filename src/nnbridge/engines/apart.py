@@ -1,4 +1,4 @@
-"""Inference runtimes of hosts in a process of their own: what ends it is an error of the run, and the next run has another."""
+"""Inference runtimes of hosts in a separate process: what ends it is an error of the run, and the next run has another."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class EngineHost(HostDevice):
 
     @property
     def label(self) -> str:
-        """The host in errors; with a way out where nobody asked for the runtime."""
+        """The host in errors; with a way out where no one asked for the runtime."""
         return f"--host {self.title}" if self.strict else f"host {self.title} (--host {HostDevice.version} is another)"
 
     def leave(self, sources: Iterable[Source], why: Reason) -> None:
@@ -153,7 +153,7 @@ class _Loading:
             self._loaded[tuple(members)] = group, group.function(self._host)
 
     def _refusal(self, k: int) -> Reason | None:
-        """Why the runtime does not run an operator alone."""
+        """Why the runtime does not run an operator by itself."""
         try:
             self._open([k])
         except (ConversionError, InputError) as error:

@@ -47,7 +47,7 @@ class Estimate:
     cpu_us: float
     """Everything on the CPU."""
     choices: tuple[Choice, ...]
-    """The CPU alone, TFLite's rules, and the best cut, in this order."""
+    """The CPU only, TFLite's rules, and the best cut, in this order."""
     limit: int | None
     arena_bytes: int
     """One memory for all values of the file, those of the CPU included."""
@@ -87,7 +87,7 @@ def cpu_named(name: str) -> Cost:
 
 
 def cpu_us(graph: SourceGraph, operators: Collection[int], cost: Cost) -> float:
-    """Time of operators on a CPU; those without a formula by their bytes alone."""
+    """Time of operators on a CPU; those without a formula by their bytes only."""
     assert cost.rates is not None  # the CPUs have no arrays
     total = 0.0
     for index in operators:
@@ -113,7 +113,7 @@ def estimate(
     alone = cpu_us(graph, range(len(graph.operators)), cpu_cost)
     whole = [_option(graph, number, p, cpu_cost) for number, p in enumerate(partitions)]
     runs = [] if limit is None else _runs(graph, partitions, whole, cost, cpu_cost, limit)
-    choices = [Choice("CPU alone", Cut(()), alone)]
+    choices = [Choice("CPU only", Cut(()), alone)]
     for count in TFLITE_CHOICES:
         name = "all partitions" if count == 0 else f"the {count} largest" if count > 1 else "the largest"
         cut = largest(whole, count, None if count == 0 else limit)

@@ -144,5 +144,5 @@ def _edges(tensors: Sequence[int], made: Mapping[int, tuple[str, int]]) -> list[
 
 def _attributes(outcome: OperatorOutcome) -> dict[str, str]:
     steps = ", ".join(map(str, outcome.steps))
-    shown = {"placement": outcome.placement, "partition": steps, "why no other device": "; ".join(outcome.reasons)}
+    shown = {"placement": outcome.placement, "partition": steps, "why not elsewhere": "; ".join(outcome.reasons)}
     return {name: value for name, value in shown.items() if value}

@@ -1,7 +1,7 @@
 """C or C++ source that builds, compiles and runs a model by calls of the NDK, with a file of its large constants.
 
 Five files come out of ``NAME.c``: itself and ``NAME.h``, ``NAME.bin`` with the constants, ``NAME_main.c`` with a program, and
-``CMakeLists.txt`` for the NDK and for a workstation. The calls stand in ``templates/``; this module fills in the tables.
+``CMakeLists.txt`` for the NDK and for a workstation. The calls are in ``templates/``; this module fills in the tables.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _identifier(text: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text that can stand in a C comment: printable ASCII, no ends of comments, no trigraphs."""
+    """Text that can be in a C comment: printable ASCII, no ends of comments, no trigraphs."""
     plain = text.encode("ascii", "replace").decode()
     return re.sub(r"[\x00-\x1f\x7f\\]|\?\?", "?", plain).replace("*/", "* /").replace("/*", "/ *")[:160]
 
@@ -435,7 +435,7 @@ static int extension_operation_type(ANeuralNetworksModel* model, int32_t* type) 
 """,
     "state_free": "    for (uint32_t i = 0; i < 2 * STATES; ++i) free(model->states[i]);\n",
     "reset_declaration": """
-/* Start anew: states get their first values. */
+/* Start again: states get their first values. */
 void @name@_reset(@name@_model* model);
 """,
     "reset_function": """

@@ -1,4 +1,4 @@
-"""Inputs of models from files: arrays, images, sound, raw bytes and numbers, alone or as a folder of samples."""
+"""Inputs of models from files: arrays, images, sound, raw bytes and numbers, singly or as a folder of samples."""
 
 # What is imported here is the package's interface.
 # mypy: implicit-reexport

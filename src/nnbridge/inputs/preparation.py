@@ -37,7 +37,7 @@ _SAMPLES, _DIGITS = 16 << 20, 400
 """Samples of resampled sound, if they are more than the file's; characters of a number."""
 NUMBERS = (".txt", ".csv")
 PACKED = (".npz", ".npy", ".pb")
-"""Of sequences, text and optionals: their tensors in the file's order, one alone, or ONNX's own message."""
+"""Of sequences, text and optionals: their tensors in the file's order, a single one, or ONNX's own message."""
 SUFFIXES = (".npy", *IMAGES, ".wav", ".bin", *NUMBERS)
 
 
@@ -342,7 +342,7 @@ def _pcm(data: bytes, width: int) -> Array:
 
 
 def _filled(target: InputTarget, values: Array, path: Path, what: str, cut: bool) -> tuple[Array, list[str]]:
-    """Values in the input's shape: zeros behind too few of them, too many refused or ``cut`` off; one open dimension follows."""
+    """Values in the input's shape: zeros after too few of them, too many refused or ``cut`` off; one open dimension follows."""
     dims = target.operand.dims
     shape = [d or 1 for d in dims]
     opened = [k for k, d in enumerate(dims) if not d]

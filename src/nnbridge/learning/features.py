@@ -39,7 +39,7 @@ class Feature:
     kind: str
     cost: float
     form: bool = False
-    """True if an answer is open where it has a value that nobody saw: types, ranks, constants, options."""
+    """True if an answer is open where it has a value that no one saw: types, ranks, constants, options."""
     reach: float = 0
     """An answer is open so many times above the largest number that was seen, and as far below the smallest; 0: nowhere."""
 

@@ -45,7 +45,7 @@ def write_questions(rules: Mapping[str, Rules], seen: Sequence[AnsweredOperation
 
 
 def questions(key: str, rules: Rules, bases: Sequence[AnsweredOperation]) -> Iterator[Model]:
-    """One model for each condition that could explain a refusal as well as another one: it breaks this one alone."""
+    """One model for each condition that could explain a refusal as well as another one: it breaks this one only."""
     rivals = dict.fromkeys(atom for region in rules.refused if len(region) > 1 for atom, _ in region)
     limits = {atom: value for region in rules.refused for atom, value in region}
     alone = [_alone(base.model, base.index) for base in bases if base.model is not None]

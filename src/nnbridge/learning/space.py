@@ -2,7 +2,7 @@
 
 A condition is a candidate if every supported operation meets it; it explains the refused operations that break it. A refused
 operation whose simplest explanations are one condition decides that condition from its value on; what lies between the supported
-and the refused values is open, and so is a form of an operation that nobody saw.
+and the refused values is open, and so is a form of an operation that no one saw.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class _Learner:
         return found
 
     def _certain(self, simplest: Sequence[tuple[Atom, ...]]) -> Iterator[tuple[tuple[Atom, Any], ...]]:
-        """For each refusal the conditions that any explanation of it breaks, with its values; the widest ones alone."""
+        """For each refusal the conditions that any explanation of it breaks, with its values; the widest ones only."""
         regions = {
             tuple((atom, e.values[atom.feature]) for atom in atoms)
             for e, atoms in zip(self.negative, simplest, strict=True)

@@ -1,6 +1,6 @@
 """Many models on many devices: every cell is one model, one device and one feature level.
 
-:func:`run` computes cells in processes of its own or on a Dask cluster and stores each when it is done; what a store has is not
+:func:`run` computes cells in processes or on a Dask cluster and stores each when it is done; what a store has is not
 computed again. :mod:`nnbridge.matrix.tables` shows them, :mod:`nnbridge.matrix.changes` compares two runs and
 :mod:`nnbridge.matrix.budget` holds them to limits.
 """

@@ -112,7 +112,9 @@ def _places(cell: Cell) -> dict[tuple[str, str, int], tuple[int, str]]:
 def change_tables(found: Sequence[CellChange], compared: int) -> list[Table | str]:
     """Each change: its figures, then the operations that moved, alike ones together."""
     moved = sum(len(change.moves) for change in found)
-    blocks: list[Table | str] = [f"{len(found)} of {counted(compared, 'cell')} changed, {counted(moved, 'operation')} moved"]
+    blocks: list[Table | str] = [
+        f"{len(found)} of {counted(compared, 'cell')} changed, {counted(moved, 'operation')} changed device"
+    ]
     for change in found:
         devices = " → ".join(dict.fromkeys((change.old.device, change.new.device)))
         title = f"{change.model} on {devices}, level {change.level}: {'; '.join(change.lines)}"

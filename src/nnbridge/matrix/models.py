@@ -82,7 +82,7 @@ def _create_own(*folders: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fault = folder_fault(folder)
         if fault:
-            raise InputError(Reason("a folder of copies to which this user alone writes", fault, operand=str(folder)))
+            raise InputError(Reason("a folder of copies to which only this user writes", fault, operand=str(folder)))
 
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:

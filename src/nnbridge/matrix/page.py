@@ -32,20 +32,20 @@ def as_html(cells: Sequence[Cell], broken: dict[int, list[str]]) -> str:
 
 
 def _name(text: str) -> list[Part]:
-    """A name that breaks behind its separators."""
+    """A name that breaks after its separators."""
     first, *rest = re.split(r"(?<=[_./-])(?=\w)", text)
     return [first, *(part for piece in rest for part in (element("wbr"), piece))]
 
 
 def _legend(cells: Sequence[Cell]) -> list[Markup]:
     estimated = (
-        "Estimated times stand in the cells of devices that have a cost model; the others have none."
+        "Estimates are shown for devices that have a cost model."
         if any(cell.estimated_ms is not None for cell in cells)
         else "No time is estimated: none of these devices has a cost model."
     )
     text = (
         "Each cell: share of operations on the device, and in how many partitions; below it the largest difference from the "
-        "reference, where one was asked, the share of multiply-adds where it is another, bytes that cross borders, measured and "
+        "reference, where one was asked, the share of multiply-adds if it is different, bytes that cross borders, measured and "
         f"estimated times. {estimated} The host is what computes operations that are not handed to NNAPI."
     )
     shades = ("0\xa0%", "to 50\xa0%", "to 90\xa0%", "below 100\xa0%", "100\xa0%")

@@ -26,7 +26,7 @@ def run(
     """The cells of all tasks in their order; those that the store has are taken from it, the others stored as they are done.
 
     ``scheduler``: the address of a Dask scheduler whose workers have nnbridge and see the same files (extra ``dask``);
-    ``timeout`` counts here alone.
+    ``timeout`` counts only here.
     """
     keys = {task: task.key for group in groups for task in group}
     found = store.find(keys.values())

@@ -30,7 +30,7 @@ _SCHEMA = {("table", "cells", "cells", _TABLE), ("index", "sqlite_autoindex_cell
 MAX_CELL = 64 << 20
 """Bytes of a cell's JSON; that of a model of 30,000 operations has a sixteenth."""
 _SLACK = 1 << 16
-"""Characters that are read beyond the file's bytes: other processes write meanwhile."""
+"""Characters that are read beyond the file's bytes: other processes write in the meantime."""
 _SEVERAL = bytes.fromhex("d9d505f920a163d7")
 """How a journal ends that names the journal of a transaction on several files."""
 _SHOWN = 12
@@ -82,7 +82,7 @@ class Store:
     def existing(cls, path: Path) -> Store:
         """A store that is there; InputError if it is not."""
         if not path.is_file():
-            raise InputError(Reason("a file of a matrix's results", "none at this path", operand=str(path)))
+            raise InputError(Reason("a file of a matrix's results", "no such file", operand=str(path)))
         return cls(path)
 
     def _refuse_journal(self) -> None:

@@ -133,8 +133,8 @@ def _by_device(cells: Sequence[Cell]) -> Table:
         rows.append(
             (device, str(level), *map(str, (len(done), whole)), percent(share), str(beyond), str(len(members) - len(done)))
         )
-    columns = ("device", "level", "models", "whole", "operations", "outside tolerance", "failed")
-    return Table("By device", columns, rows, "whole: every operation on the device; --csv and --html have each cell")
+    columns = ("device", "level", "models", "fully on device", "operations", "outside tolerance", "failed")
+    return Table("By device", columns, rows, "fully on device: every operation; --csv and --html have each cell")
 
 
 def as_csv(cells: Sequence[Cell]) -> str:

@@ -1,4 +1,4 @@
-"""Processes that compute cells. One that dies or takes too long costs its cell alone; the rest of its model goes to another."""
+"""Processes that compute cells. One that dies or takes too long costs its cell only; the rest of its model goes to another."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class _Handles:
             return found
 
     def unlock(self) -> None:
-        """Begin anew in a forked process: another thread may have held the lock."""
+        """Begin again in a forked process: another thread may have held the lock."""
         self._lock = threading.Lock()
 
 

@@ -168,7 +168,7 @@ def ANeuralNetworksModel_setOperandExtensionData(model: Handle, index: int, data
 
 @function(None)
 def ANeuralNetworksMemory_createFromFd(size: int, protect: int, fd: int, offset: int) -> Handle:
-    """Memory behind a descriptor, which is duplicated."""
+    """Memory of a descriptor, which is duplicated."""
     return HANDLES.add(Memory.from_fd(size, protect, fd, offset))
 
 

@@ -29,7 +29,7 @@ class NpuTarget:
 
 @cache
 def target() -> NpuTarget:
-    """The drivers that ``NNBRIDGE_DEVICES`` names, or all installed ones; NNAPI's CPU if there are none or it alone is named."""
+    """The drivers that ``NNBRIDGE_DEVICES`` names, or all installed ones; NNAPI's CPU if there are none or only it is named."""
     drivers = tuple(device for _, device in devices_of_process() if device.kind == "device")
     if not drivers:
         return NpuTarget((device_list.CPU_NAME,), (device_list.cpu(),))
@@ -92,10 +92,10 @@ def _refused(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[in
         if any(writer in refused for writer in writers):
             refused.setdefault(number, Reason("known dimensions of what an operator that is refused writes", "open ones"))
     for number, readers in reversed(list(expressed.constant.items())):
-        # A partition of constants alone would have no inputs: they go where all that reads them goes.
+        # A partition with only constants would have no inputs: they go where all that reads them goes.
         together = readers and min(readers) >= 0 and refused.keys().isdisjoint(range(number + 1, max(readers) + 1))
         if not together:
-            refused.setdefault(number, Reason("a computed input, or readers in the same partition", "constants alone"))
+            refused.setdefault(number, Reason("a computed input, or readers in the same partition", "only constants"))
     return refused
 
 

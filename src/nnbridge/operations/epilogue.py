@@ -31,7 +31,7 @@ _LONG, _SHORT = 1 << 13, 256
 
 
 def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
-    """Bias, rescaling and the fused activation behind sums of products with the weights ``w`` [channels, terms].
+    """Bias, rescaling and the fused activation after sums of products with the weights ``w`` [channels, terms].
 
     8-bit values are multiplied as they are, and their zero point times the weights is subtracted here, unless ``centred``.
     """

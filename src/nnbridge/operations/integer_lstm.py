@@ -31,7 +31,7 @@ GATE_SCALE = 2.0**-12
 _WEIGHTS = {"input": 1, "forget": 2, "cell": 3, "output": 4}
 """Where a gate's input weights stand; its recurrent weights stand 4 further, its bias 11 further."""
 DATA, OUTPUT_STATE, CELL_STATE = 0, 18, 19
-"""The inputs that runs bring: a step or a sequence, and the states."""
+"""The inputs that runs provide: a step or a sequence, and the states."""
 _PROJECTION, _PROJECTION_BIAS = 16, 17
 
 

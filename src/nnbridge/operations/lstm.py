@@ -163,7 +163,7 @@ class _Cell:
         weights = [stacked(pattern) for pattern in ("input_to_{}_weights", *(["aux_input_to_{}_weights"] if aux else []))]
         self._form = form
         self._backward = prefix == "bw_"
-        # Behind layer norm, biases come last.
+        # After layer norm, biases come last.
         first = np.zeros_like(bias) if form.normalised else bias
         self._recurrent, self._begin = steps_of(stacked("recurrent_to_{}_weights"), weights, first, steps, batch, time_major)
         self._peephole = columns(stacked("cell_to_{}_weights", gates[:-1]), gates[:-1]) if form.peephole else None
@@ -272,7 +272,7 @@ def _normalising(x: Array, norm: Array, bias: Array) -> Callable[[], None]:
 
 
 def _limit(call: Call, name: str) -> Activation | None:
-    """The clip behind a scalar; 0 is for none."""
+    """The clip of a scalar; 0 is for none."""
     clip = float(call.scalar(name))
     return limited(-clip, clip) if clip > 0 else None
 
@@ -446,7 +446,7 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
 )
 @prepared("input", *_BOTH_STATES, "aux_input")
 def bidirectional_sequence_lstm(call: Call) -> Compute:
-    """Each direction's outputs stand at their own time index (N118 to N120)."""
+    """Each direction's outputs are at their own time index (N118 to N120)."""
     steps, batch, size = sequence_dims(call)
     linking, time_major = auxiliary(call, _AUX_WEIGHTS), bool(call.scalar("time_major"))
     sizes = size, backward_size(call, linking, size)

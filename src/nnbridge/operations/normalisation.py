@@ -79,7 +79,7 @@ _BLOCK = 1 << 14
 def _l2_quantised(
     axis: int, zero_point: int, out_zero_point: int, limits: tuple[int, int], *, late: bool
 ) -> Callable[[Array], Array]:
-    """Differences are multiplied by 128, one over the output's scale, before the first rounding or, ``late``, behind it: Android
+    """Differences are multiplied by 128, one over the output's scale, before the first rounding or, ``late``, after it: Android
     has TFLite's kernel for signed values along their last axis.
     """
 

@@ -1,7 +1,7 @@
 """Arithmetics that devices have where NNAPI leaves them a choice: how sums are added, rescaled and stored.
 
 Kernels read :func:`current` when they are prepared and when they run; outside of :func:`using` it is :data:`EXACT`, the
-arithmetic of NNAPI's CPU. Executors enter one (``Executor(model, numerics=NAME)``); compiled kernels have :data:`EXACT` alone.
+arithmetic of NNAPI's CPU. Executors enter one (``Executor(model, numerics=NAME)``); compiled kernels have :data:`EXACT` only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Numerics:
     """What real numbers are rounded to: each result, and each input and constant with ``all_stored``."""
     all_stored: bool = False
     relaxed_only: bool = False
-    """True where ``stored`` holds for models alone that allow it (``relaxComputationFloat32toFloat16``)."""
+    """True where ``stored`` holds only for models that allow it (``relaxComputationFloat32toFloat16``)."""
     tables: bool = False
     """True where exponential functions are interpolated between the entries of a table."""
     in_float: bool = False

@@ -1,4 +1,4 @@
-"""A recurrent layer of real numbers as ONNX has it: the compiled kernels see what it is, its caller brings the reference."""
+"""A recurrent layer of real numbers as ONNX has it: the compiled kernels see what it is, its caller provides the reference."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ _LONG = 1 << 20
 
 
 def _once(call: Call, make: Callable[[Call], Function]) -> Function:
-    """A kernel with its tables; longer ones are made anew in each run, whose images take far more memory than they."""
+    """A kernel with its tables; longer ones are made again in each run, whose images take far more memory than they."""
     if max(call.out.dims[1:3]) <= _LONG:
         return make(call)
     return lambda x: make(call)(x)
@@ -272,7 +272,7 @@ def _mixers(before: tuple[int, ...], after: tuple[int, ...], along: Along, one: 
     for axis, phases in along:
         sides = [(at, ((lower, one - share), (upper, share))) for at, lower, upper, share in phases]
         steps = [(at, [(to, part) for to, part in both if whole or np.ndim(part) or part != 0]) for at, both in sides]
-        # What lies behind the axis is one piece, what lies before it one axis.
+        # What comes after the axis is one piece, what lies before it one axis.
         pieces = math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
         dims[axis] = after[axis]
         made.append(_picker(pieces, tuple(dims), steps) or _mixer(pieces, tuple(dims), dims[axis], steps))
@@ -378,7 +378,7 @@ def _sum(shape: tuple[int, int, int], at: Positions, terms: list[tuple[slice, An
     short = 1 < length <= (_SHORT_OF_SMALL if math.prod(shape) <= _SMALL else _SHORT)
     if not short or shape[0] * count < _MANY or 2 * count < shape[1]:
         return lambda made, target: np.add(made[share][first], made[other_share][second], out=target[put])
-    # Added as the values that they are in memory, one of them shifted: sums of pieces that do not belong together lie behind
+    # Added as the values that they are in memory, one of them shifted: sums of pieces that do not belong together come after
     # the last position.
     behind = length * max(here.start, there.start)
 

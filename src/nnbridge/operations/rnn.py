@@ -97,7 +97,7 @@ _ACTIVATIONS: dict[int, Activation] = {
 
 
 def recurrent_activation(call: Call) -> Activation:
-    """The function behind the activation input: 0 none, 1 RELU, 2 RELU1, 3 RELU6, 4 TANH, 6 SIGMOID."""
+    """The function of the activation input: 0 none, 1 RELU, 2 RELU1, 3 RELU6, 4 TANH, 6 SIGMOID."""
     code = int(call.scalar("activation"))
     call.require(code in _ACTIVATIONS, "an activation of 0, 1, 2, 3, 4 or 6", code, "activation")
     return _ACTIVATIONS[code]
@@ -351,7 +351,7 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
 )
 @prepared("input", "fw_hidden_state", "bw_hidden_state", "aux_input")
 def bidirectional_sequence_rnn(call: Call) -> Compute:
-    """Each direction's outputs stand at their own time index."""
+    """Each direction's outputs are at their own time index."""
     steps, batch, _ = sequence_dims(call)
     linking, time_major = auxiliary(call, _AUX_WEIGHTS), bool(call.scalar("time_major"))
     cells = [_cell(call, prefix, steps, batch, time_major=time_major, aux=linking == "cross") for prefix in ("fw_", "bw_")]

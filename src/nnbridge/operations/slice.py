@@ -94,7 +94,7 @@ def _strided_shape(call: Call) -> tuple[int, ...]:
     inputs=[
         UP_TO_4,
         Input("begin", T.TENSOR_INT32, "first index along each axis, counted from the end if negative", rank=rank(1)),
-        Input("end", T.TENSOR_INT32, "index behind the last one", rank=rank(1)),
+        Input("end", T.TENSOR_INT32, "index after the last one", rank=rank(1)),
         Input("strides", T.TENSOR_INT32, "steps, not 0", rank=rank(1)),
         Input("begin_mask", T.INT32, "bit i: axis i starts at its beginning"),
         Input("end_mask", T.INT32, "bit i: axis i goes to its end"),

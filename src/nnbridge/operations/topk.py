@@ -88,9 +88,9 @@ _PLACE, _INDEX = np.dtype(np.intp), np.dtype(np.int32)
 
 
 def _indexes_of_largest(rows: Array, k: int) -> Array:
-    """Where the k largest values of each row stand in all of them, descending; of equal ones the last comes first."""
+    """Indexes of the k largest values of each row, descending; of equal ones the last comes first."""
     count, size = rows.shape
-    # What is not below the k-th largest is sorted alone, unless ties make it more than k. What is not a number is the largest.
+    # What is not below the k-th largest is sorted separately, unless ties make it more than k. NaN is the largest.
     least = np.partition(rows, size - k, axis=1)[:, size - k, None]
     found = (~(rows < least)).reshape(-1).nonzero()[0]
     if len(found) != count * k:
@@ -147,7 +147,7 @@ def _one_by_one(function: Callable[..., Array], dtype: np.dtype[Any], axis: int,
     def best_of_floats(buffers: Sequence[Array], x: Array) -> None:
         found = function(x, axis)
         values = x.ravel()[found * step + starts if step > 1 else found + starts].ravel()
-        is_nan = math.isnan(values.dot(values))  # Squares are NaN for NaN alone.
+        is_nan = math.isnan(values.dot(values))  # Squares are NaN for NaN only.
         buffers[0][...] = _best_beside_nan(function, x, axis) if is_nan else found
 
     return InPlace(best_of_floats)

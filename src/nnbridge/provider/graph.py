@@ -19,7 +19,7 @@ DTYPES: Mapping[int, np.dtype[Any]] = {
         11: "float64", 12: "uint32", 13: "uint64",
     }.items()
 }  # fmt: skip
-"""ONNX Runtime's element types that NumPy has. Constants of others are values that nobody knows."""
+"""ONNX Runtime's element types that NumPy has. Constants of others are values that no one knows."""
 _TENSOR = 1
 _SCALARS = {1: ("INT", "int64_t"), 3: ("FLOAT", "float")}
 _LISTS: Mapping[int, tuple[str, np.dtype[Any]]] = {2: ("INTS", np.dtype("int64")), 4: ("FLOATS", np.dtype("float32"))}

@@ -28,7 +28,7 @@ class ProviderOptions:
     cpu_disabled: bool = False
     """All devices but NNAPI's CPU."""
     cpu_only: bool = False
-    """NNAPI's CPU alone."""
+    """NNAPI's CPU only."""
     stops: frozenset[str] | None = None
     """Types of nodes from which on nothing is NNAPI's; None for the provider's own."""
     nnbridge_devices: tuple[str, ...] = ()

@@ -86,7 +86,7 @@ class _Waves:
     def groups(self, claimed: frozenset[int]) -> list[frozenset[int]]:
         """Units whose producers are done are passed through in order; claimed ones join the group.
 
-        One that is not, behind the group, is put aside. When nothing else is left, the group is closed, and the next one begins.
+        One that is not, after the group, is put aside. When nothing else is left, the group is closed, and the next one begins.
         """
         ready, aside = deque(sorted(unit for unit, count in self.missing.items() if not count)), deque[int]()
         found: list[frozenset[int]] = []

@@ -239,7 +239,7 @@ CFFI_DLLEXPORT void* ReleaseEpFactory(OrtEpFactory* factory) {{
 CFFI_DLLEXPORT void* OrtSessionOptionsAppendExecutionProvider_Nnapi(void* options, uint32_t flags) {{
     const OrtApiBase* (*get_base)(void) = (const OrtApiBase* (*)(void))dlsym(RTLD_DEFAULT, "OrtGetApiBase");
     if (get_base == NULL) {{
-        /* Without an ONNX Runtime there is nobody to make a status. */
+        /* Without an ONNX Runtime there is no one to make a status. */
         fprintf(stderr, "libnnbridge_provider.so: expected a program that is linked with libonnxruntime.so, found none\\n");
         abort();
     }}

@@ -1,4 +1,4 @@
-"""Which operations bring a symptom, and the smallest model that still shows it."""
+"""Which operations cause a symptom, and the smallest model that still shows it."""
 
 # What is imported here is the package's interface.
 # mypy: implicit-reexport

@@ -1,7 +1,7 @@
-"""Which operations, placed on devices, bring a symptom: a search over placements.
+"""Which operations, placed on devices, cause a symptom: a search over placements.
 
 Operations that are not on a driver run on the CPU. The first operations in run order are placed, as many as halving the range
-asks for, until one is found that brings the symptom to those before it; then everything else is placed. If that shows the
+asks for, until one is found that causes the symptom to those before it; then everything else is placed. If that shows the
 symptom too there are several, and the search continues without those that were found. docs/reduce.md has an example.
 """
 
@@ -26,7 +26,7 @@ MAX_RUNS = 500
 
 @dataclass(frozen=True)
 class Culprit:
-    """An operation that brings a symptom."""
+    """An operation that causes a symptom."""
 
     placed: Placed
     symptom: Symptom
@@ -41,7 +41,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Bisection(NotebookResult):
-    """The operations that bring a symptom."""
+    """The operations that cause a symptom."""
 
     model: str
     devices: tuple[str, ...]
@@ -68,7 +68,9 @@ class Bisection(NotebookResult):
         if self.elsewhere is not None:
             return f"{on}: it is not the devices; with nothing on them, {self.elsewhere} ({runs})"
         if not self.culprits:
-            return f"{on}: {'interrupted' if self.interrupted else 'no symptom'} with {self.placed} operations placed ({runs})"
+            return (
+                f"{on}: {'interrupted' if self.interrupted else 'no fault found'} with {self.placed} operations placed ({runs})"
+            )
         first, more = self.culprits[0], len(self.culprits) - 1
         others = f" and {more} other{'' if more == 1 else 's'}" if more else ""
         rest = "the rest on the devices is right" if self.cured else "the rest is not known to be right"
@@ -97,7 +99,7 @@ def bisect(
     max_runs: int = MAX_RUNS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Bisection:
-    """Search for the operations that bring a symptom of some samples with a reference's outputs; states begin anew for each.
+    """Search for the operations that cause a symptom of some samples with a reference's outputs; states begin again for each.
 
     ``progress`` is called after each run. After KeyboardInterrupt what was found is the result. InputError if drivers get
     nothing.
@@ -106,7 +108,9 @@ def bisect(
     if not placements.placed:
         names = ", ".join(driver.name for driver in search.drivers) or "no driver"
         wrong = next((f": {answer.reason.found}" for answer in placements.wrong if answer.reason is not None), "")
-        raise InputError(Reason("operations that the devices get", f"none on {names}{wrong}", model.name, "device"))
+        raise InputError(
+            Reason("a device that accepts an operation of this model", f"none: {names}{wrong}", model.name, "device")
+        )
     return _Bisecting(model, search, tuple(samples), placements, max_runs, progress).result()
 
 

@@ -41,7 +41,7 @@ class Placed:
     tensor: str
     """The name of its first output."""
     within: str = ""
-    """The body that it stands in."""
+    """The body that contains it."""
 
     def __str__(self) -> str:
         return place_of(self.operator, self.operation, self.tensor, self.within)

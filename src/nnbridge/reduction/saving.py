@@ -46,7 +46,7 @@ class Saved:
     """Why it was not written, or does not show it."""
 
     def __str__(self) -> str:
-        state = "shows it" if self.shows else "does not show it" if self.written else "not written"
+        state = "reproduces the fault" if self.shows else "does not reproduce it" if self.written else "not written"
         return f"{self.path}: {state}" + (f" ({self.note})" if self.note else "")
 
     def as_dict(self) -> dict[str, Any]:
@@ -148,14 +148,14 @@ class Saver:
             try:
                 return not part_of(path, own.union(others))
             except NnbridgeError:
-                return False  # What cannot be cut out of the file alone may be with more of its neighbours.
+                return False  # What cannot be cut out of the file by itself may be with more of its neighbours.
 
         def write(path: Path) -> str:
             if shows(()):
                 return ""
             if self.expected is not None:
-                return part_of(path, own)  # An outside runtime's outputs are those of these operators alone.
-            # What the converter adds between two operators is not there with one of them alone. Another order of axes comes
+                return part_of(path, own)  # An outside runtime's outputs are those of these operators only.
+            # What the converter adds between two operators is not there with only one of them. Another order of axes comes
             # from the operator that needs it, and those between hand it on, however many.
             others = next(filter(shows, _neighbourhoods(reduction.whole, own)), ())
             return part_of(path, own.union(minimised(others, shows)))
@@ -174,7 +174,7 @@ class Saver:
 
 
 def _neighbourhoods(model: Model, operations: Collection[int]) -> Iterator[tuple[int, ...]]:
-    """The others at most 1, 2, 4, ... operations away, before or behind, until all that are connected are there."""
+    """The others at most 1, 2, 4, ... operations away, before or after, until all that are connected are there."""
     own, grown, distance = set(operations), set(operations), 0
     while True:
         before, steps = grown, max(distance, 1)

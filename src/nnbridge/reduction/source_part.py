@@ -31,7 +31,7 @@ def source_part(path: Path, model: Model, operations: Iterable[int]) -> bytes:
     starts = [found.main.operands[i] for i in found.main.inputs]
     inputs = {_in_file(operand, names): () if channels_last(operand) else operand.dims for operand in starts}
     outputs = dict.fromkeys(_in_file(found.main.operands[i], names) for i in found.main.outputs)
-    # An input in another layout is the same tensor of the file; results that nobody reads may have no name there.
+    # An input in another layout is the same tensor of the file; results that no one reads may have no name there.
     ends = [name for name in outputs if name and name not in inputs]
     if not ends:
         raise ConversionError(Reason("operations that operators of the file stand for", "none", str(path)))

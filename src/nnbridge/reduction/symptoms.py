@@ -45,7 +45,7 @@ class Symptom:
     """What is wrong with a run."""
 
     kind: str
-    """One of :data:`SYMPTOMS`, or ``holds`` of a predicate of one's own."""
+    """One of :data:`SYMPTOMS`, or ``holds`` of a predicate of your own."""
     detail: str = ""
 
     def __str__(self) -> str:

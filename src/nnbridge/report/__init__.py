@@ -5,6 +5,6 @@ One module for each subject. Words that they share with the command line are def
 
 MARKS = {
     "wide": "beyond what TFLite's delegate or ONNX Runtime's provider hands to NNAPI",
-    "host": "not expressible in NNAPI",
+    "host": "stays with the app's runtime",
 }
 """Mapping that operations are marked with in tables → what it means."""

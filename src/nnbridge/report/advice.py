@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nnbridge.advice import Advice, Advised, Unmoved
 from nnbridge.report.terminal import Table
 
-_KINDS = {"round": "edit, rounding differs", "change": "edit, answers change", "calibrate": "edit, scales from data"}
+_KINDS = {"round": "edit, rounding differs", "change": "edit, results change", "calibrate": "edit, scales from data"}
 
 
 def advice_tables(found: Advised) -> list[Table | str]:
@@ -17,18 +17,18 @@ def advice_tables(found: Advised) -> list[Table | str]:
 
 def _changes(found: Sequence[Advice]) -> Table | str:
     if not found:
-        return "Advice: no edit or setting that nnbridge knows brings more to the devices."
+        return "Advice: no edit or setting that nnbridge knows puts more on the devices."
     rows = []
     for number, advice in enumerate(found, 1):
         before, after = advice.before.figures, advice.after.figures
         changes = (f"{before[key]:,} → {after[key]:,}" if before[key] != after[key] else f"{after[key]:,}" for key in before)
         rows.append((str(number), advice.text, _KINDS.get(advice.kind, advice.kind), *changes))
-    columns = ("advice", "change", "kind", "operators elsewhere", "partitions", "steps", "multiply-adds on devices")
+    columns = ("advice", "change", "kind", "operators off the device", "partitions", "steps", "multiply-adds on devices")
     return Table(
         "Advice",
         columns,
         rows,
-        "each was planned; nnbridge rewrite MODEL --advice N -o FILE makes a rewrite, with --inexact another edit",
+        "each was planned; to apply number N: nnbridge rewrite MODEL --device NAME --advice N -o FILE (an edit needs --inexact)",
     )
 
 
@@ -39,5 +39,5 @@ def _unmoved(found: Sequence[Unmoved]) -> Table:
         tried = ", ".join(text.partition(":")[0] for text in one.tried) or "nothing that can be changed"
         groups.setdefault((one.operator, tried, one.alone), []).append(str(one.index))
     rows = [(", ".join(at), operator, alone or "none", tried) for (operator, tried, alone), at in groups.items()]
-    title = "No change found for these operators"
-    return Table(title, ("operator", "type", "accepted alone, but the file does not fit", "tried"), rows)
+    title = "No change helps these operators"
+    return Table(title, ("operator", "type", "would work alone, not in this file", "tried"), rows)

@@ -32,7 +32,7 @@ def both_answers(
 
 @dataclass
 class Agreement:
-    """Counts over samples. An answer that one side alone has counts as one that differs."""
+    """Counts over samples. An answer that only one side has counts as one that differs."""
 
     classified: int = 0
     """Samples and outputs that name classes."""

@@ -55,7 +55,7 @@ def _first_table(first: Mapping[str, Mapping[str, float | None]]) -> Table:
         peak, imports = found.get("peak_bytes"), found.get("imports_bytes")
         memory = ["-", "-"] if peak is None or imports is None else [f"{n / 2**20:.0f}" for n in (peak, peak - imports)]
         rows.append((name, *times, *memory))
-    columns = ("first answer", *(f"{part} ms" for part in parts), "peak MiB", "beyond imports")
+    columns = ("first result", *(f"{part} ms" for part in parts), "peak MiB", "without imports")
     return Table("Fresh processes", columns, rows)
 
 
@@ -90,13 +90,13 @@ def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
     ]
     runs = max((entry.runs for entry in operations), default=0)
     more = f"{counted(len(longest) - _ROWS, 'shorter one')}: see --json or --trace" if len(longest) > _ROWS else ""
-    title = f"Operations alone on one thread, {counted(runs, 'run')}; medians sum up to {total / 1e3:.3g} ms"
+    title = f"Operations in isolation on one thread, {counted(runs, 'run')}; sum of medians {total / 1e3:.3g} ms"
     columns = ("operation", "name", "step", "tier", "min µs", "median µs", "p90 µs", "share")
     return [Table(title, columns, rows), *([more] if more else [])]
 
 
 def operation_events(title: str, operations: Sequence[OperationTime], process: int) -> list[Event]:
-    """Trace events: the operations one behind another with their least times."""
+    """Trace events: the operations one after another with their least times."""
     events: list[Event] = [named("process_name", process, 0, title), named("thread_name", process, 1, "operations")]
     at = 0.0
     for entry in operations:
@@ -108,7 +108,7 @@ def operation_events(title: str, operations: Sequence[OperationTime], process: i
 
 
 def bench_events(title: str, bench: Bench) -> list[Event]:
-    """Trace events: the operations of one run, one behind another, and the parts of each first answer."""
+    """Trace events: the operations of one run, one after another, and the parts of each first answer."""
     events = operation_events(f"{title}: one run", bench.operations, 1)
     if bench.first:
         events.append(named("process_name", 2, 0, "first answers"))

@@ -76,7 +76,7 @@ def doctor_tables(found: Mapping[str, Any]) -> list[Table | str]:
         rows.append(("instruction set", f"{tier['instructions']} (this processor runs {', '.join(tier['forms'])})"))
         held = f"{counted(tier['cached'], 'kernel')}, {tier['cached_bytes'] / 2**20:.1f} MiB"
         fault = f"; nothing is stored: {tier['cache_fault']}" if tier["cache_fault"] else ""
-        rows.append(("cache of kernels", f"{tier['cache'] or 'memory alone'}: {held}{fault}"))
+        rows.append(("cache of kernels", f"{tier['cache'] or 'in memory only'}: {held}{fault}"))
     packages = [(name, number or "not installed", "core") for name, number in found["packages"].items()]
     packages += [
         (extra["package"], extra["version"] or f"not installed (pip install 'nnbridge[{name}]')", name)

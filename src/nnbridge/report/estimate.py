@@ -12,11 +12,11 @@ from nnbridge.report.terminal import Table, counted
 
 LEAST_FOR_A_BAND = 9
 """Held-out networks without which no band of 90 % can be stated."""
-NOT_THE_CHIP = "of what the oracle estimates or measured, not of a chip that nobody measured"
+NOT_THE_CHIP = "of estimates or measurements of the oracle, not a measurement of your chip"
 
 
 def estimate_as_dict(found: Estimate) -> dict[str, Any]:
-    """``cpu_us``: everything on the CPU; ``choices``: the CPU alone, TFLite's rules, the best cut; ``partitions`` one by one;
+    """``cpu_us``: everything on the CPU; ``choices``: the CPU only, TFLite's rules, the best cut; ``partitions`` one by one;
     ``arena_bytes``: one memory for all values, those of the CPU included."""
     return {
         "device": found.device,
@@ -107,9 +107,9 @@ def estimate_tables(found: Estimate, full: bool = False) -> list[Table | str]:
 def _sentences(found: Estimate) -> list[str]:
     pays = found.best.cut.gain_us > 0
     said = [
-        f"Delegating pays: the best cut saves {_time(found.best.cut.gain_us)} of {_time(found.cpu_us)}."
+        f"Worth it: {_time(found.cpu_us - found.best.cut.gain_us)} with the best cut, {_time(found.cpu_us)} on the CPU only."
         if pays
-        else "Delegating does not pay: the CPU alone is the best choice."
+        else "Delegation is not worth it: the CPU is fastest."
     ]
     said.append(f"All values in one memory, those of the CPU included: {_bytes(found.arena_bytes)}.")
     if found.unknown:

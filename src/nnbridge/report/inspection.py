@@ -59,7 +59,7 @@ def _interface(title: str, tensors: Sequence[TensorInfo]) -> Table:
 def _operators(found: Inspection) -> Table:
     """One row for each operator: how many of them go to NNAPI under each mapping."""
     rows = [(name, str(count), *(_outcomes(name, m) for m in found.mappings.values())) for name, count in found.operators.items()]
-    return Table("Operators, and their outcome under each mapping", ("operator", "count", *found.mappings), rows)
+    return Table("Operators: outcome under each mapping", ("operator", "count", *found.mappings), rows)
 
 
 def _outcomes(operator: str, mapped: Sequence[Mapped]) -> str:
@@ -78,4 +78,4 @@ def host_reasons(mapping: str, mapped: Sequence[Mapped]) -> Iterator[Table]:
         return
     rows = [(operator, str(count), rule, value) for (operator, rule, value), count in counts.most_common(_MAX_REASONS)]
     more = counted(len(counts) - _MAX_REASONS, "more reason") + ": see --json" if len(counts) > _MAX_REASONS else ""
-    yield Table(f"Not on NNAPI under the {mapping} mapping", ("operator", "count", "requires", "found"), rows, more)
+    yield Table(f"Not given to NNAPI ({mapping} mapping)", ("operator", "count", "requires", "found"), rows, more)

@@ -49,8 +49,8 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     if comparison.interrupted:
         blocks.append("Interrupted: the samples above are those that were done.")
     alone = [
-        *((layer.place, "here alone", layer.note) for layer in comparison.layers if not layer.drift and not layer.own),
-        *((name, "in the reference alone", why) for name, why in comparison.unmatched),
+        *((layer.place, "only in the plan", layer.note) for layer in comparison.layers if not layer.drift and not layer.own),
+        *((name, "only in the reference", why) for name, why in comparison.unmatched),
     ]
     if alone:
         blocks.append(Table("Not compared", ("tensor", "where", "why"), alone))

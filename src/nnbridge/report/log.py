@@ -1,7 +1,7 @@
 """The decisions of a compilation in the lines that Android's runtime writes to its log (tag ``ExecutionPlan``).
 
 The form is that of logs which engineers publish, such as in tensorflow/tensorflow issue 43541; what nnbridge knows beyond them,
-the operation's number and the reason, follows behind.
+the operation's number and the reason, follows.
 """
 
 from __future__ import annotations

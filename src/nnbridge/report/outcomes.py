@@ -1,4 +1,4 @@
-"""What becomes of each operator of a file: the devices that run it, in which steps, and why no other does."""
+"""Outcome of each operator of a file: the devices that run it, in which steps, and why no other does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Key = tuple[int, int]
 NOWHERE = {
     "folded": "folded: computed when the file is converted",
     "dead": "dead: no output depends on it",
-    "inlined": "inlined: the operators that it calls stand in its place",
+    "inlined": "inlined: the operators that it calls replace it",
     "state": "state: it reads or writes what is stored between runs",
 }
 """Mapping of operators that nothing runs → what is said of them."""

@@ -115,7 +115,7 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
         )
         notes.append(f"{counted(len(times), 'run')}: {statistics}; the steps' times are the last run's")
     elif len(run["steps"]) > 1:
-        notes.append(f"total: {times[0]:.2f} ms, emulated on this machine (a first run; --repeat N shows the following ones)")
+        notes.append(f"total: {times[0]:.2f} ms, emulated on this machine, first run (--repeat N for warm runs)")
     notes += [*host_lines(run["host"]), *map(str, compilation.shares()), *cache_lines(compilation)]
     if run["fallback"]:
         when = "fell back to" if compilation.plan.fallback else "was repeated on"
@@ -186,7 +186,7 @@ def _metrics(outputs: Sequence[OutputComparison]) -> list[Table | str]:
     columns: tuple[str, ...] = ("output", "RMSE", "SQNR dB", "cosine", "steps above the reference")
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]  # type: ignore[misc]
-    return [Table("Metrics of outputs that are not equal", columns, rows)] if rows else []
+    return [Table("Error metrics", columns, rows)] if rows else []
 
 
 def _steps(histogram: Mapping[str, int], elements: int) -> str:

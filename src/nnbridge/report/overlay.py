@@ -65,7 +65,7 @@ def overlays(
             _SUMMARY,
         ),
         "reason": (
-            "why no other device",
+            "why not elsewhere",
             {key: {"value": "; ".join(each.reasons), "bgColor": colour(each)} for key, each in facts.items() if each.reasons},
             {**_NO_SUMS, "hideInChildrenStatsTable": True},
         ),

@@ -139,7 +139,7 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
     marks = {operation["mapping"] for operation in data["operations"]} & MARKS.keys()
     rows = [(device, name or counted_kinds(map(_mapped, members)), why) for (device, why, name), members in groups.items()]
-    columns = ("device", "operations", "why no other device")
+    columns = ("device", "operations", "why not elsewhere")
     return Table("Placement", columns, rows, "; ".join(f"({mark}): {MARKS[mark]}" for mark in sorted(marks)), ruled=True)
 
 
@@ -207,4 +207,4 @@ def devices_table(listed: list[dict[str, Any]]) -> Table:
             )
         )
     columns = ("name", "place", "level", "float32", "relaxed", "quant8", "evidence")
-    return Table("Devices", columns, rows, "declared execution time / power use, relative to the CPU's 1.0")
+    return Table("Devices", columns, rows, "declared by the driver, not measured: execution time / power use, CPU = 1")

@@ -43,7 +43,7 @@ def profile_as_dict(profile: ProfileDevice, operation: str = "") -> dict[str, An
     }
 
 
-OPEN_NUMERICS = "open: nothing is public, the CPU's arithmetic stands in"
+OPEN_NUMERICS = "open: nothing is public, the CPU's arithmetic is used"
 """What is shown for a device whose arithmetic no source states."""
 
 

@@ -2,7 +2,7 @@
 
 Reports are built of :class:`Table` and strings. On a terminal, and where COLUMNS states a width, tables have borders and fit it;
 elsewhere they are plain columns as wide as their content, one line for each row, so that no name is cut. What comes from files
-and drivers is printed through :func:`printable` alone.
+and drivers is printed through :func:`printable` only.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _plain(table: Table) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Names:
-    """A cell of a bordered table: text that breaks at spaces, and in names too long for the column behind separators only."""
+    """A cell of a bordered table: text that breaks at spaces, and in names too long for the column after separators only."""
 
     text: str
 

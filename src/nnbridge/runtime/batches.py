@@ -39,7 +39,7 @@ class Batches:
         self._bound: tuple[Execution, dict[str, Array], dict[str, Array]] | None = None
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs by name, of all samples one behind another along the first axis.
+        """Outputs by name, of all samples one after another along the first axis.
 
         InputError for inputs whose first axes are not the same multiple of the model's, and for outputs without a batch axis.
         """

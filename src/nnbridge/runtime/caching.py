@@ -1,6 +1,6 @@
 """Compilation caching: what devices compile is stored in a directory, under a token that stands for what was compiled.
 
-Facts C16 to C21. Tokens and file names are Android's. The files' contents are the device's, behind a header of ours that shows
+Facts C16 to C21. Tokens and file names are Android's. The files' contents are the device's, after our header that shows
 whether a file is whole and of this compilation; others are ignored, and noted. The checksums detect damage, not tampering:
 who may write into the directory would decide what is computed, so that nothing is read or written where others may, and no file
 is read that they own or may write. Nothing that goes wrong with the cache is ever an
@@ -129,7 +129,7 @@ class StepCache:
         return CacheFiles(tuple(contents[:models]), tuple(contents[models:]))
 
     def write(self, files: CacheFiles) -> None:
-        """Store a device's files; each appears whole or not at all. What stands at its name, links too, is replaced."""
+        """Store a device's files; each appears whole or not at all. What is at its name, links too, is replaced."""
         if self._is_of_others():
             return
         contents = [*files.model, *files.data]
@@ -154,7 +154,7 @@ class StepCache:
     def _is_of_others(self) -> bool:
         fault = folder_fault(self._directory)
         if fault:
-            self._note(Reason("a cache directory to which this user alone writes", fault, operand=str(self._directory)))
+            self._note(Reason("a cache directory to which only this user writes", fault, operand=str(self._directory)))
         return bool(fault)
 
     def _note(self, reason: Reason) -> None:
@@ -195,7 +195,7 @@ def _read(path: Path, token: bytes) -> tuple[memoryview, bytes] | str:
 
 
 def _header_fault(header: bytes, token: bytes, found: int) -> str | None:
-    """What is wrong with the header of a file that has so many bytes behind it."""
+    """What is wrong with the header of a file that has so many bytes after it."""
     if len(header) < _HEADER.size:
         return f"{len(header)} bytes"
     magic, version, written_for, _, _, length, zeros = _HEADER.unpack(header)

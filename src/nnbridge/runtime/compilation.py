@@ -449,7 +449,7 @@ def _check_list(devices: Sequence[Device], call: str) -> None:
 
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:
-    """The devices, and the host behind them if the model, or a body of its control flow, needs it: theirs, else nnbridge's."""
+    """The devices, and the host after them if the model, or a body of its control flow, needs it: theirs, else nnbridge's."""
     others = [d for d in devices if d.kind != "host"]
     host = next((d for d in devices if d.kind == "host"), None)
     needed = any(_host_runs(model, operation) for operation in _operations(model.subgraphs()))

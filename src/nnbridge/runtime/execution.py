@@ -119,7 +119,7 @@ class Execution(ExecutionArguments):
         self._begin(call)
         if duration and not self._explicit_single:
             self._state = ExecutionState.COMPLETED
-            raise BadDataError(Reason("a duration with an explicit list of one device alone", str(duration), call))
+            raise BadDataError(Reason("a duration measurement only for exactly one listed device", str(duration), call))
         for operand, argument in zip(self._output_operands, self._outputs, strict=True):
             if operand.is_tensor and argument is not None and argument.data is not None and not known(argument.dims):
                 self._state = ExecutionState.COMPLETED

@@ -182,7 +182,7 @@ class ExecutionArguments:
         self._hints.append(attribute(self._hints, name, number, value, call))
 
     def set_timeout(self, nanoseconds: int) -> None:
-        """``setTimeout``: counted anew for each computing; 0 for none (feature level 4, fact E20)."""
+        """``setTimeout``: counted again for each computing; 0 for none (feature level 4, fact E20)."""
         self._require_single("setTimeout")
         self.require_preparation("setTimeout")
         self._timeout = nanoseconds or None

@@ -2,7 +2,7 @@
 
 ``Memory`` is plain shared memory: a mapped descriptor, a buffer, or bytes of its own. ``MemoryDesc`` describes a memory by
 the roles that it plays in compilations; what is allocated from one is a *device memory*: it has a type and dimensions, is
-uninitialised at first and serves in its roles alone (feature level 4). nnbridge's devices all see the host's memory, so that
+uninitialised at first and serves in its roles only (feature level 4). nnbridge's devices all see the host's memory, so that
 what a device allocates can be read by everybody; who allocates it, and what happens where that fails, is as on Android.
 """
 
@@ -43,7 +43,7 @@ class Role:
 
     @property
     def operand(self) -> Operand:
-        """The model operand behind the role."""
+        """The model operand of the role."""
         main = self.compilation.model.main
         return main.operands[self._place]
 
@@ -159,7 +159,7 @@ class Memory:
 
 
 class _MappedMemory(Memory):
-    """Memory behind a descriptor, mapped at first use."""
+    """Memory of a descriptor, mapped at first use."""
 
     def __init__(self, size: int, protection: int, fd: int, offset: int) -> None:
         super().__init__(size)
@@ -200,7 +200,7 @@ class _MappedMemory(Memory):
 
 
 class DeviceMemory(Memory):
-    """A memory allocated from a descriptor: typed, for its roles alone, uninitialised until something writes it."""
+    """A memory allocated from a descriptor: typed, for its roles only, uninitialised until something writes it."""
 
     def __init__(self, operand: Operand, roles: frozenset[Role], content: Bytes, allocator: str) -> None:
         super().__init__(len(content), content)

@@ -130,7 +130,7 @@ class Partition:
 
     @cached_property
     def steps(self) -> tuple[ExecutionStep, ...]:
-        """The execution steps alone."""
+        """The execution steps only."""
         return tuple(item for item in self.program if isinstance(item, ExecutionStep))
 
     @cached_property
@@ -332,7 +332,7 @@ def count_written(main: Subgraph, operation: Operation) -> int:
 def _group(main: Subgraph, queue_of: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:
     """Device and operations of each step: always the last non-empty queue, emptied in order (facts P17 to P21).
 
-    The queue after the last device's is the interpreter's; each of its operations stands alone.
+    The queue after the last device's is the interpreter's; each of its operations is separate.
     """
     queues: list[deque[int]] = [deque() for _ in range(device_count + 1)]
     missing = []

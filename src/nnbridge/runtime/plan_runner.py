@@ -128,7 +128,7 @@ def _sum(before: int | None, time: int | None) -> int | None:
 
 
 class BoundSteps:
-    """The steps of a plan on buffers bound before, one behind the other."""
+    """The steps of a plan on buffers bound before, one after the other."""
 
     def __init__(self, functions: Sequence[Callable[[], None]]) -> None:
         self._functions = functions

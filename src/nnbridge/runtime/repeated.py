@@ -71,7 +71,7 @@ class RepeatedRuns:
         return [(k, output_name(main.operands[i], k)) for k, i in enumerate(main.outputs) if i in own]
 
     def borrow(self, kind: Kind) -> BoundRun | None:
-        """A bound run that nobody computes, if there is one."""
+        """A bound run that no one computes, if there is one."""
         idle = self._idle.get(kind)
         try:
             return idle.pop() if idle else None

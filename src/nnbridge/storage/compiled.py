@@ -1,7 +1,7 @@
 """Compiled partitions in files that LiteRT's MediaTek compiler writes: nnbridge's own content, and the container around it.
 
 A partition is a saved model with the names of the devices that it was compiled for. The compiler puts all partitions of a file
-into one FlatBuffer behind the TFLite file's own; each DISPATCH_OP names its partition.
+into one FlatBuffer after the TFLite file's own; each DISPATCH_OP names its partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONTAINER = parse_schema("""
     table Graphs { version:short; subgraphs:[Subgraph]; data:[Buffer]; }
     root_type Graphs;
 """)
-"""What is read of the container; its other fields come behind these. A subgraph's index is always of the union's first type."""
+"""What is read of the container; its other fields come after these. A subgraph's index is always of the union's first type."""
 _BY_INDEX = 1
 
 

@@ -132,7 +132,7 @@ def load(path: Path) -> Model:
 def read_model(descriptor: int, source: str, *, foreign: bool = False) -> Model:
     """:func:`load` of an open file, which is mapped and may be closed afterwards; ``source`` names it in errors.
 
-    ``foreign``: the file is another process's. Extensions that no device here has get prefixes that this model alone knows.
+    ``foreign``: the file is another process's. Extensions that no device here has get prefixes that only this model knows.
     """
     try:
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)

@@ -49,7 +49,7 @@ class Status:
     forms: tuple[str, ...] = ()
     """The instruction sets of this processor, best first."""
     cache: str = ""
-    """The folder of the object code; empty for memory alone."""
+    """The folder of the object code; empty for memory only."""
     cached: int = 0
     """Kernels in that folder."""
     cached_bytes: int = 0

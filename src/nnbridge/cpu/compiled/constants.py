@@ -10,12 +10,12 @@ from nnbridge.cpu.arena import ALIGNMENT, allocate
 from nnbridge.model import Array
 
 SLACK = 256
-"""Bytes behind the arena and behind constants that kernels may read."""
+"""Bytes after the arena and after constants that kernels may read."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Constant:
-    """Bytes that a kernel reads where they are: aligned, with :data:`SLACK` behind them."""
+    """Bytes that a kernel reads where they are: aligned, with :data:`SLACK` after them."""
 
     data: Array
 
@@ -37,7 +37,7 @@ POOLED = 1 << 16
 
 
 class ConstantPool:
-    """The constants of a program: small ones one behind the other, equal ones once."""
+    """The constants of a program: small ones one after the other, equal ones once."""
 
     def __init__(self) -> None:
         self.positions: list[int] = []

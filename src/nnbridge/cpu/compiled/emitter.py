@@ -177,7 +177,7 @@ class Emitter:
         return self.builder.inttoptr(address.raw, kind.as_pointer())
 
     def load(self, address: IrValue, kind: Type = I64, offset: int = 0) -> IrValue:
-        """What lies ``offset`` bytes behind an address, which need not be aligned."""
+        """What lies ``offset`` bytes after an address, which need not be aligned."""
         instruction = self.builder.load(self._pointer(address + offset, kind))
         instruction.align = 1
         return IrValue(self, instruction)

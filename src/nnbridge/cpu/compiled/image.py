@@ -65,7 +65,7 @@ def place(code: bytes, symbol: str) -> int:
 
 
 def executable_fault() -> str:
-    """Why memory cannot be made code here, as security modules may forbid it; empty if it can, and where nobody says so."""
+    """Why memory cannot be made code here, as security modules may forbid it; empty if it can, and where no one says so."""
     if sys.platform != "linux":
         return ""
     try:

@@ -80,7 +80,7 @@ class Instance:
             self._program.faults[number].fail(value)
 
     def run(self, threads: int = 1) -> None:
-        """All steps. Helpers that have not left the run before are not waited for: the caller then works alone."""
+        """All steps. Helpers that have not left the run before are not waited for: the caller then works without them."""
         program = self._program
         if threads <= 1 or self._inside[0]:
             program.run_alone(self._address, 0, 1)

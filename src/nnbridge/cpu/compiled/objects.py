@@ -50,7 +50,7 @@ class Variant:
 
 @dataclass
 class Statistics:
-    """How kernels came to be, for reports."""
+    """Origin of the compiled kernels, for reports."""
 
     compiled: int = 0
     loaded: int = 0

@@ -71,7 +71,7 @@ def _is_light(call: Call) -> bool:
 def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> ProgramPlan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
     isa = instructions or chosen()
-    # Of the program at hand alone: what another one reads is not there to be merged with.
+    # Only of this program: what another one reads is not there to be merged with.
     producers: dict[int, Candidate] = {}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
@@ -94,7 +94,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         shared.channels_last.clear()
     programs = []
     for group in groups:
-        # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.
+        # Programs with only views are for the reference tier, but for a whole model of them: then no step of Python is left.
         if len(group) < len(operations) and not any(isinstance(step, KernelCall | Join) for _, bound in group for step in bound):
             left.update((c.index, "requires a compiled neighbour: nothing is computed here") for c, _ in group)
             continue

@@ -93,7 +93,7 @@ class View:
 
 @dataclass(frozen=True)
 class Join:
-    """Operands that lie one behind the other in another operand's buffer: written there at once where that is possible."""
+    """Operands that lie one after the other in another operand's buffer: written there at once where that is possible."""
 
     parts: tuple[tuple[int, int, int], ...]
     """Operand, offset in the whole, size."""
@@ -182,7 +182,7 @@ def program_of(group: Sequence[tuple[Candidate, list[Bound]]], read_outside: set
 
 
 _DIRECT = ("border", "move")
-"""Kernels that can read the caller's array itself: they read nothing behind it."""
+"""Kernels that can read the caller's array itself: they read nothing after it."""
 
 
 def _read_directly(
@@ -427,7 +427,7 @@ class Program:
     def profile(
         self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20
     ) -> list[tuple[KernelCall, list[float]]]:
-        """Microseconds of each step in each round, after one that is not measured; each is run alone."""
+        """Microseconds of each step in each round, after one that is not measured; each is run in isolation."""
         instance = Instance(self)
         instance.held = (*inputs, *outputs)
         for k, array in enumerate(instance.held):

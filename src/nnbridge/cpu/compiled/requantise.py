@@ -56,7 +56,7 @@ Rounded: TypeAlias = "tuple[Numbers, Numbers, Numbers, Numbers, Numbers]"
 
 
 def roundings(m: Numbers, e: Numbers) -> Rounded:
-    """The numbers of two roundings of ``x * m / 2**31 * 2**e``; channels of several operations may lie one behind the other."""
+    """The numbers of two roundings of ``x * m / 2**31 * 2**e``; channels of several operations may lie one after the other."""
     right, left = -e * (e < 0), e * (e > 0)
     if _least(m) == 0:
         right, left = np.where(m == 0, 1, right), np.where(m == 0, 0, left)
@@ -110,7 +110,7 @@ class Rescaling:
     def each(
         cls, multipliers: Array, exponents: Array, ends: Array, zero_points: Sequence[int], clamped: Sequence[bool]
     ) -> list[Rescaling]:
-        """:meth:`twice` of several operations at once, whose channels lie one behind the other up to ``ends``."""
+        """:meth:`twice` of several operations at once, whose channels lie one after the other up to ``ends``."""
         m, left, constant, correction, shift = (np.asarray(numbers) for numbers in roundings(multipliers, exponents))
         starts = np.append(0, ends[:-1])
         folded = constant + (np.repeat(zero_points, ends - starts) << np.minimum(shift, _FOLDED))
@@ -181,7 +181,7 @@ def rows_of(form: str) -> int:
 
 
 def load_parameters(e: Emitter, address: IrValue, lanes: int, form: str) -> list[IrValue]:
-    """The rows of a parameter block behind the bias."""
+    """The rows of a parameter block after the bias."""
     kinds = [vector(I64, lanes // 2)] * 6
     if form == "general":
         kinds += [vector(I32, lanes), *[vector(I64, lanes // 2)] * 2]
@@ -228,7 +228,7 @@ class Narrowing:
         return self._e.umin(self._e.umax(packed, self._low), self._high)
 
     def in_order(self, vectors: Sequence[IrValue]) -> IrValue:
-        """Four vectors as one of bytes, one vector behind the other."""
+        """Four vectors as one of bytes, one vector after the other."""
         packed, lanes = self.bytes_of(vectors), vectors[0].count
         order = [block * 4 + v for v in range(4) for block in range(lanes // 4)]
         return self._e.shuffle(packed.bits(vector(I32, lanes)), order).bits(packed.type)

@@ -1,7 +1,7 @@
 """Host operations by compiled kernels: what an importer prepared, if there is a binding for its arithmetic.
 
-A host operation's prepared kernel is any function of arrays. One whose type stands in ``_BINDINGS`` says what it computes, with
-its constants, and becomes a program of that alone; its own ``__call__`` is the reference.
+A host operation's prepared kernel is any function of arrays. One whose type is in ``_BINDINGS`` says what it computes, with
+its constants, and becomes a program of only that; its own ``__call__`` is the reference.
 """
 
 from __future__ import annotations

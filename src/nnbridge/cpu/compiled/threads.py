@@ -1,7 +1,7 @@
 """Helper threads, one pool for the process: they take chunks of a running program's steps (see ``kernels/loops.py``,
 also for why they are not Python's).
 
-The caller starts at once and never waits for a helper to wake. A helper that is still busy is left alone. A helper never shares
+The caller starts at once and never waits for a helper to wake. A busy helper is not disturbed. A helper never shares
 the caller's core: schedulers like to wake a thread where its waker runs, and there it could only take the caller's place.
 """
 
@@ -77,7 +77,7 @@ class Helper:
             try:
                 os.sched_setaffinity(self.thread_id, others)
             except OSError:
-                # Cores were taken from the process: the scheduler alone decides.
+                # Cores were taken from the process: only the scheduler decides.
                 self._cores = frozenset()
 
 
@@ -111,7 +111,7 @@ class HelperPool:
     def free(self, count: int) -> list[Helper]:
         """At most so many helpers, which are started if need be, and no more than there are cores without a run.
 
-        Two runs may ask for the same ones: who comes first gets them.
+        Two runs may ask for the same ones: first come, first served.
         """
         count = min(count, self.processors - len(self._runs))
         if len(self._helpers) < count:

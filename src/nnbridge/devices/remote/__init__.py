@@ -1,8 +1,8 @@
 """Drivers in other processes: models and buffers in shared memory, calls over a local socket.
 
-``process:NAME`` starts the driver NAME in a process of its own and starts it again when it has died; ``socket:PATH`` talks
+``process:NAME`` starts the driver NAME in a separate process and starts it again when it has died; ``socket:PATH`` talks
 to one that ``nnbridge devices serve NAME --socket PATH`` serves. What is shared is anonymous memory (``memfd``) whose
-descriptors travel with the calls, so that nothing is left behind however a process ends.
+descriptors travel with the calls, so that no files remain however a process ends.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def _serve() -> None:
     else:
         threading.Thread(target=_end_with, args=(arguments.parent, arguments.path), daemon=True).start()
         serve(device, socket.socket(fileno=arguments.listen))
-    # Kernels that still run must not keep a process alive that nobody listens to.
+    # Kernels that still run must not keep a process alive that no one listens to.
     os._exit(0)
 
 

@@ -98,7 +98,7 @@ class RemoteDevice(Device):
 
     @classmethod
     def process(cls, name: str) -> RemoteDevice:
-        """A driver in a process of its own, by the name that it has in this one."""
+        """A driver in a separate process, by the name that it has in this one."""
         return cls._checked(f"process:{name}", lambda: spawn(name))
 
     @classmethod
@@ -204,7 +204,7 @@ class RemoteDevice(Device):
         self._session.end(Reason("an open driver", "one that was closed", self.name))
 
     def unlock(self) -> None:
-        """Begin anew in a forked process: another thread of the parent may have held the lock, which nobody releases here."""
+        """Begin again in a forked process: another thread of the parent may have held the lock, which no one releases here."""
         self._lock = threading.Lock()
 
     # -- restarting -------------------------------------------------------------------------------------------------

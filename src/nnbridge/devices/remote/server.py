@@ -185,7 +185,7 @@ def serve(device: Device, listener: socket.socket) -> None:
 
 
 class _Sessions:
-    """The sessions of a served driver. What goes wrong with one connection ends that connection alone."""
+    """The sessions of a served driver. What goes wrong with one connection ends that connection only."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -215,7 +215,7 @@ class _Sessions:
         """Why there is no session with the client; None for one that has begun."""
         user, process = user_of_peer(connection), process_of_peer(connection)
         if user != this_user():
-            return Reason(f"a client of user {this_user()}, whom the driver serves alone", f"user {user}")
+            return Reason(f"a client of user {this_user()}, the only one that the driver serves", f"user {user}")
         with self._lock:
             if self._of[process] >= MAX_SESSIONS_OF_A_CLIENT or self._of.total() >= MAX_SESSIONS:
                 limits = f"at most {MAX_SESSIONS_OF_A_CLIENT} connections of a process, and {MAX_SESSIONS} of all"

@@ -155,7 +155,7 @@ class Session:
         self._return(line)
 
     def _free_line(self) -> Line:
-        """A line that nobody uses; waits while there is none and the driver opens no more."""
+        """A line that no one uses; waits while there is none and the driver opens no more."""
         while True:
             if self.dead is not None:
                 raise DeadObjectError(self.dead)
@@ -223,7 +223,7 @@ class Session:
             self.dead = why
         for line in list(self._lines):
             line.channel.shutdown()
-        # Lines that nobody uses are closed with this; whoever still waits for an answer ends with an error.
+        # Lines that no one uses are closed with this; whoever still waits for an answer ends with an error.
         self._lines.clear()
         self._idle.clear()
         _reap(self.owner, self._control, self.process)

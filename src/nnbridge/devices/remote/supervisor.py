@@ -74,7 +74,7 @@ def _start(name: str, listener: socket.socket, watched: int, file: Path | None) 
 
 
 def _listen(path: str, file: Path | None) -> socket.socket:
-    """A listening socket for this user alone, in place of one that nobody serves any more."""
+    """A listening socket for this user only, in place of one that no one serves any more."""
     address = socket_address(path, "--socket")
     listener = local_socket()
     if file is not None and file.is_socket() and not _answers(address):

@@ -69,7 +69,7 @@ def shared_memory(size: int) -> int:
 
 @_own_memory()
 def read_only_memory(name: str, fill: Callable[[IO[bytes]], object]) -> int:
-    """The descriptor of memory through which nobody can change what ``fill`` has written."""
+    """The descriptor of memory through which no one can change what ``fill`` has written."""
     if _has_seals():
 
         def write(descriptor: int) -> None:
@@ -192,7 +192,7 @@ def user_of_peer(connection: socket.socket) -> int:
 
 
 def socket_address(path: str, option: str) -> str:
-    """The address of a socket; ``@name`` lies in Linux's abstract space, where no file is left behind."""
+    """The address of a socket; ``@name`` lies in Linux's abstract space, where no file remains."""
     if path in ("", "@"):
         raise InputError(Reason("a socket's path or @NAME", repr(path), operand=option))
     if path.startswith("@") and sys.platform != "linux":

@@ -1,6 +1,6 @@
 """What travels between nnbridge and a driver's process: messages with descriptors, and memory that both sides map.
 
-A message is JSON behind its length; nothing that it holds is ever executed. :mod:`.system` has the kinds of memory.
+A message is JSON after its length; nothing that it holds is ever executed. :mod:`.system` has the kinds of memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HEADER = struct.Struct("<II")
 _SEND_TIMEOUT = 30.0
 """Seconds: messages are small, so that only a process that reads nothing at all lets a sender wait."""
 _LONGEST_WAIT = 86_400.0
-"""Seconds: more does not fit into every system's clock, and nobody waits that long for an answer."""
+"""Seconds: more does not fit into every system's clock, and no one waits that long for an answer."""
 
 Message = dict[str, Any]
 Hints = tuple[tuple[str, int, bytes], ...]

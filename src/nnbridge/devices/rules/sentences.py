@@ -46,7 +46,7 @@ _CALLS: Mapping[str, str] = {
     "ceil": "{} rounded up",
     "max": "the larger of {} and {}",
     "min": "the smaller of {} and {}",
-    "extended": "{} with {} sides of 1 in front and further ones behind up to {}",
+    "extended": "{} with {} leading sides of 1 and trailing ones up to {} dimensions",
     "same_pad": "SAME's padding for side {}, stride {} and window {}",
     "range": "0 to {} - 1",
 }
@@ -63,13 +63,13 @@ def sentence(node: Expression) -> str:
     """A condition in words."""
     match node:
         case FunctionCall(function="distinct", arguments=(Each(body=Attribute(name="identity"), source=source),)):
-            return f"no operand stands twice among {_value(source)}"
+            return f"no duplicates among {_value(source)}"
         case ComparisonChain():
             return _comparison(node)
         case Unary(sign="not", of=Attribute(name=name) as of) if ATTRIBUTES[name][0] == TRUTH:
             return _negated(sentence(of))
         case Unary(sign="not"):
-            return f"it is not so that {sentence(node.of)}"
+            return f"not ({sentence(node.of)})"
         case Logic():
             joined = f" {node.sign} "
             return joined.join(f"({sentence(p)})" if isinstance(p, (Logic, IfElse)) else sentence(p) for p in node.of)

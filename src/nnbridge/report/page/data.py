@@ -91,7 +91,7 @@ def _figures(comparison: OutputComparison) -> Json:
 
 
 def _share(comparison: OutputComparison) -> float:
-    """The largest difference as a share of a range: 1 at most, and where one side alone is not finite."""
+    """The largest difference as a share of a range: 1 at most, and where only one side is not finite."""
     if comparison.non_finite_unequal or not comparison.span:
         return float(comparison.mismatches > 0)
     return min(1.0, comparison.largest / comparison.span)

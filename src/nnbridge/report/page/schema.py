@@ -48,7 +48,7 @@ class OperationData(TypedDict):
     f: str
     """The file's operator with its index."""
     g: int
-    """Source: the subgraph that it stands in."""
+    """Source: the subgraph that contains it."""
     i: list[int]
     o: list[int]
     a: list[str]

@@ -277,7 +277,7 @@ def require(condition: object, what: str) -> None:
 def require_at_most(most: int, found: int, what: str) -> None:
     """Leave operations that are too large for tables to the reference tier, which is logged at INFO level."""
     if found > most:
-        _log.info("the reference kernel is used, for a compiled one takes at most %d %s: found %d", most, what, found)
+        _log.info("using the reference kernel: %d %s exceed the compiled kernel's limit of %d", found, what, most)
     require(found <= most, f"at most {most} {what}")
 
 
@@ -327,7 +327,7 @@ class Binding:
         return self.places.get(operand) or Place(operand)
 
     def scratch(self, size: int) -> Place:
-        """A buffer for this operation alone."""
+        """A buffer for this operation only."""
         return Place(Scratch(size))
 
     def step(

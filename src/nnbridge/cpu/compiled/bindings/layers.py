@@ -27,7 +27,7 @@ def recurrent_layer(b: Binding, layer: RecurrentLayer) -> None:
     steps, batch = x.dims[1::-1] if layer.batch_first else x.dims[:2]
     units, size = layer.recurrent.shape[2], x.dims[2]
     states = 2 if layer.kind == "LSTM" else 1
-    # Rows of states have to lie one behind the other.
+    # Rows of states have to lie one after the other.
     require(ways == 1 or not layer.batch_first, "states of each direction together")
     outputs = _outputs(b, layer, (steps, batch, units, ways), states)
     following = iter(b.call.args[1:])
@@ -69,7 +69,7 @@ def recurrent_layer(b: Binding, layer: RecurrentLayer) -> None:
 
 
 def _outputs(b: Binding, layer: RecurrentLayer, sizes: tuple[int, int, int, int], states: int) -> list[Place]:
-    """The sequence and the last states: outputs, or buffers where nobody reads them."""
+    """The sequence and the last states: outputs, or buffers where no one reads them."""
     steps, batch, units, ways = sizes
     found, made = [], 0
     for k, length in enumerate((steps, *[1] * states)):

@@ -72,7 +72,7 @@ class _Right:
 
     @cached_property
     def steps(self) -> int:
-        """Words of a column, zeros behind its elements among them."""
+        """Words of a column, zeros after its elements among them."""
         if self.tall:
             return -(-self.length // DEPTH) * (DEPTH // 4)
         return -(-self.length // (self.b.instructions.step_elements if self.quantised else 1))
@@ -163,7 +163,7 @@ def batch_matmul(b: Binding) -> None:
 
 
 def _first(b: Binding, x: Arg) -> Place | Array:
-    """The first operand's matrices, with their rows one behind the other."""
+    """The first operand's matrices, with their rows one after the other."""
     source = b.source(x)
     if not b.call.scalar("adj_x"):
         return source

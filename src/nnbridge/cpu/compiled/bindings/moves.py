@@ -89,7 +89,7 @@ def _piece(index: Array) -> int:
 
 
 def _neighbours(index: Array) -> Array:
-    """Whether the element behind each one stays behind it: -1 and 0 are no neighbours."""
+    """Whether the element after each one stays after it: -1 and 0 are no neighbours."""
     return np.where(index[:-1] < 0, index[1:] < 0, index[1:] - index[:-1] == 1)
 
 
@@ -219,7 +219,7 @@ def _join(b: Binding, parts: Sequence[Arg], outer: int, sizes: Sequence[int], ta
 
 
 def _joined_tables(b: Binding, parts: Sequence[Arg]) -> list[Array]:
-    """What becomes of each part's bytes; nothing where all have the output's parameters."""
+    """Table for each part's bytes; nothing where all have the output's parameters."""
     call, out = b.call, b.out
     if not is_quant8(out.type) or all((p.scale, p.zero_point) == (out.scale, out.zero_point) for p in parts):
         return []

@@ -258,7 +258,7 @@ _known_row_tables = lru_cache(maxsize=64)(_row_tables)
 
 
 def rows_of_matrix(b: Binding, x: Arg, source: Place | Array, size: int, *, quantised: bool) -> Left:
-    """The rows of ``size`` elements of 32 bits, or of bytes, that lie one behind the other."""
+    """The rows of ``size`` elements of 32 bits, or of bytes, that lie one after the other."""
     count, element = math.prod(x.dims) // size, 1 if quantised else 4
     require_at_most(_MOST_ROWS, count, "rows")
     if quantised and not b.instructions.quads:

@@ -27,7 +27,7 @@ class _OperandNames:
     """One for each direction, the second backwards."""
     hidden: str
     state: str
-    """Of LSTMs alone: the cell state."""
+    """Only of LSTMs: the cell state."""
     first_state: int
     """The output after which states stand, hidden and cell state of each direction."""
     output: int = 0

@@ -58,7 +58,7 @@ def combine_bytes(
 ) -> None:
     """Bytes less their zero points, ``add``, ``sub`` or ``mul``, rescaled to bytes. Sums rescale their operands first.
 
-    ``forms``: of the operands and the result (of the result alone for products); ``left``: bits that operands are shifted by;
+    ``forms``: of the operands and the result (of the result only for products); ``left``: bits that operands are shifted by;
     ``vectors``: how many of 32-bit numbers hold a row, 4 for longer rows.
     """
     lanes = e.instructions.lanes
@@ -203,7 +203,7 @@ FUNCTIONS: dict[str, Callable[[Emitter, IrValue], IrValue]] = {
     "floor": lambda e, x: e.floor(x),
     "clamp": lambda e, x: x,
 }
-"""Functions of one float32 operand; ``clamp`` is its bounds alone."""
+"""Functions of one float32 operand; ``clamp`` is its bounds only."""
 
 OPERATORS: dict[str, Callable[[Emitter, IrValue, IrValue], IrValue]] = {
     "add": lambda e, a, b: a + b,

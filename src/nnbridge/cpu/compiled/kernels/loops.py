@@ -49,7 +49,7 @@ def run_steps(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
 
 JOB_FIELDS = ("table", "count", "counters", "inside")
 COUNTER_BYTES = 128
-"""A step's counters, each on a line of the cache of its own: taken, and 64 bytes behind it done."""
+"""A step's counters, each on a line of the cache of its own: taken, and 64 bytes after it done."""
 FRONT, BACK = 1, 1 << 32
 """What one chunk more adds to the counter."""
 ASLEEP, SPINNING, WORKING, PREPARED = range(4)
@@ -154,7 +154,7 @@ def help_out(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
 def recruit(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
     """Set a helper's job unless it has one. Result: 0 it is busy, 1 it starts at once, 2 it sleeps where it has to be woken.
 
-    Behind the result it stores the core that it runs on, -1 where the system does not say.
+    After the result it stores the core that it runs on, -1 where the system does not say.
     """
     state = f.control
     e.store(e.number(0), f.result)

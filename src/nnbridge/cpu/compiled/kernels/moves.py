@@ -60,7 +60,7 @@ def round_half(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
 def move(
     e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, piece: int = 0, scattered: bool = False, outer: bool = False
 ) -> None:
-    """Copy ``count`` pieces of ``size`` bytes from offsets in a table to one behind the other, or to offsets as well.
+    """Copy ``count`` pieces of ``size`` bytes from offsets in a table to one after the other, or to offsets as well.
 
     ``piece``: the size where it is 1, 2, 4 or 8 bytes; 0 otherwise. ``outer``: the address of the source lies at ``source``.
     """

@@ -65,7 +65,7 @@ class _PackedStrip:
             e.store(total * factor + constant, target, place)
 
     def _gathered(self, k: IrValue) -> list[IrValue]:
-        """Words of columns that lie one behind the other."""
+        """Words of columns that lie one after the other."""
         e, each = self.e, self.each
         element = I16 if each == 2 else I32
         pieces = []
@@ -138,7 +138,7 @@ def pack_constant(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, form:
 def _pack_vector(
     e: Emitter, f: Fields, shape: TileShape, form: str, column: IrValue, v: int, out: IrValue, parameters: IrValue
 ) -> None:
-    """The channels of one vector of a strip: words of weights, and behind all vectors a block of parameters."""
+    """The channels of one vector of a strip: words of weights, and after all vectors a block of parameters."""
     across, lanes = shape.vectors, shape.lanes
     kind, general = vector(I32, lanes), form == "general"
     # As :func:`column_order` has it.

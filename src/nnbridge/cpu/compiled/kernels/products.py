@@ -110,7 +110,7 @@ def product(
     ``form``: a requantisation form, ``real`` for float32 with bounds, or ``integer`` for INT32, which wraps. ``row_sums``: the
     sums of a row's bytes times ``factor`` are added, which weights with a zero point need: ``inner`` sums in the tile, ``table``
     reads them from ``sums``. ``column_sums``: each strip of weights begins with what is added to its columns. ``single``: one row
-    at a time, for fewer rows than a tile has. ``by_strip``: parts share strips instead of rows. Weights lie behind ``weights``.
+    at a time, for fewer rows than a tile has. ``by_strip``: parts share strips instead of rows. Weights come after ``weights``.
     """
     row0, row1, strip0, strip1 = shares(e, f, part, parts, _LEAST_ROWS)
 
@@ -192,7 +192,7 @@ class Tile:
         columns: IrValue,
         inner: Sequence[IrValue] = (),
     ) -> None:
-        """What becomes of the sums of rows from ``start``; ``inner``: the sums of each row's bytes."""
+        """Post-processing of the sums of rows from ``start``; ``inner``: the sums of each row's bytes."""
         e, f, lanes = self.e, self.f, self.lanes
         target = out + start * f.out_stride
         if self.form in WORDS:
@@ -260,7 +260,7 @@ def row_sums(e: Emitter, f: Fields, part: IrValue, parts: IrValue) -> None:
 
 @dataclass(frozen=True)
 class StripGroup:
-    """Strips of one shape, one behind the other."""
+    """Strips of one shape, one after the other."""
 
     width: int
     first: int

@@ -15,7 +15,7 @@ from nnbridge.cpu.compiled.kernels.elementwise import FUNCTIONS
 from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, IrValue, vector
 
 GATES = {"rnn": 1, "cifg": 3, "lstm": 4}
-"""Cell → gates with weights: input (of ``lstm`` alone), forget, cell and output; of bytes output before cell."""
+"""Cell → gates with weights: input (only of ``lstm``), forget, cell and output; of bytes output before cell."""
 
 Compute: TypeAlias = "Callable[..., Sequence[IrValue]]"
 """From addresses of a step's input, the hidden state, the output and the cell state to the next cell state, if any."""

@@ -77,7 +77,7 @@ function obstacleLine() {
   const who = list(top.devs.map(clean));
   const why = { host: `not handed to NNAPI by ${who}`, refused: `refused by ${who}`, fallback: who }[top.r.sort];
   const said = top.r.kind === "partitions" ? ruleText(top.r) : `${why}: ${ruleText(top.r)}`;
-  return ["", `Main obstacle: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
+  return ["", `Main cause of splits: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
 }
 /** Where nothing refuses: the devices would accept what NNAPI's CPU runs faster. */
 function slowerLine() {

@@ -99,13 +99,13 @@ function hero() {
         ),
       ),
       tile(
-        "Crosses partition borders",
+        "Copied between partitions",
         bytes(P.crossing),
         "",
         P.steps.length > 1 ? `each run, at ${plural(P.steps.length - 1, "border")}` : "one partition, no border",
       ),
       tile(
-        "Most memory for tensors",
+        "Peak activation memory",
         bytes(P.live[peak]),
         "",
         `while operation ${order[peak]} (${ops[order[peak]].short}) runs; weights not counted`,

@@ -47,10 +47,10 @@ function strip() {
       { class: "lead" },
       P.steps.length > 1
         ? [
-            "Stems below the band stand at partition borders; their length is what the next partition reads from others. The frame is what the graph shows. ",
+            "Lines below mark data copied between partitions (longer = more). The box shows the part visible in the graph. ",
             el("b", null, `${bytes(P.crossing)} cross ${plural(P.steps.length - 1, "border")}`),
             big ? `, at most ${bytes(big[0])} at once, into partition ${big[1]}.` : ".",
-            D.sources.length > 1 ? " What enters or leaves a body is in the stems, not in the sum: it shares its memory with the tensor outside." : "",
+            D.sources.length > 1 ? " What enters or leaves a body is in the lines, not in the sum: it shares its memory with the tensor outside." : "",
           ]
         : "One partition: nothing is handed over.",
     ),

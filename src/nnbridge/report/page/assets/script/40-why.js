@@ -157,7 +157,7 @@ function whySection() {
   const fold = (t, rows, open) => rows.length && s.append(el("details", { open }, el("summary", null, t), table(rows, t)));
   fold(`Refused by NNAPI’s CPU as well: ${plural(new Set(lostOther.flatMap((x) => x.ops)).size, "operation")}`, lostOther);
   fold(`Refused by one device, accepted by another: ${plural(elsewhere.length, "reason")}`, elsewhere);
-  fold(`Would accept it, but another is faster: ${plural(slower.length, "reason")}`, slower, !costly.length && nOff > 0);
+  fold(`Also supported by (slower): ${slower.length}`, slower, !costly.length && nOff > 0);
   S.listeners.push((w) => {
     if (w !== "filter") return;
     s.querySelectorAll("[data-reason]").forEach((b) => {

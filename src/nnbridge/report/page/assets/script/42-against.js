@@ -50,7 +50,7 @@ function againstSection() {
   const places = A.runners.filter((r) => r.n);
   const mine = both.filter((p) => rank(p.a));
   const theirs = both.filter((p) => rank(p.b));
-  const { s } = section("against", "Beside another plan", "Other plan");
+  const { s } = section("against", "Compared with another device", "Other device");
   const head = headline(A, A.runners, theirs.length, total, places);
   const change = (t, a, b, f) => `${t} ${f(a)} → ${f(b)}`;
   s.append(
@@ -83,7 +83,7 @@ function againstSection() {
     el(
       "div",
       { class: "legend" },
-      places.map((r) => el("span", null, "below: ", badge(r), where(r), el("span", { class: "n" }, int(r.n)))),
+      places.map((r) => el("span", null, "second bar: ", badge(r), where(r), el("span", { class: "n" }, int(r.n)))),
     ),
     box,
   );

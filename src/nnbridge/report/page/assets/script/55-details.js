@@ -85,7 +85,7 @@ function inspect(box) {
       .flat(3)
       .filter(Boolean);
     box.replaceChildren(
-      el("h3", null, "Nothing selected"),
+      el("h3", null, "Select an operation"),
       el(
         "p",
         { class: "dim", style: "margin-top:6px" },

@@ -30,7 +30,7 @@ function errors() {
         { class: "finding" },
         el("span", { class: "good" }, "✓ "),
         el("b", null, `All ${plural(withD.length, "tensor")} compared are equal to ${L.reference}’s, bit for bit`),
-        `, over ${plural(L.samples, "sample")}. There is nothing to draw.` + missing,
+        `, over ${plural(L.samples, "sample")}.` + missing,
       ),
     );
     return () => {};
@@ -123,7 +123,7 @@ function errors() {
     const most = 6;
     const more = L.causes.length - most;
     s.append(
-      el("h3", { style: "margin-top:14px" }, "What explains own errors"),
+      el("h3", { style: "margin-top:14px" }, "Causes"),
       el(
         "ul",
         { class: "causes" },

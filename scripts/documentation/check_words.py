@@ -1,0 +1,140 @@
+"""Home-made words in documents, messages, docstrings and comments, each with the plain word that replaces it.
+
+python scripts/documentation/check_words.py            exit with 1 if there are any
+python scripts/documentation/check_words.py FILE…      look in these files only
+
+A pattern is whole words, in any case. Code is not read: of pages no blocks, inline code, comments and targets of links; of Python
+only strings, docstrings and comments, without what is between backquotes. Pages that scripts write are checked too: change the
+words at their source. What is not checked yet is in UNCHECKED.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
+
+from script_support import REPOSITORY, argument_parser
+
+EVERYWHERE = {
+    r"nobody": "no one",
+    r"anew": "again",
+    r"one behind (?:the other|another)": "one after the other, contiguous",
+    r"(?:begins?|lies?|lie|comes?|follows?|stands?) behind": "after",
+    r"in (?:a process|processes) of (?:its|their) own": "in a separate process",
+    r"of one's own": "custom, your",
+    r"for ever": "forever; deadlock",
+    r"as ever": "as usual",
+    r"and its kin": "the … family",
+    r"unmoved": "unchanged",
+    r"kept apart": "separate",
+    r"quaint": "unusual",
+    r"in vain": "without effect",
+    r"alone(?! \(by itself\)|\*|, not in this file|[)=\"'])": "only; by itself, in isolation",
+    r"behind(?![\"'])": "after; on (a device)",
+    r"meanwhile": "in the meantime",
+    r"(?:stands?|stood) (?:in|at|before)": "is in",
+    r"brings? (?:a|the) (?:symptom|difference|failure|error)": "cause",
+    r"at hand": "in question, available",
+}
+"""Checked in documents, and in strings, docstrings and comments of src and converters."""
+DOCUMENTS = EVERYWHERE | {
+    r"(?:stands?|stood) (?:for|beside|below|under)": "means, represents; is",
+    r"lies?": "is",
+    r"brings?": "causes, adds",
+    r"seldom": "rarely",
+    r"of your own": "your, custom",
+    r"a \w+ of its own": "a separate …, its own …",
+    r"tells?|told": "states, reports",
+    r"mended": "repaired",
+    r"settles?": "infers, decides",
+    r"homes": "devices",
+}
+"""Checked in documents as well."""
+ALLOWED = {
+    "CONTRIBUTING.md": ("| tell, told |", "| settle |", "| homes |"),
+    "docs/limits.md": ("only a phone can settle it",),
+    "docs/how-android-decides.md": ("without telling the app",),
+}
+"""Lines that may have such a word: the list of words itself, and the ordinary meaning."""
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md")
+SOURCES = ("src/*.py", "converters/*.py")
+UNCHECKED = (
+    "docs/cli.md",  # the help of src/nnbridge/cli
+    "docs/tflite-operators.md",  # declarations of converters/nnbridge_tflite
+    "src/nnbridge/cli/",
+    "src/nnbridge/plan.py",
+    "src/nnbridge/api.py",
+    "src/nnbridge/summary.py",
+    "converters/nnbridge_tflite/",
+)
+"""Not mended yet."""
+_NOT_PROSE = re.compile(r"^ *```.*?^ *```[^\n]*$|<!--.*?-->|`[^`\n]*`|\]\([^)\n]*\)", re.MULTILINE | re.DOTALL)
+_QUOTED = re.compile(r"``[^`]*``|`[^`\n]*`")
+
+
+def found(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Line, word and replacement of each home-made word of a file."""
+    text = path.read_text(encoding="utf-8")
+    words, pieces = (DOCUMENTS, [(1, _NOT_PROSE.sub(_blank, text))]) if path.suffix == ".md" else (EVERYWHERE, [*_prose(text)])
+    allowed = ALLOWED.get(path.relative_to(REPOSITORY).as_posix(), ())
+    lines = text.splitlines()
+    for pattern, better in words.items():
+        for first, piece in pieces:
+            for match in re.finditer(rf"\b(?:{pattern})(?!\w)".replace(" ", r"\s+(?:#\s+)?"), piece, re.IGNORECASE):
+                number = first + piece.count("\n", 0, match.start())
+                if not any(sentence in lines[number - 1] for sentence in allowed):
+                    yield number, " ".join(match[0].replace("#", "").split()), better
+
+
+def _blank(match: re.Match[str]) -> str:
+    """As many lines without content."""
+    return "\n" * match[0].count("\n") or "x"
+
+
+def _prose(source: str) -> Iterator[tuple[int, str]]:
+    """Strings and comments of a module, with their lines; neighbouring comments are one text."""
+    comment, at, last = "", 0, 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        name = tokenize.tok_name[token.type]
+        if name == "COMMENT":
+            if token.start[0] != last + 1:
+                yield at, _QUOTED.sub(_blank, comment)
+                comment, at = "", token.start[0]
+            comment, last = f"{comment}\n{token.string}" if comment else token.string, token.start[0]
+        elif name in ("STRING", "FSTRING_MIDDLE"):
+            yield token.start[0], _QUOTED.sub(_blank, token.string)
+    yield at, _QUOTED.sub(_blank, comment)
+
+
+def checked() -> Iterator[Path]:
+    """Every file that git knows, is prose or has prose, and is checked."""
+    listed = subprocess.run(["git", "ls-files", *PAGES, *SOURCES], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    for name in listed.stdout.splitlines():
+        if (REPOSITORY / name).exists() and not name.startswith(UNCHECKED):
+            yield REPOSITORY / name
+
+
+def main() -> int:
+    """Print what is found; 1 if there is anything."""
+    parser = argument_parser()
+    parser.add_argument("files", nargs="*", type=Path, help="files to look in; default: all")
+    chosen = {path.resolve() for path in parser.parse_args().files}
+    faults = [
+        f"{path.relative_to(REPOSITORY)}:{line}: {word!r}: write {better!r}"
+        for path in checked()
+        if not chosen or path in chosen
+        for line, word, better in sorted(found(path))
+    ]
+    print("\n".join(faults) if faults else "no home-made words")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
