@@ -16,6 +16,7 @@ from tests.tflite.files import TfliteBuilder
 @pytest.fixture
 def without_buffers(tmp_path: Path) -> Path:
     """A TFLite file without a vector of buffers, as the schema allows: no tensor has a value."""
+    from nnbridge_tflite.read.reader import read
     from nnbridge_tflite.tables import decoded
     from nnbridge_tflite.write import encode
 
@@ -24,7 +25,7 @@ def without_buffers(tmp_path: Path) -> Path:
     graph.operator("FLOOR", [x], [y], {})
     graph.operator("RELU", [y], [z], {})
     path = graph.write(tmp_path / "m.tflite", [x], [z])
-    table = decoded(path)
+    table = decoded(read(path))
     for tensor in table["subgraphs"][0]["tensors"]:
         tensor["buffer"] = 0
     path.write_bytes(encode({**table, "buffers": None}))

@@ -127,7 +127,7 @@ def handlers(path: Path) -> list[tuple[int, ast.ExceptHandler]]:
 _SEE_ALL = {
     "cli/commands/__init__.py", "delegate/glue.py", "provider/glue.py", "ndk/core.py", "neuron/dispatch.py", "embedding.py",
     "matrix/cells.py", "runtime/event.py", "devices/remote/server.py", "native_process.py", "reduction/simplifying.py",
-    "runtime/execution.py", "apart.py",
+    "runtime/execution.py", "apart.py", "nnbridge/processes.py",
 }  # fmt: skip
 """Where errors end: these say what is short in their own way (the tests above and below), or have nothing that can be short."""
 

@@ -18,8 +18,8 @@ from tests.conftest import MODELS
 from tests.runtime.drivers import Driver
 
 DIGITS = str(MODELS / "digits_float32.tflite")
-RUN = ("run", DIGITS, "--seed", "0")
-COMPARE = ("compare", DIGITS, "--reference", str(MODELS / "digits_float32.litert.npz"))
+RUN = ("run", DIGITS, "--seed", "0", "--fallback", "cpu")
+COMPARE = ("compare", DIGITS, "--reference", str(MODELS / "digits_float32.litert.npz"), "--fallback", "cpu")
 
 
 class _Raises(Driver):

@@ -139,7 +139,7 @@ def test_a_socket_without_a_name_is_refused_and_nothing_is_removed(path: str) ->
 def test_a_device_that_is_not_there_is_blamed_on_the_argument_of_serve() -> None:
     with Served("@nnbridge-nobody", "no_such_module:NPU") as served:
         said = served.process.communicate()[1]
-    assert said.startswith("nnbridge: DEVICE: expected a device that can be loaded, found no_such_module:NPU: ")
+    assert said.startswith("nnbridge: device: expected a device that can be loaded, found no_such_module:NPU: ")
     assert said.count("\n") == 1
 
 

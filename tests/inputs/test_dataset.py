@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnbridge.compare import load_arrays
+from nnbridge.compare import arrays, load_arrays
 from nnbridge.errors import InputError
 from nnbridge.inputs import Dataset, class_index, read_labels
 from nnbridge.model import Model

@@ -168,7 +168,7 @@ def test_saved_models_have_no_file_to_cut_a_part_from(tmp_path: Path, whole: Who
 
 SCRIPT = """
 import sys
-from nnbridge.file import load, loadNone
+from nnbridge.file import load
 names = [o.source.operator for o in load(sys.argv[1]).main.operations if o.source]
 sys.exit(0 if "SOFTMAX" in names and sys.argv[2].endswith(".npz") else 1)
 """

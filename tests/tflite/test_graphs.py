@@ -157,15 +157,16 @@ def test_the_first_line_of_a_plan_counts_graphs(tmp_path: Path) -> None:
     compilation.finish(prepare=False)
     verdict = delegate_verdict(ModelFile(path), [device("nnapi-sample_all")], 3)
     line = "On nnapi-sample_all, Android 14: TFLite's NNAPI delegate: 4 operators in 3 graphs; 3 delegated in 3 partitions"
-    assert summarise(compilation, mapped, "delegate", 7, "Android 14", verdict).sentence == line
+    assert summarise(compilation, mapped, "delegate", "Android 14", verdict=verdict).sentence == line
 
 
 def test_the_wide_mapping_has_no_delegate_that_fails(tmp_path: Path) -> None:
     builder = TfliteBuilder()
     x, y = builder.tensor((2, 2, 1, 1, 1), "int64"), builder.tensor((2, 2, 1, 1, 1), "int64")
     builder.operator("TRANSPOSE", [x, builder.constant(np.int32([1, 0, 2, 3, 4]))], [y], {})
-    model, mapped = ModelFile(builder.write(tmp_path / "t.tflite", [x], [y]), ConversionOptions(mapping="wide")).converted
-    compilation = Compilation.create(model, ["nnapi-sample_all", *host_for("nnbridge", ModelFile(tmp_path, ConversionOptions()))])
+    file = ModelFile(builder.write(tmp_path / "t.tflite", [x], [y]), ConversionOptions(mapping="wide"))
+    model, mapped = file.converted
+    compilation = Compilation.create(model, ["nnapi-sample_all", *host_for("nnbridge", file)])
     compilation.finish(prepare=False)
-    assert summarise(compilation, mapped, "wide", 7, "Android 14").refusal == ""
-    assert summarise(compilation, mapped, "delegate", 7, "Android 14").refusal.startswith("TFLite's NNAPI delegate takes 1 of 1")
+    assert summarise(compilation, mapped, "wide", "Android 14").refusal == ""
+    assert summarise(compilation, mapped, "delegate", "Android 14").refusal.startswith("TFLite's NNAPI delegate takes 1 of 1")

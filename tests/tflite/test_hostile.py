@@ -224,7 +224,7 @@ def test_what_metadata_shares_is_not_copied_for_each(tmp_path: Path) -> None:
     entry = {"name": NAME, "buffer": len(made.buffers)}
     path = tmp_path / "m.tflite"
     path.write_bytes(made.content(inputs, outputs, metadata=[entry], buffers=held))
-    with pytest.raises(ConversionError, match="at most 100000 values, found more"):
+    with pytest.raises(ConversionError, match="at most 100,000 values, found more"):
         _ = ModelFile(path, ConversionOptions()).inspection
 
 
