@@ -70,7 +70,7 @@ def test_a_folder_without_usable_files_is_refused(tmp_path: Path) -> None:
 def test_a_bad_file_of_a_folder_is_named(tmp_path: Path) -> None:
     numbers(tmp_path / "good.txt", 1)
     bad = numbers(tmp_path / "ugly.txt", 1, 2, 3, 4, 5)
-    assert refused(str(tmp_path)) == f"input x {bad}: expected at most 4 numbers for shape [1, 4], found 5"
+    assert refused(str(tmp_path)) == f"--input x {bad}: expected at most 4 numbers for shape [1, 4], found 5"
 
 
 def test_an_archive_has_inputs_by_name_or_stacks_of_samples(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_unread(tmp_path: Path, m
 
 
 def test_inputs_without_a_file_are_drawn_with_the_seed_or_missing() -> None:
-    assert refused() == "expected input for every input, or --seed, found none for x"
+    assert refused() == "expected --input for every input, or --seed, found none for x"
     [item] = Dataset.of(CHAIN, [], seed=0)
     np.testing.assert_array_equal(item.inputs["x"], np.random.default_rng(0).standard_normal((1, 4)).astype(np.float32))
 
