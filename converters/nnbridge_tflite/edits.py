@@ -191,7 +191,7 @@ _ELEMENTWISE += ("SIN", "FLOOR", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "T
 _ELEMENTWISE += ("QUANTIZE", "DEQUANTIZE", "CAST", "SOFTMAX", "LOG_SOFTMAX")
 _BIASED = ("DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 REWRITES = (
-    Rewrite((*_FUSING, "CONCATENATION", "L2_NORMALIZATION"), "its fused activation as an operator of its own", _activation_apart),
+    Rewrite((*_FUSING, "CONCATENATION", "L2_NORMALIZATION"), "its fused activation as a separate operator", _activation_apart),
     Rewrite(_ELEMENTWISE, "the same in four dimensions, between RESHAPEs", _in_four_dimensions),
     Rewrite(("SPLIT",), "a STRIDED_SLICE for each part", _split_as_slices),
     Rewrite(("UNPACK",), "a STRIDED_SLICE and a RESHAPE for each part", _unpack_as_slices),

@@ -278,10 +278,11 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # What native code prints.
-    with contextlib.suppress(ImportError, ValueError, OSError):
+    if sys.platform != "win32":
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # An end leaves no file.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # An end leaves no file.
     served: Any = None
     with contextlib.suppress(EOFError, BrokenPipeError):  # The parent has ended, or has no more calls.
         while True:

@@ -148,7 +148,7 @@ def test_other_mappings_and_saved_models_have_nnbridges_own_host(tmp_path: Path)
 
     assert why(INT8, "wide") == "mapping: expected the mapping of a phone's delegate or provider, found wide"
     assert not call("convert", INT8, "-o", tmp_path / "m.nnapi").exit_code
-    assert why(tmp_path / "m.nnapi", "phone").endswith("expected a file of TFLite or ONNX Runtime, found a saved model")
+    assert why(tmp_path / "m.nnapi", "phone").endswith("expected a file of TFLite or ONNX Runtime, found the format nnapi")
 
 
 def test_an_operator_that_the_runtime_does_not_know_is_nnbridges_and_the_others_the_runtimes(toy: Path, tmp_path: Path) -> None:  # noqa: F811
