@@ -115,7 +115,7 @@ def test_a_long_output_takes_two_lines_of_run() -> None:
     assert output_lines({**item, "name": "n"}) == ["n: float32[1] min 0.333333, max 1, mean 0.5"]
 
 
-@pytest.mark.parametrize("group", [("devices",), ("build",)])
+@pytest.mark.parametrize("group", [("devices",)])
 def test_summaries_of_commands_are_whole_sentences(group: tuple[str, ...]) -> None:
     listed = narrow(*group, "--help").stdout.partition("Commands:\n")[2]
     assert listed
