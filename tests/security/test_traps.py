@@ -12,6 +12,7 @@ import click
 import pytest
 
 from nnbridge import clib, delegate, neuron
+from nnbridge.delegate import library as delegate_library
 from nnbridge.cli.commands import cli
 from tests.conftest import MODELS, shared_folder
 from tests.security.traps import Traps
@@ -217,7 +218,7 @@ def test_the_delegate_in_litert_touches_nothing_of_the_folder(watched: Traps) ->
     host = watched.root / "host" / "host.py"
     host.parent.mkdir()
     host.write_text(DELEGATE_HOST)
-    ended = watched.run([sys.executable, str(host), str(delegate.library())])
+    ended = watched.run([sys.executable, str(host), str(delegate_library())])
     assert ended.stdout == "computed\n", ended.stderr
 
 
