@@ -12,8 +12,8 @@ import click
 import pytest
 
 from nnbridge import clib, delegate, neuron
-from nnbridge.delegate import library as delegate_library
 from nnbridge.cli.commands import cli
+from nnbridge.delegate import library as delegate_library
 from tests.conftest import MODELS, shared_folder
 from tests.security.traps import Traps
 
