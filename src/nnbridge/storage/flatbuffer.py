@@ -142,16 +142,18 @@ class _TableReader:
     def __init__(self, schema: Schema, data: memoryview, source: str) -> None:
         self._schema = schema
         self._data = data
-        self._source = source
+
+        def refused(rule: str, found: str, place: str) -> ConversionError:
+            # No method: a cycle with the budgets would keep the memory, and its descriptor, until a collection.
+            return ConversionError(Reason(rule, found, source, place))
+
+        self._refused = refused
         # Tables may share parts, but an honest file never reads much more than it holds.
-        self._bytes_left = WorkBudget(4 * len(data) + 4096, "bytes of parts, those that are repeated each time", self._refused)
-        self._tables_left = WorkBudget(len(data) // 16 + 4096, "tables, those that are repeated each time", self._refused)
+        self._bytes_left = WorkBudget(4 * len(data) + 4096, "bytes of parts, those that are repeated each time", refused)
+        self._tables_left = WorkBudget(len(data) // 16 + 4096, "tables, those that are repeated each time", refused)
 
     def fail(self, rule: str, found: str, place: str) -> NoReturn:
-        raise ConversionError(Reason(rule, found, self._source, place))
-
-    def _refused(self, rule: str, found: str, place: str) -> ConversionError:
-        return ConversionError(Reason(rule, found, self._source, place))
+        raise self._refused(rule, found, place)
 
     def need(self, at: int, size: int, place: str) -> None:
         if at < 0 or at + size > len(self._data):
