@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from os import cpu_count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 
 from nnbridge import __version__
 from nnbridge.compare.arrays import load_arrays
@@ -132,8 +132,8 @@ def run(
     Operators that stay with the app's runtime are computed by it where it is installed (``host="auto"``). Errors as :func:`plan`.
     """
     planned = _planned_to_run(model, target, words)
-    if isinstance(inputs, Mapping) or (inputs is not None and not _are_files(inputs)):
-        return planned.run(inputs)  # type: ignore[arg-type]  # texts are files
+    if _are_arrays(inputs):
+        return planned.run(inputs)
     items = Dataset.of(planned.model, _texts(inputs), seed=seed, how=how, stated=planned.file.interface.inputs)
     if len(items) != 1:
         raise InputError(Reason("files of one sample (compare takes more)", f"{len(items)} samples", operand="inputs"))
@@ -291,14 +291,14 @@ def _planned_to_run(model: str | Path | ModelFile, target: Target | None, words:
     return plan_file(*_asked(model, target, words if target is not None else {"host": AUTO, **words}))
 
 
-def _are_files(inputs: object) -> bool:
-    return isinstance(inputs, (str, Path)) or (isinstance(inputs, Sequence) and all(isinstance(i, (str, Path)) for i in inputs))
+def _are_arrays(inputs: Mapping[str, Any] | Sequence[Any] | str | Path | None) -> TypeGuard[Mapping[str, Any] | Sequence[Any]]:
+    if inputs is None or isinstance(inputs, (str, Path)):
+        return False
+    return isinstance(inputs, Mapping) or not all(isinstance(one, (str, Path)) for one in inputs)
 
 
-def _texts(inputs: object) -> tuple[str, ...]:
-    if inputs is None:
-        return ()
-    return (str(inputs),) if isinstance(inputs, (str, Path)) else tuple(map(str, inputs))  # type: ignore[call-overload]  # files
+def _texts(inputs: Mapping[str, Any] | Sequence[Any] | str | Path | None) -> tuple[str, ...]:
+    return () if inputs is None else (str(inputs),) if isinstance(inputs, (str, Path)) else tuple(map(str, inputs))
 
 
 def _shown(progress: bool | Progress) -> Progress:

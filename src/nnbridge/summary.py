@@ -115,6 +115,7 @@ def summarise(
     counts = Counter(found.values())
     merged = counts.pop("", 0)
     mapped_for_nnapi = counts.total() - counts[_HOST]
+    main = next((graph for graph in verdict.graphs if graph.subgraph == 0), None) if verdict and verdict.created else None
     # Without NNAPI's CPU the delegate hands over what the devices take, and no more.
     handed = mapped_for_nnapi if left is None else mapped_for_nnapi - counts["refused"] - counts["limited"]
     return Summary(
@@ -125,7 +126,7 @@ def summarise(
         counts.total(),
         merged,
         handed,
-        handed_groups(compilation),
+        handed_groups(compilation) if main is None else len(main.groups),  # Operators on variables, which NNAPI has not, cut.
         mapped_for_nnapi - counts["refused"],
         counts["limited"],
         counts["device"],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
-from nnbridge import Compilation
+from nnbridge import Compilation, plan
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import DelegateTarget, verdict_of
 from nnbridge.devices import device
@@ -170,3 +170,13 @@ def test_the_wide_mapping_has_no_delegate_that_fails(tmp_path: Path) -> None:
     compilation.finish(prepare=False)
     assert summarise(compilation, mapped, "wide", "Android 14").refusal == ""
     assert summarise(compilation, mapped, "delegate", "Android 14").refusal.startswith("TFLite's NNAPI delegate takes 1 of 1")
+
+
+def test_a_plan_counts_partitions_as_its_sentence_does(real_models: Path) -> None:
+    # Operators on variables are no operations of the model; LiteRT's interpreter has three partitions (compare_doors.py).
+    file = real_models.parent / "street" / "mww_alexa.tflite"
+    if not file.exists():
+        pytest.skip("needs the published file mww_alexa.tflite (shared models, street)")
+    summary = plan(file, device="arm-nn-21.11").summary
+    assert "22 delegated in 3 partitions" in summary.sentence
+    assert summary.partitions == 3
