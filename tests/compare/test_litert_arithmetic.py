@@ -200,7 +200,7 @@ def test_int8_is_normalised_as_litert_does_but_where_nnapi_has_it_as_uint8(tmp_p
     ("write", "mapping", "level", "said"),
     [
         (difference_file, "delegate", 8, "NNAPI as SUB and MUL"),
-        (comparison_file, "delegate", 8, "the sign alone"),
+        (comparison_file, "delegate", 8, "only the sign"),
         (leaky_file, "delegate", 8, "than NNAPI's PRELU"),
         (hard_swish_file, "delegate", 3, "NNAPI as MUL and ADD"),
         (logistic_file, "wide", 8, "from tables of real numbers"),

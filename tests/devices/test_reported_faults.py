@@ -113,7 +113,7 @@ def test_a_driver_that_refuses_what_it_took_is_named() -> None:
 
 
 def test_a_model_that_fell_back_is_no_requirement_of_the_driver(faulty: str) -> None:
-    shown = printed("plan", DIGITS, "--device", faulty)
+    shown = printed("plan", DIGITS, "--device", faulty, "--fallback", "cpu")
     assert "faulty: accepted it, but" in shown
     assert "requires fell back" not in shown
 
