@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -284,3 +287,16 @@ def test_run_and_compare_take_files_and_arrays() -> None:
         nnbridge.run(MODELS / "digits_uint8.tflite", str(stored))
     found = nnbridge.compare(INT8, "litert", seeds=(0, 1), device="arm-nn-21.11")
     assert (found.passed, found.samples) == (True, 2)
+
+
+def test_the_example_of_all_files_writes_a_table_a_comparison_and_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("ai_edge_litert")
+    shutil.copy(INT8, tmp_path)
+    script = MODELS.parent / "examples" / "all_files.py"
+    done = subprocess.run([sys.executable, script, tmp_path], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = (tmp_path / "all_files.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("file,device,accepted")
+    assert {row.split(",")[1] for row in rows[1:]} > {"arm-nn-21.11", "ethos-u55-128"}
+    assert (tmp_path / "report.html").stat().st_size > 10_000
