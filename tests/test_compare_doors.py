@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import MODELS, REPOSITORY
+from tests.conftest import MODELS, REPOSITORY, requires_recent_onnx_runtime
 
 
 @pytest.fixture
@@ -34,6 +34,7 @@ def test_stock_litert_agrees_on_a_digit_classifier(script: Any) -> None:
 
 def test_stock_onnx_runtime_agrees_on_a_digit_classifier(script: Any) -> None:
     pytest.importorskip("onnxruntime")
+    requires_recent_onnx_runtime()
     assert script.compared("provider", script.Asked(MODELS / "digits_float32.onnx", "arm-nn-21.11", "13")) == []
 
 

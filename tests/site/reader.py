@@ -68,7 +68,7 @@ class Reader:
         for path in (bin_, site):
             path.mkdir(parents=True, exist_ok=True)
         own = os.pathsep.join([str(site), *SOURCES])
-        commands = {"python": "", "nnbridge": "-c 'from nnbridge.cli import main; main()'"}
+        commands = {"python": "", "python3": "", "nnbridge": "-c 'from nnbridge.cli import main; main()'"}
         for name in STANDINS:
             commands[name] = f"'{REPOSITORY}/tests/site/standins.py' {name}"
         for name, rest in commands.items():
