@@ -199,8 +199,8 @@ def _iteration(part: _Body, body: Any, names: Sequence[str], tensors: Sequence[T
     part.add("Cast", [_COUNT], names[0], to=INT64)
     part.add("And", [_GOING, part.constant(_TRUE, True)], names[1])
     part.graph(body)
-    part.add("Add", [_COUNT, part.constant(_ONE, 1)], f"{_COUNT} behind")
-    part.leave(f"{_COUNT} behind", INT32)
+    part.add("Add", [_COUNT, part.constant(_ONE, 1)], f"{_COUNT} next")
+    part.leave(f"{_COUNT} next", INT32)
     part.leave(body.output[0].name, BOOL)
     for value, tensor in zip(body.output[1:], tensors, strict=True):
         part.leave(value.name, tensor.type)
