@@ -78,8 +78,6 @@ def plan_facts(asked: Asked, *options: str) -> Facts:
     status, found, error = planned(asked, *options)
     if status or found is None:
         return {"refused": True, "error": error.removeprefix("nnbridge: ")}
-    if "operations" not in found:  # Devices before NNAPI have an answer for files that are not converted, too.
-        return {"refused": False, "plan": found}
     places = Counter(operation["place"] for operation in found["operations"])
     summary = found["summary"]
     return {

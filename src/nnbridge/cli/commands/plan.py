@@ -103,15 +103,12 @@ def plan(
     try:
         planned = finished(file, target)
     except ConversionError as error:
-        if not bound:
-            raise
         # A compiler reads files that LiteRT, and with it the conversion, refuses.
-        if as_json:
-            listed = operators_of(bound, {})
-            print_json({"model": str(model), "operators": listed, "not_converted": error.reason.as_dict(), **estimates})
-        else:
-            print_blocks([*operators_only(bound, full), f"Not converted, so that nothing runs: {error}", *tables])
-        return
+        if bound and as_json:
+            print_json({"model": str(model), "error": error.reason.as_dict(), "operators": operators_of(bound, {}), **estimates})
+        elif bound:
+            print_blocks([*operators_only(bound, full), *tables])
+        raise
     except NnapiError as error:
         refused = error.planned.refusals if error.planned is not None else []
         if as_json and refused:
