@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from nnbridge.onnx_session import open_session
+from nnbridge.engines.onnx_session import open_session
 from nnbridge_onnx.declaration import REGISTRY
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.onnx import drawing_bodies, drawing_elements, drawing_groups, drawing_layers, drawing_structures  # noqa: F401 - they fill DRAWS

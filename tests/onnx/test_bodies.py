@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnbridge import Compilation, Execution, load
-from nnbridge.onnx_session import open_session
+from nnbridge.engines.onnx_session import open_session
 
 pytest.importorskip("onnx")
 

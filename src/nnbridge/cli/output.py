@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from nnbridge.report.json_data import json_text
+from nnbridge.json_data import json_text
 from nnbridge.report.terminal import Table, printable, show
 
 if TYPE_CHECKING:

@@ -28,11 +28,11 @@ from nnbridge.delegate.options import DelegateOptions
 from nnbridge.delegate.source import DELEGATE_NAME
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, ConversionError, InputError, NnapiError, Stage
+from nnbridge.json_data import json_text
 from nnbridge.model import Model
 from nnbridge.ndk.core import traced
 from nnbridge.ndk.device_functions import devices_of_process
 from nnbridge.plan_data import plan_as_dict
-from nnbridge.report.json_data import json_text
 from nnbridge.runtime.compilation import supported_operations
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.types import RUNTIME_FEATURE_LEVEL

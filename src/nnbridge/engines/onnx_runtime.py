@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nnbridge.engines.onnx_session import open_session
 from nnbridge.errors import InputError, Reason, first_line, pass_shortage
-from nnbridge.onnx_session import open_session
 
 if TYPE_CHECKING:
     from nnbridge.converters.hosted import Piece

@@ -15,6 +15,7 @@ from nnbridge.converters.runtime_graph import Claims, RuntimeGraph, RuntimePart
 from nnbridge.devices.device import Device
 from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
 from nnbridge.extensions import host_operation
+from nnbridge.json_data import json_text
 from nnbridge.model import Array
 from nnbridge.ndk.core import TRACE, traced
 from nnbridge.ndk.device_functions import devices_of_process, partitioning_mode
@@ -22,7 +23,6 @@ from nnbridge.plan_data import plan_as_dict
 from nnbridge.provider.interface import INFO, WARNING
 from nnbridge.provider.options import ProviderOptions
 from nnbridge.provider.partitions import partitions
-from nnbridge.report.json_data import json_text
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage.atomic import atomic_write
