@@ -179,7 +179,7 @@ def _tensor(key: Key) -> int:
 
 
 def _end(graph: Graph) -> int:
-    """The end of the last constant of a file, behind which nothing is read later."""
+    """The end of the last constant of a file, after which nothing is read later."""
     tensors = [tensor for subgraph in graph.subgraphs for tensor in subgraph.tensors]
     spans = (span for tensor in tensors for span in _spans((tensor.data, tensor.sparsity)))
     return max((span.offset + span.length for span in spans), default=0)

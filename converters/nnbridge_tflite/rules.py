@@ -1,6 +1,6 @@
 """When Android's TFLite delegate hands an operator to NNAPI: versions, feature levels, types and conditions, as data.
 
-The rules stand in the operators' declarations; they state what the NNAPI delegate of TFLite checks before it accepts a node.
+The rules are in the operators' declarations; they state what the NNAPI delegate of TFLite checks before it accepts a node.
 What NNAPI itself does not accept is not repeated there; NNAPI's own declarations have it.
 """
 

@@ -70,7 +70,7 @@ What an operator has to meet to be handed over by Android's delegate, and what b
 | `nnbridge` | no part of a phone: nnbridge does not convert it | the operator stays with TFLite here |
 | `graph` | TFLite, for tensors whose dimensions only a run knows ([delegate.md](delegate.md)) | TFLite refuses the delegate |
 
-*Below* a feature level alone: the second number. Names in italics are functions that operators share.
+*Below* a feature level only: the second number. Names in italics are functions that operators share.
 
 | operator | condition | below level | kind | where |
 |---|---|---|---|---|

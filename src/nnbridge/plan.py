@@ -1,6 +1,6 @@
 """The one place that puts a file and a phone together: what would happen to this file on this phone.
 
-Everything that people touch (commands, :func:`nnbridge.plan` and its kin, matrix, searches, advice, the explorer, benchmarks)
+Everything that people use (commands, ``nnbridge.plan`` and its siblings, matrix, searches, advice, the explorer, benchmarks)
 asks here and gets the same answer.
 """
 

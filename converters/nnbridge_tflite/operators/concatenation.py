@@ -36,7 +36,7 @@ _MOVES = Folding(moves_only=True)
 
 
 def _as_in(part: HostTensor, out: HostTensor) -> Array:
-    """A part with the parameters of the whole, in float32; uint8 alone may have others."""
+    """A part with the parameters of the whole, in float32; only uint8 may have others."""
     data = data_of(part)
     if data.dtype != np.uint8 or not quantised(part) or (part.scale, part.zero_point) == (out.scale, out.zero_point):
         return data

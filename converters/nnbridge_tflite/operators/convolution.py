@@ -184,7 +184,7 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
         return filter
     to.require_known(filter, "constant weights for float activations")
     if not to.free:
-        # The delegate adds a DEQUANTIZE for these alone; other operations get the weights as they are, which NNAPI refuses.
+        # The delegate adds a DEQUANTIZE only for these; other operations get the weights as they are, which NNAPI refuses.
         return _dequantised_at_run(to, filter) if to.name in ("CONV_2D", "FULLY_CONNECTED", "LSTM") else filter
     to.mapping = MappingKind.WIDE
     to.draft.spend(math.prod(filter.dims))
@@ -192,7 +192,7 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
 
 
 def _dequantised_at_run(to: Lowerer, filter: Value) -> Value:
-    """What the delegate does with hybrid weights: symmetric 8-bit behind a DEQUANTIZE."""
+    """What the delegate does with hybrid weights: symmetric 8-bit after a DEQUANTIZE."""
     if filter.channel_quant is not None:
         return to.emit(OperationCode.DEQUANTIZE, filter, out=Value(FLOAT32, filter.dims))
     centred = filter.zero_point == 0

@@ -85,7 +85,7 @@ HASHTABLE_LOOKUP = TfliteOperator(
 )
 LSH_PROJECTION = TfliteOperator(
     "LSH_PROJECTION",
-    "Bits by the sign of the items' weighted fingerprints behind each seed: one by one, or as one number for each hash.",
+    "Bits by the sign of the items' weighted fingerprints after each seed: one by one, or as one number for each hash.",
     inputs("seeds", "items", "weights?"),
     options=(Option("type", 0, "1 sparse (one number), 2 dense (bits)"),),
     delegate=DelegateRule(

@@ -242,7 +242,7 @@ def sequence_lstm(to: Lowerer) -> None:
 
 @LSTM.lowering()
 def lstm(to: Lowerer) -> None:
-    """LSTM: one step; scratch and states are outputs that nobody reads."""
+    """LSTM: one step; scratch and states are outputs that nothing reads."""
     data = to.input(0)
     _require_full(to)
     clips = _clips(to, data)
@@ -341,7 +341,7 @@ def bidirectional_rnn(to: Lowerer) -> None:
 
 @SVDF.lowering()
 def svdf(to: Lowerer) -> None:
-    """SVDF: one step; the new state is an output that nobody reads."""
+    """SVDF: one step; the new state is an output that nothing reads."""
     inputs = [
         to.input(0),
         *_floats(to, range(1, 5)),

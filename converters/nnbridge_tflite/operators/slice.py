@@ -27,7 +27,7 @@ def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
 
 
 def _strided(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
-    """With ends that count from the begins, STRIDED_SLICE needs the strides alone."""
+    """With ends that count from the begins, STRIDED_SLICE needs only the strides."""
     return (3,) if operator.options.get("offset") else (1, 2, 3)
 
 

@@ -59,7 +59,7 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
 
 
 def _named_files(outputs: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """The file of defaults, and what each file is that the arguments and options of the command at hand name, but ``outputs``."""
+    """The file of defaults, and what each file is that the arguments and options of the current command name, but ``outputs``."""
     context = click.get_current_context(silent=True)
     defaults: Path | None = None if context is None else context.find_root().meta.get(DEFAULTS_FILE)
     if defaults is not None:
@@ -75,7 +75,7 @@ def _named_files(outputs: Iterable[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _named_by(values: Sequence[object], *, folders: bool) -> list[Path]:
-    """Files, and folders if asked, that values of one parameter name: alone, behind ``NAME=``, as devices, joined by ``+``."""
+    """Files, and folders if asked, that values of one parameter name: as such, after ``NAME=``, as devices, joined by ``+``."""
     typed = [str(value) for value in values if isinstance(value, (str, Path))]
     parts = [part for text in typed for part in text.split("+")]
     paths = {*map(Path, typed), *input_files(typed), *device_files([*typed, *parts])}
@@ -172,13 +172,13 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def typed_options() -> set[str]:
-    """The names of the options of the command at hand that were typed."""
+    """The names of the options of the current command that were typed."""
     context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
     return {n for p in context.command.params if context.get_parameter_source(p.name or "") is typed for n in p.opts}
 
 
 def refuse_options(*options: str, why: str) -> None:
-    """UsageError for any of these options of the command at hand that was typed: it would do nothing."""
+    """UsageError for any of these options of the current command that was typed: it would do nothing."""
     typed = typed_options()
     for parameter in click.get_current_context().command.params:
         if set(options) & set(parameter.opts) & typed:
@@ -197,7 +197,7 @@ def tolerances_of(atol: float | None, rtol: float | None, quant_steps: int) -> T
 
 @contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
-    """A variable of the environment has a value meanwhile, in a command's other processes too."""
+    """A variable of the environment has a value inside the block, in a command's other processes too."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -107,7 +107,7 @@ def model_options(command: Command) -> Command:
 
 def device_options(command: Command, host: str = OWN) -> Command:
     """Options of every command that compiles; ``host``: what computes operators that no device gets, unless stated."""
-    devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone. module:NAME
+    devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: CPU only. module:NAME
         imports that module, found in the current folder too, and runs its code."""
     fallback = """The place of what the devices do not take. app: the app's TFLite, as its delegate has it from Android 10 on;
         cpu: NNAPI's CPU; none: the plan fails (createForDevices). Default: as on the phone."""
