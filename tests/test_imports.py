@@ -20,7 +20,7 @@ LAYERS = (
     "errors reading caches processes",
     "apart",
     "model allowlist entry_points escaping foreign platforms budget",
-    "toml",
+    "toml log_lines",
     "source",
     "estimate",
     "extensions",
