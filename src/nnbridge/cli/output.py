@@ -51,7 +51,7 @@ def output_options() -> list[click.Option]:
     """``-v``, ``-q`` and ``--no-color``, which stand before every command or behind it."""
     flag: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": _stored}
     return [
-        click.Option(["-v", "--verbose"], **flag, help="Decisions on standard error, as in Android's log."),
+        click.Option(["-v", "--verbose"], **flag, help="The phone's log on standard error, as logcat shows it."),
         click.Option(["-q", "--quiet"], **flag, help="No notes and no progress: the answer and errors alone."),
         click.Option(["--no-color"], **flag, help="No colours on terminals, as with NO_COLOR in the environment."),
     ]

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
+DELEGATE_NAME = "TfLiteNnapiDelegate"
+"""What TFLite calls the nodes of Android's NNAPI delegate."""
+
 
 class Writer(str, Enum):
     """The program that writes a line."""
@@ -130,7 +133,7 @@ class LinePattern:
     source: str
     """The repository's file and line, or function, that writes it."""
     says: str
-    """The rule or event behind it."""
+    """The rule or event that it reports."""
     next: str = ""
     """What to do; empty for lines that report no trouble."""
     only_verbose: bool = False
@@ -298,7 +301,7 @@ PATTERNS: tuple[LinePattern, ...] = (
        "the driver's getSupportedOperations says no; its reason is not in the log", _LEARN, only_verbose=True),
     _p("placed", _N, "ExecutionPlan", "I", _PLACED, f"{_AOSP}/runtime/ExecutionPlan.cpp:2605",
        "the device with the least execution time of those that support the operation", only_verbose=True),
-    _p("nobody", _N, "ExecutionPlan", "E", ("No driver can do operation {operation}", "No driver can do the op"),
+    _p("no-driver", _N, "ExecutionPlan", "E", ("No driver can do operation {operation}", "No driver can do the op"),
        f"{_AOSP}/runtime/ExecutionPlan.cpp:2593",
        "no listed device supports the operation, and NNAPI's CPU is not among them: BAD_DATA",
        "allow NNAPI's CPU, or leave the operator to the app (disallow_nnapi_cpu=true with the delegate)", ends_model=True),

@@ -76,11 +76,15 @@ class ReadLine:
 
 def read_text(path: Path) -> str:
     """The text of a log; InputError if it cannot be read, or is too long."""
+    return decoded(read_content(path), str(path))
+
+
+def read_content(path: Path) -> bytes:
+    """The bytes of a log, or one more than are read; InputError if it cannot be read."""
     try:
-        content = read_at_most(path, MAX_BYTES)
+        return read_at_most(path, MAX_BYTES)
     except OSError as error:
         raise InputError(Reason("a readable log", error.strerror or str(error), operand=str(path))) from error
-    return decoded(content, str(path))
 
 
 def decoded(content: bytes, name: str) -> str:
