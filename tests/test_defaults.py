@@ -127,8 +127,9 @@ def test_verbose_states_what_came_from_the_file_and_every_decision(folder: Path)
     assert lines[0].startswith("defaults of ")
     assert "--device" in lines[0]
     assert "--mapping" not in lines[0]
-    assert any(line.startswith("ExecutionPlan: Device aosp-minimal can't do operation CONV_2D (operation 0: ") for line in lines)
-    assert any(line.endswith("findBestDeviceForEachOperation(CONV_2D) = 1 (nnapi-reference)") for line in lines)
+    assert "I/ExecutionPlan: Device aosp-minimal can't do operation CONV_2D:0" in lines
+    assert any(line.startswith("nnbridge: operation 0 CONV_2D: aosp-minimal requires ") for line in lines)
+    assert any(line.endswith("findBestDeviceForEachOperation(CONV_2D:0) = 1 (nnapi-reference)") for line in lines)
 
 
 def test_quiet_leaves_the_answer_alone(folder: Path) -> None:

@@ -20,7 +20,7 @@ LAYERS = (
     "errors reading caches processes",
     "apart",
     "model allowlist entry_points escaping foreign platforms budget",
-    "toml",
+    "toml log_lines",
     "source",
     "estimate",
     "extensions",
@@ -35,7 +35,7 @@ LAYERS = (
     "plan_data summary",
     "plan",
     "compare clib",
-    "inputs advice bench",
+    "inputs advice bench phone_log",
     "report",
     "sampling",
     "api export delegate neuron matrix provider",
@@ -46,7 +46,7 @@ LAYERS = (
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {
     "records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms", "trust", "types",
-    "budget",
+    "budget", "log_lines",
 }  # fmt: skip
 IMPORTERS = ("nnbridge_tflite", "nnbridge_onnx")
 """Built alike: a class may have its counterpart, under the same name, in the other one's module of the same name."""

@@ -58,7 +58,12 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "doctor": ((), ("--warm", INT8)),
     "inspect": ((INT8,), (QDQ,)),
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
-    "plan": ((INT8,), (QDQ, *DRIVER), (QDQ, "--device", "arm-nn-21.11", "--advice")),
+    "plan": (
+        (INT8,),
+        (QDQ, *DRIVER),
+        (QDQ, "--device", "arm-nn-21.11", "--advice"),
+        (INT8, *DRIVER, "--explain-log", "{tests}/site/phone.log"),
+    ),
     "reduce": ((INT8, "--device", "tests.reduction.drivers:STEP", "--same-process", "-o", "{folder}/part"),),
     "report": (
         (INT8, "-o", "{folder}/page.html"),
@@ -116,7 +121,7 @@ def answer(name: str, options: Sequence[str]) -> Any:
 
 @pytest.mark.parametrize(("name", "options"), [(name, options) for name, runs in RUNS.items() for options in runs])
 def test_json_is_as_its_schema_says(name: str, options: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    folders = {"{folder}": tmp_path, "{profiles}": PROFILES}
+    folders = {"{folder}": tmp_path, "{profiles}": PROFILES, "{tests}": Path(__file__).parent}
     for mark, fixture in (("{vts}", "cases"), ("{real}", "real_models")):
         if any(mark in option for option in options):
             folders[mark] = request.getfixturevalue(fixture)

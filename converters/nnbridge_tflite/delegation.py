@@ -57,6 +57,11 @@ class TfliteDelegation:
         found = first_dynamic(self.file.graph)
         return None if found is None else found.reason()
 
+    def dynamic_operator(self) -> tuple[int, int] | None:
+        """The operator for whose output TFLite refuses such a delegate."""
+        found = first_dynamic(self.file.graph)
+        return None if found is None else (found.subgraph, found.operator.index)
+
     def preview(self, subgraph: int, nodes: Sequence[int]) -> list[NodeGroup]:
         """Groups of nodes as TFLite's ``PartitionGraphIntoIndependentNodeSubsets`` makes them."""
         return groups(self.file.graph.subgraphs[subgraph], frozenset(nodes))

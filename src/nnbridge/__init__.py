@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 if TYPE_CHECKING:
     from nnbridge import devices as devices
     from nnbridge.api import compare as compare
+    from nnbridge.api import explain_log as explain_log
     from nnbridge.api import inspect as inspect
     from nnbridge.api import plan as plan
     from nnbridge.api import report as report
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_FUNCTIONS = ("plan", "run", "compare", "report", "inspect")
+_FUNCTIONS = ("plan", "run", "compare", "report", "inspect", "explain_log")
 _WHERE = {
     **dict.fromkeys(_FUNCTIONS, "nnbridge.api"),
     "ModelFile": "nnbridge.file",

@@ -36,7 +36,10 @@ from nnbridge.engines import AUTO
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.file import ModelFile
 from nnbridge.inputs import Dataset, Preparation
+from nnbridge.log_lines.reader import read_content
 from nnbridge.model import Array
+from nnbridge.phone_log.explaining import LogExplanation
+from nnbridge.phone_log.explaining import explain_log as explain
 from nnbridge.plan import Planned
 from nnbridge.plan import plan as plan_file
 from nnbridge.report.page import PageFacts, page, page_data
@@ -260,6 +263,25 @@ def report(
     with atomic_write(Path(output or f"{file.path.stem}.html")) as out:
         out.write(page(page_data(facts)))
     return facts
+
+
+def explain_log(
+    model: str | Path | ModelFile, log: str | Path | bytes, *, target: Target | None = None, **words: Unpack[Words]
+) -> LogExplanation:
+    """What each line of a phone's log means for a file: the rule, the operator, and what to do next.
+
+    Parameters
+    ----------
+    log
+        The path of the log, or its bytes: logcat's output in any form, a terminal's, or part of either.
+
+    Returns
+    -------
+    LogExplanation
+        ``lines``, ``unmatched``, ``sentence`` and ``as_dict()`` (what ``nnbridge plan --explain-log --json`` prints).
+    """
+    content = log if isinstance(log, bytes) else read_content(Path(log))
+    return explain(*_asked(model, target, words), content, "log" if isinstance(log, bytes) else str(log))
 
 
 def inspect(model: str | Path | ModelFile, **words: Unpack[Words]) -> Inspection:

@@ -131,6 +131,11 @@ def _has_several_graphs(file: ModelFile) -> bool:
     return found is not None and len(found.graphs()) > 1
 
 
+def delegate_target(file: ModelFile, drivers: Sequence[Device]) -> DelegateTarget:
+    """What TFLite's delegate compiles for."""
+    return DelegateTarget(min([file.asked.feature_level, *(int(device.level) for device in drivers)]), bool(drivers))
+
+
 def delegate_verdict(file: ModelFile, devices: Sequence[Device], limit: int) -> PhoneVerdict | None:
     """What TFLite's delegate gets of each graph of a file; None for formats that it does not read.
 
@@ -143,7 +148,7 @@ def delegate_verdict(file: ModelFile, devices: Sequence[Device], limit: int) -> 
     drivers = [device for device in devices if device.kind == "device"]
     return verdict_of(
         delegation,
-        DelegateTarget(min([file.asked.feature_level, *(int(device.level) for device in drivers)]), bool(drivers)),
+        delegate_target(file, drivers),
         supported=partial(supported_operations, devices=drivers) if drivers else None,
         limit=limit,
         allow_dynamic_dimensions=file.asked.allow_dynamic_dimensions,

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nnbridge.errors import Reason, Stage, Why
+from nnbridge.log_lines.patterns import BY_NAME
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
 
 MANAGED = ("STRING", "RESOURCE", "VARIANT")
 """Element types whose tensors have no size before they are computed."""
+UNNAMED = ("RESHAPE",)
+"""Operators whose kernel reports that the output's shape is not known, and marks no tensor: TFLite's log has tensor#-1
+(``kTfLiteOutputShapeNotKnown``, ``reshape.cc:154`` of LiteRT)."""
 MOST_KNOWN_PRODUCT = 8
 """The most elements of a REDUCE_PROD that its kernel computes when it is prepared (``reduce.cc``)."""
 VALIDATION = "VALIDATION:"
@@ -41,8 +45,7 @@ class DynamicTensor:
             f"{self.operator.label}{place} with an output of computed shape{inner}",
             kind=Why.DYNAMIC_GRAPH,
             stage=Stage.GRAPH,
-            says="Attempting to use a delegate that only supports static-sized tensors with a graph that has dynamic-sized "
-            f"tensors (tensor#{self.tensor.index} is a dynamic-sized tensor).",
+            says=BY_NAME["dynamic-graph"].format(tensor=-1 if self.operator.name in UNNAMED else self.tensor.index),
         )
 
 

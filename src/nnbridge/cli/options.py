@@ -230,8 +230,8 @@ def planned(path: Path, options: Mapping[str, Any]) -> Planned:
 
 def finished(file: ModelFile, target: Target) -> Planned:
     """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error."""
+    from nnbridge.phone_log.printing import phone_lines
     from nnbridge.plan import draft
-    from nnbridge.report.log import decision_lines
 
     with working(f"Reading {file.path.name}"):
         found = draft(file, target)
@@ -239,8 +239,8 @@ def finished(file: ModelFile, target: Target) -> Planned:
         with working("Compiling"):
             found.finish()
     finally:
-        for line in decision_lines(found.compilation) if verbose() else ():
-            echo(line, err=True)
+        for line in phone_lines(found) if verbose() else ():
+            echo(str(line), err=True)
     for note in found.notes:
         echo(note, err=True)
     return found

@@ -51,7 +51,7 @@ def output_options() -> list[click.Option]:
     """``-v``, ``-q`` and ``--no-color``, allowed before every command or after it."""
     flag: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": _stored}
     return [
-        click.Option(["-v", "--verbose"], **flag, help="Decisions on standard error, as in Android's log."),
+        click.Option(["-v", "--verbose"], **flag, help="The phone's log on standard error, as logcat shows it."),
         click.Option(["-q", "--quiet"], **flag, help="Only the result and errors: no notes, no progress."),
         click.Option(["--no-color"], **flag, help="No colours on terminals, as with NO_COLOR in the environment."),
     ]

@@ -75,6 +75,9 @@ class Delegation(Protocol):
     def dynamic(self) -> Reason | None:
         """Why TFLite refuses a delegate for the file that does not allow dynamic dimensions, if it does."""
 
+    def dynamic_operator(self) -> tuple[int, int] | None:
+        """Subgraph and index of the operator that is why."""
+
     def preview(self, subgraph: int, nodes: Sequence[int]) -> Sequence[NodeGroup]:
         """How TFLite groups nodes, in the order of their run."""
 

@@ -25,10 +25,10 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, InterpreterContext, OpenGraph
 from nnbridge.delegate.kernel import DelegateKernel, compiled
 from nnbridge.delegate.options import DelegateOptions
-from nnbridge.delegate.source import DELEGATE_NAME
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, ConversionError, InputError, NnapiError, Stage
 from nnbridge.json_data import json_text
+from nnbridge.log_lines.patterns import BY_NAME, DELEGATE_NAME
 from nnbridge.model import Model
 from nnbridge.ndk.core import traced
 from nnbridge.ndk.device_functions import devices_of_process
@@ -191,17 +191,16 @@ class Delegate:
             if mapped is not None and stage_of(mapped) in (None, Stage.DELEGATE) and mapped.mapping != MappingKind.DELEGATE:
                 version = context.builtin_code(node)[1]
                 why = "; ".join(map(str, mapped.reasons)) or f"{mapped.mapping} at conversion"
-                self.log(f"INFO: Operator {mapped.operator} (v{version}) refused by NNAPI delegate: {why}\n")
+                said = BY_NAME["delegate-refused"].format(operation=mapped.operator, version=version, rest=why)
+                self.log(f"INFO: {said}\n")
 
     def _say_replaced(self, context: InterpreterContext, graph: OpenGraph, accepted: int, total: int) -> None:
         """TFLite's line, which its own log has at a level that is not shown."""
         name = graph.delegation.subgraph_name(graph.subgraph)
         delegated = [context.builtin_code(node)[0] == DELEGATED for node in context.nodes()]
         groups = sum(now or before for before, now in zip([True, *delegated], delegated, strict=False))
-        self.log(
-            f"INFO: Replacing {accepted} out of {total} node(s) with delegate ({DELEGATE_NAME}) node, "
-            f"yielding {groups} partitions for subgraph {graph.subgraph} ({name}).\n"
-        )
+        counts = {"nodes": accepted, "total": total, "partitions": groups, "subgraph": graph.subgraph}
+        self.log(f"INFO: {BY_NAME['replaced'].format(kernel=DELEGATE_NAME, name=name, **counts)}\n")
 
     def _write_plans(
         self, graph: OpenGraph, plan: Sequence[int], chosen: Sequence[tuple[DelegatePartition, DelegateKernel]]
@@ -228,5 +227,5 @@ def _accelerator(name: str, listed: Sequence[Device]) -> Device:
         return _device(name)
     except InputError as error:
         names = ",".join(device.name for device in listed)
-        text = f"Could not find the specified NNAPI accelerator: {name}. Must be one of: {{{names}}}."
+        text = BY_NAME["no-accelerator-named"].format(device=name, devices=names)
         raise InputError(f"{text} {error}") from error

@@ -16,11 +16,12 @@ from nnbridge.delegate.interpreter import InterpreterContext, integers
 from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.delegate.options import parse
 from nnbridge.errors import NnapiError, NnbridgeError, shortage_of
+from nnbridge.log_lines.patterns import BY_NAME
 
 OK, ERROR = 0, 1
 _DYNAMIC = 3
 """Flags of a delegate: tensors of open dimensions are allowed, and TFLite infers the dimensions of replaced nodes' outputs."""
-_CREATED = "INFO: Created TensorFlow Lite delegate for NNAPI.\n"
+_CREATED = f"INFO: {BY_NAME['delegate-created'].format()}\n"
 _LINE_END = ". "
 """TFLite joins the texts of several errors without anything between them."""
 
@@ -53,7 +54,8 @@ def message(error: Exception) -> str:
     if isinstance(error, NnapiError):
         frame = traceback.extract_tb(error.__traceback__)
         line = frame[0].lineno if frame else 0
-        return f"NN API returned error ANEURALNETWORKS_{error.code.name} at line {line} while {error}{_LINE_END}"
+        values = {"code": f"ANEURALNETWORKS_{error.code.name}", "line": line, "action": error}
+        return BY_NAME["api-error"].format(**values).removesuffix(".") + _LINE_END
     if isinstance(error, NnbridgeError):
         return f"{error}{_LINE_END}"
     short = "not enough memory" if isinstance(error, MemoryError) else shortage_of(error)

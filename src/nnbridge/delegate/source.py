@@ -6,8 +6,7 @@ here or shorter: nothing after ``version`` is read, and the one that is passed h
 
 from __future__ import annotations
 
-DELEGATE_NAME = "TfLiteNnapiDelegate"
-"""What TFLite's own NNAPI delegate calls its nodes."""
+from nnbridge.log_lines.patterns import DELEGATE_NAME
 
 TYPES = """
 typedef struct { int size; int data[]; } TfLiteIntArray;

@@ -1,13 +1,11 @@
 """Logs as answers: Android's ExecutionPlan, TFLite's delegates, LiteRT's compilers, and nnbridge's plans, traces and cases.
 
-Wordings are those of ExecutionPlan.cpp (``findBestDeviceForEachOperation``, verbose log ``compilation``), of logcat's ``chatty``,
-of TFLite's ``subgraph.cc`` and delegates, and of LiteRT's compiler plugins.
+What a line is, :mod:`nnbridge.log_lines` says; here is what lines say of devices.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,11 +15,10 @@ from typing import Any
 from nnbridge.conformance.questions import read_questions
 from nnbridge.errors import InputError, Reason, Why
 from nnbridge.foreign import ReadingBudget, Shape, checked
+from nnbridge.log_lines.reader import ReadLine, numbered, read_lines, read_text
 from nnbridge.model import Model
-from nnbridge.reading import read_at_most
 
 CPU = "nnapi-reference"
-MAX_BYTES = 256 * 2**20
 MAX_REPEATED = 20_000
 """Operations of one log whose lines chatty left out."""
 MAX_ANSWERS = 500_000
@@ -42,20 +39,6 @@ _PLAN: Shape = {
 """What is read of ``plan --json``."""
 _CALL: Shape = {"answers": [{"type": str, "devices": {str: bool}}], "saved?": str}
 """What is read of a compilation in a trace."""
-_REFUSED = re.compile(r"Device (\S+) can't do operation ([A-Z][A-Z0-9_]*)")
-_PLACED = re.compile(r"findBestDeviceForEachOperation\((?:\w+:)?([A-Z][A-Z0-9_]*)(?::\d+)?\) = (-?\d+)(?: \(([^)]*)\))?")
-_NOBODY = re.compile(r"No driver can do (?:the op|operation ([A-Z][A-Z0-9_]*))")
-_CHATTY = re.compile(r"chatty\s*:")
-_SAME = re.compile(r"\bidentical (\d+) lines?")
-_THREAD = re.compile(r"^\d\d-\d\d\s+\S+\s+(\d+)\s+(\d+)\s")
-_END = re.compile(r"ModelBuilder::partitionTheWork|ExecutionPlan compilation finished")
-_DELEGATE = re.compile(r"Operator ([A-Z][A-Z0-9_]*) \(v\d+\) refused by (\w+) delegate: (.*)")
-_GPU = re.compile(r"(?:Following|Next) operations are not supported by (\w+) delegate:")
-_OPERATOR = re.compile(r"^\s*(?:[A-Z]+: )?([A-Z][A-Z0-9_]*): ?(.*)$")
-_SHARE = re.compile(r"(?<!\d)(\d+) operations will run on the \w+, and the remaining (\d+)")
-_REPLACED = re.compile(r"Replacing (\d+) out of (\d+) node\(s\) with delegate \((\w+)\)")
-_COMPILER = re.compile(r"LiteRT Op #(\d+) '(\w+)' \(code=\d+\) is not supported in (\w+) Compiler")
-_SELECTED = re.compile(r"PartitionSubgraph: \d+, selected num ops: (\d+), from tot\w* ops: (\d+)")
 
 
 @dataclass(frozen=True)
@@ -99,8 +82,8 @@ def read_log(path: Path) -> Log:
     if path.suffix in (".jsonl", ".gz"):
         found = Log(tuple(_cases(path)))
     else:
-        text = _text(path)
-        found = _json(path, text) or Log(tuple(_android(text, path.name)), tuple(_delegates(text, path.name)))
+        text = read_text(path)
+        found = _json(path, text) or _lines_of(text, path.name)
     _check_names(found, path)
     if not found.models and not found.delegated:
         rule = "lines of ExecutionPlan, TFLite or LiteRT, `plan --json`, NNBRIDGE_TRACE, or models with answers"
@@ -131,38 +114,13 @@ def _number(digits: str, where: str) -> int:
     return int(digits)
 
 
-def _text(path: Path) -> str:
-    try:
-        content = read_at_most(path, MAX_BYTES)
-    except OSError as error:
-        raise InputError(Reason("a readable log", error.strerror or str(error), operand=str(path))) from error
-    if len(content) > MAX_BYTES:
-        raise InputError(Reason(f"a log of at most {MAX_BYTES:,} bytes", "more", operand=str(path)))
-    # As text files are read: every line ends with \n.
-    return content.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+def _lines_of(text: str, name: str) -> Log:
+    """What the lines of programs say."""
+    lines = [line for line in read_lines(text) if line.pattern is not None and not line.cut]
+    return Log(tuple(_android(lines, name)), tuple(_delegates(lines, name)))
 
 
 # -- Android -------------------------------------------------------------------------------------------------------------
-
-
-def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    """Each line that is not empty, and its number."""
-    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line)
-
-
-def _repeated(text: str) -> Iterator[tuple[str, str, int, str]]:
-    """Thread, line, its number, and in digits how often it stands there: lines that chatty left out are there again."""
-    last: dict[str, str] = {}
-    for number, line in _numbered(text):
-        thread = _THREAD.match(line)
-        key = "-".join(thread.groups()) if thread else ""
-        chatty = _CHATTY.search(line)
-        same = _SAME.search(line, chatty.end()) if chatty else None
-        if same:
-            yield key, last.get(key, ""), number, same.group(1)
-        else:
-            last[key] = line
-            yield key, line, number, "1"
 
 
 class _Thread:
@@ -188,24 +146,24 @@ class _Thread:
         self.__init__()  # type: ignore[misc]
 
 
-def _android(text: str, name: str) -> Iterator[Logged]:
+def _android(lines: Iterable[ReadLine], name: str) -> Iterator[Logged]:
     threads: dict[str, _Thread] = {}
     found: list[Logged] = []
     repeated = ReadingBudget(MAX_REPEATED, f"at most {MAX_REPEATED:,} operations whose lines chatty left out", name)
-    for key, line, number, times in _repeated(text):
-        thread = threads.setdefault(key, _Thread())
-        if match := _REFUSED.search(line):
-            thread.refused[match.group(1)] = None
-        elif match := _PLACED.search(line):
-            count = _number(times, f"{name} line {number}")
+    for read in lines:
+        assert read.pattern is not None
+        number, fields = read.line.number, read.fields
+        thread = threads.setdefault(read.line.thread, _Thread())
+        if read.pattern.name == "device-refused":
+            thread.refused[fields["device"]] = None
+        elif read.pattern.name == "placed":
+            count = _number(read.line.times, f"{name} line {number}")
             repeated.spend(count - 1, f" line {number}")
             for _ in range(count):
-                thread.placed(match.group(1), match.group(3) or "", number)
-        elif match := _NOBODY.search(line):
-            if match.group(1):
-                thread.placed(match.group(1), "", number)
-            found += thread.end(name)
-        elif _END.search(line):
+                thread.placed(fields["operation"], fields.get("device", ""), number)
+        elif read.pattern.ends_model:
+            if "operation" in fields:
+                thread.placed(fields["operation"], "", number)
             found += thread.end(name)
     for thread in threads.values():
         found += thread.end(name)
@@ -221,37 +179,42 @@ def _android(text: str, name: str) -> Iterator[Logged]:
 # -- TFLite and LiteRT ---------------------------------------------------------------------------------------------------
 
 
-def _delegates(text: str, name: str) -> Iterator[Delegated]:
+def _delegates(lines: Iterable[ReadLine], name: str) -> Iterator[Delegated]:
     """What delegates and compilers refuse, block by block."""
     refused: dict[str, dict[str, str]] = {}
     indexes: dict[str, dict[int, str]] = {}
     listing = ""
-    for number, line in _numbered(text):
-        where = f"{name} line {number}"
-        if match := _GPU.search(line):
-            listing = f"{match.group(1).lower()}-delegate"
-        elif match := _SHARE.search(line):
-            accepted, rest = (_number(digits, where) for digits in match.groups())
+    for read in lines:
+        assert read.pattern is not None
+        kind, fields, where = read.pattern.name, read.fields, f"{name} line {read.line.number}"
+        if kind == "gpu-refusals":
+            listing = _delegate(fields["kernel"])
+        elif kind == "gpu-operator":
+            refused.setdefault(listing, {})[fields["operation"]] = fields["rest"]
+        elif kind == "gpu-share":
+            accepted, rest = (_number(fields[key], where) for key in ("nodes", "left"))
             device = listing or "gpu-delegate"
             yield Delegated(device, where, accepted, accepted + rest, refused.pop(device, {}))
             listing = ""
-        elif match := _DELEGATE.search(line):
-            refused.setdefault(f"{match.group(2).lower()}-delegate", {})[match.group(1)] = match.group(3)
-        elif match := _COMPILER.search(line):
-            indexes.setdefault(match.group(3).lower(), {})[_number(match.group(1), where)] = match.group(2)
-        elif match := _SELECTED.search(line):
+        elif kind == "delegate-refused":
+            refused.setdefault(_delegate(fields.get("kernel", "NNAPI")), {})[fields["operation"]] = fields["rest"]
+        elif kind == "litert-refused":
+            indexes.setdefault(fields["kernel"].lower(), {})[_number(fields["node"], where)] = fields["kind"]
+        elif kind == "litert-selected":
             device = next(iter(indexes), "litert")
-            accepted, total = (_number(digits, where) for digits in match.groups())
+            accepted, total = (_number(fields[key], where) for key in ("nodes", "total"))
             yield Delegated(device, where, accepted, total, {}, indexes.pop(device, {}))
-        elif match := _REPLACED.search(line):
-            device = match.group(3)
+        elif kind == "replaced" and "total" in fields:
+            device = fields["kernel"]
             key = "nnapi-delegate" if "Nnapi" in device else device
-            accepted, total = (_number(digits, where) for digits in match.groups()[:2])
+            accepted, total = (_number(fields[key], where) for key in ("nodes", "total"))
             yield Delegated(device, where, accepted, total, refused.pop(key, {}))
-        elif listing and (match := _OPERATOR.match(line)):
-            refused.setdefault(listing, {})[match.group(1)] = match.group(2)
     yield from (Delegated(device, name, refused=words) for device, words in refused.items())
     yield from (Delegated(device, name, indexes=found) for device, found in indexes.items())
+
+
+def _delegate(kernel: str) -> str:
+    return f"{kernel.lower()}-delegate"
 
 
 # -- nnbridge's own ------------------------------------------------------------------------------------------------------
@@ -288,7 +251,7 @@ def _planned(operation: Mapping[str, Any]) -> dict[str, bool]:
 
 def _lines(text: str) -> Iterator[tuple[int, object]]:
     """The JSON of each line that is some, and its number."""
-    for number, line in _numbered(text):
+    for number, line in numbered(text):
         with suppress(ValueError, RecursionError):
             yield number, json.loads(line)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import click
 
 from nnbridge.cli.completion import words
 from nnbridge.cli.options import MODEL, device_options, file_of, finished, in_section, model_options, option, target_of
-from nnbridge.cli.output import json_option, print_blocks, print_json
+from nnbridge.cli.output import json_option, print_blocks, print_json, working
 from nnbridge.cli.sections import ESTIMATE, command
 from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.estimate.numbers import ESTIMATE_CPU
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from nnbridge.devices.device import Device
     from nnbridge.devices.source_profiles import BoundDevice
     from nnbridge.estimate.plans import Estimate
+    from nnbridge.file import ModelFile
+    from nnbridge.target import Target
 
 _ESTIMATE = (
     "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
 )
+_LOG = "Instead of a plan, what a phone's log says: of each line the rule, the operator, what to do. - is standard input."
 _OPTIMISE = "Delegate the best cut by the device's cost model, instead of every partition that it accepts."
 _MEMORY = "The device's memory for weights and values; partitions that need more are cut or stay on the CPU."
 _CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
@@ -42,6 +46,7 @@ of_estimate = in_section(ESTIMATE)
 @option("--full", is_flag=True, help="One row for each operation instead of groups.")
 @option("--cost", "with_cost", is_flag=True, help="Multiply-adds, parameters and bytes of operations and steps as well.")
 @option("--advice", "with_advice", is_flag=True, help="What to change so that more runs on the devices as well.")
+@option("--explain-log", "log", metavar="LOG", help=_LOG)
 @option("--estimate", is_flag=True, help=_ESTIMATE)
 @of_estimate("--optimise", is_flag=True, help=_OPTIMISE)
 @of_estimate("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
@@ -55,6 +60,7 @@ def plan(
     with_cost: bool,
     with_advice: bool,
     as_json: bool,
+    log: str | None,
     estimate: bool,
     optimise: bool,
     memory: int | None,
@@ -72,6 +78,7 @@ def plan(
       nnbridge plan model.tflite --cost
       nnbridge plan model.tflite --device arm-nn-21.11 --advice
       nnbridge plan model.tflite --device nnapi-sample_float_fast,nnapi-sample_minimal --preference low-power
+      adb logcat -d | nnbridge plan model.tflite --device my-npu.toml --explain-log -
       nnbridge plan model.tflite --device ethos-u55-128 --estimate
       nnbridge plan model.tflite --device ethos-u55-128 --optimise --memory 262144
     """
@@ -89,6 +96,9 @@ def plan(
     from nnbridge.report.plan import operators_only, plan_tables, refusals_table
 
     file = file_of(model, options)
+    if log is not None:
+        _explain(file, target_of(options), log, as_json)
+        return
     # What would run is not run: nothing is compiled.
     target = target_of(options).with_(kernels="reference")
     target = target.with_(devices=tuple(opened_devices(file, target)[0]))
@@ -127,6 +137,20 @@ def plan(
         costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
         rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
         print_blocks([planned.summary.sentence, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
+
+
+def _explain(file: ModelFile, target: Target, log: str, as_json: bool) -> None:
+    from nnbridge.log_lines.reader import MAX_BYTES, read_content
+    from nnbridge.phone_log.explaining import explain_log
+    from nnbridge.report.log import log_tables
+
+    content = sys.stdin.buffer.read(MAX_BYTES + 1) if log == "-" else read_content(Path(log))
+    with working("Reading the log"):
+        found = explain_log(file, target, content, log)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        print_blocks(log_tables(found))
 
 
 def _optimised(device: Device | str, best: Mapping[str, Collection[int]]) -> Device | str:

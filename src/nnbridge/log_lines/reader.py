@@ -1,0 +1,196 @@
+"""Reads logs: headers, lines that chatty left out, messages that were wrapped or cut; and finds the pattern of each line.
+
+Lines may come from logcat in any of its forms, from Android Studio, from a terminal or from another program's log around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnbridge.errors import InputError, Reason
+from nnbridge.log_lines.patterns import PATTERNS, LinePattern, forms
+from nnbridge.reading import read_at_most
+
+MAX_BYTES = 256 * 2**20
+MAX_LINE = 8_192
+"""Characters of a line that are looked at; logcat's own limit is half of it."""
+_MOST_WRAPPED = 3
+"""Lines that a wrapped message continues on."""
+_BEFORE_LISTED = re.compile(r"^\s*(?:[A-Z]+: )?(?=[A-Z][A-Z0-9_]*:)")
+_CHATTY = re.compile(r"chatty\s*:")
+_SAME = re.compile(r"\bidentical (\d+) lines?")
+_STAMP = r"(?:\d{4}-)?(?:\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+\s+"
+_MOST_HEADER = 256
+_FIRST = frozenset("0123456789[VDIWEFA")
+"""How headers begin."""
+_HEADERS = (
+    # logcat -v long, whose message is on the next line
+    re.compile(r"^\[ (?:\S+ ){1,3}\s*(?P<pid>\d+):\s*(?P<tid>\d+) (?P<level>[VDIWEFA])/\S+\s*\]"),
+    # -v threadtime, with or without a year, a zone, a user; tags with the process's name in place of the thread's number
+    re.compile(rf"^{_STAMP}(?:[+-]\d{{4}} )?(?:\w+ +)?(?P<pid>\d+) +(?P<tid>\d+) (?P<level>[VDIWEFA]) "),
+    # Android Studio, before and since 2022
+    re.compile(rf"^{_STAMP}(?P<pid>\d+)-(?P<tid>\d+)/\S+ (?P<level>[VDIWEFA])/"),
+    re.compile(rf"^{_STAMP}(?P<pid>\d+)-(?P<tid>\d+)\s+\S.{{0,120}}?\s(?P<level>[VDIWEFA])  "),
+    # -v time and -v brief
+    re.compile(rf"^(?:{_STAMP})?(?P<level>[VDIWEFA])/[^(:]{{1,80}}\(\s*(?P<pid>\d+)\): "),
+    # -v process and -v thread
+    re.compile(r"^(?P<level>[VDIWEFA])\(\s*(?P<pid>\d+)(?::\s*(?P<tid>\d+))?\) "),
+    # -v tag, and programs of their own on a terminal
+    re.compile(rf"^(?:{_STAMP})?(?P<level>[VDIWEFA])/[\w.:-]{{1,80}}\s*: "),
+    re.compile(rf"^{_STAMP}(?P<level>[VDIWEFA])\s"),
+    re.compile(r"^(?P<level>VERBOSE|INFO|WARNING|ERROR): "),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a log."""
+
+    number: int
+    text: str
+    """All of it; of one that chatty left out, the line that is repeated."""
+    thread: str = ""
+    """Process and thread, where the log has them: lines of several are mixed."""
+    headed: bool = False
+    """True if it begins as a line of a log does, and is no continuation."""
+    times: str = "1"
+    """In digits, how often it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLine:
+    """A line of a log and its pattern."""
+
+    line: LogLine
+    pattern: LinePattern | None = None
+    """None for a line that no pattern has."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    cut: bool = False
+    """True if the line ends before its form does."""
+    lines: int = 1
+    """Over how many lines it was wrapped."""
+
+
+def read_text(path: Path) -> str:
+    """The text of a log; InputError if it cannot be read, or is too long."""
+    return decoded(read_content(path), str(path))
+
+
+def read_content(path: Path) -> bytes:
+    """The bytes of a log, or one more than are read; InputError if it cannot be read."""
+    try:
+        return read_at_most(path, MAX_BYTES)
+    except OSError as error:
+        raise InputError(Reason("a readable log", error.strerror or str(error), operand=str(path))) from error
+
+
+def decoded(content: bytes, name: str) -> str:
+    """Bytes of a log as text, in which every line ends with \\n; InputError for more than is read."""
+    if len(content) > MAX_BYTES:
+        raise InputError(Reason(f"a log of at most {MAX_BYTES:,} bytes", "more", operand=name))
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"  # PowerShell's > writes UTF-16.
+    return content.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def numbered(text: str) -> Iterator[tuple[int, str]]:
+    """Each line that is not empty, and its number."""
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line)
+
+
+def log_lines(text: str) -> Iterator[LogLine]:
+    """The lines that are not empty. Those that chatty left out are there again."""
+    last: dict[str, str] = {}
+    long: re.Match[str] | None = None
+    for number, line in numbered(text):
+        found = _header(line)
+        if found is not None and found.re is _HEADERS[0]:
+            long = found
+            continue
+        header, long = found or long, None
+        parts = {} if header is None else header.groupdict()
+        thread = "-".join(parts[name] for name in ("pid", "tid") if parts.get(name))
+        chatty = _CHATTY.search(line[:MAX_LINE]) if "chatty" in line else None
+        same = _SAME.search(line[:MAX_LINE], chatty.end()) if chatty else None
+        if same:
+            yield LogLine(number, last.get(thread, ""), thread, True, same.group(1))
+        else:
+            last[thread] = line
+            yield LogLine(number, line, thread, header is not None)
+
+
+def _header(line: str) -> re.Match[str] | None:
+    start = line[:_MOST_HEADER]
+    for header in _HEADERS if start[0] in _FIRST else ():
+        if (match := header.match(start)) is not None:
+            return match
+    return None
+
+
+def read_lines(text: str) -> Iterator[ReadLine]:
+    """Each line that is not empty with its pattern, wrapped messages in one piece."""
+    waiting: list[LogLine] = []
+    known = _Known()
+    for line in log_lines(text):
+        waiting.append(line)
+        if len(waiting) > _MOST_WRAPPED:
+            yield known.next(waiting)
+    while waiting:
+        yield known.next(waiting)
+
+
+class _Known:
+    """Finds patterns of lines, one after another."""
+
+    def __init__(self) -> None:
+        known = list(forms())
+        # A line is looked for the text first, which is a hundred times faster than an expression.
+        self._whole = [(form.anchor, pattern, form) for pattern, form in known]
+        self._begun = [(form.head, pattern, form) for pattern, form in known if form.head]
+        self._lists = {pattern.within for pattern in PATTERNS} - {""}
+        self._listing = ""
+        """The pattern of the list whose lines follow."""
+
+    def next(self, waiting: list[LogLine]) -> ReadLine:
+        """The first of these lines, with those that continue it; they are taken out."""
+        line = waiting.pop(0)
+        text = line.text[:MAX_LINE]
+        found = (self._listed(text) if self._listing else None) or self._read(text)
+        if found is not None:
+            self._listing = found[0].within or (found[0].name if found[0].name in self._lists else "")
+            return ReadLine(line, *found)
+        for head, pattern, form in self._begun:
+            if head in text and (fields := form.begun(text)) is not None:
+                for count, joined in _joined(text, waiting):
+                    if (whole := self._read(joined)) is not None:
+                        del waiting[:count]
+                        return ReadLine(line, *whole, lines=1 + count)
+                return ReadLine(line, pattern, fields, cut=True)
+        return ReadLine(line)
+
+    def _read(self, text: str) -> tuple[LinePattern, Mapping[str, str]] | None:
+        for anchor, pattern, form in self._whole:
+            if anchor in text and (fields := form.read(text)) is not None:
+                return pattern, fields
+        return None
+
+    def _listed(self, text: str) -> tuple[LinePattern, Mapping[str, str]] | None:
+        """The line as one of a list."""
+        bare = _BEFORE_LISTED.sub("", text)
+        for pattern, form in forms(self._listing):
+            if (match := form.expression.match(bare)) is not None:
+                return pattern, match.groupdict()
+        return None
+
+
+def _joined(text: str, after: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
+    """A message with one, two … lines that continue it: wrapped at a space, or within a word."""
+    bare, tight = text, text
+    for count, line in enumerate(after, 1):
+        if line.headed:
+            return
+        bare, tight = f"{bare.rstrip()} {line.text.strip()}"[:MAX_LINE], f"{tight}{line.text.lstrip()}"[:MAX_LINE]
+        yield count, bare
+        yield count, tight
