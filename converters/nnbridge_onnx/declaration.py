@@ -22,8 +22,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.declaration import AnyLower, OperatorDef, OperatorInput, OperatorOutput, Option, Registry
+from nnbridge.converters.declaration import AnyLower, Lower, OperatorDef, OperatorInput, OperatorOutput, Option, Registry
 from nnbridge.converters.folding import Folding, elements_broadcast, elements_multiplied
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.extensions import StatedKernel
 from nnbridge.model import Array
 from nnbridge.types import FuseCode
@@ -145,6 +146,20 @@ class OnnxOperator(OperatorDef):
     preparing: Callable[..., StatedKernel | None] | None = None
     """Makes a host kernel that says what it computes of the node, its operands' names, inputs and outputs, and the function that
     runs it; None for forms that have none."""
+
+    built: Lower | None = None
+    """What the provider's builder adds, where the first lowering adds something else."""
+
+    def provider_lowering(self, lower: AnyLower) -> AnyLower:
+        """Decorator: the operations that the provider's builder adds, by its own choice of them."""
+        self.built = lower
+        return lower
+
+    def lowerings_for(self, mapping: MappingKind) -> tuple[Lower, ...]:
+        """The lowerings that are tried: under the provider's mapping what its builder adds."""
+        if mapping is MappingKind.PROVIDER and (self.built or self.lowerings):
+            return (self.built or self.lowerings[0].lower,)
+        return tuple(one.lower for one in self.lowerings)
 
     def quantised_lowering(self, lower: AnyLower) -> AnyLower:
         """Decorator: the lowering of a group on 8-bit values."""

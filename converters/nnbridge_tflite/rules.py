@@ -117,10 +117,10 @@ def refusals(
 ) -> tuple[Reason, ...]:
     """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
-        reason = Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR)
-        return (replace(reason, stage=Stage.DELEGATE),)
-    found = broken(rule.every, OperatorView(operator, values, level, accelerated), level, operator.label)
-    return tuple(replace(reason, stage=Stage.DELEGATE) for reason in found)
+        required = "an operator that Android's delegate maps"
+        return (Reason(required, operator.name, operator.label, kind=Why.OPERATOR, stage=Stage.DELEGATE),)
+    view = OperatorView(operator, values, level, accelerated)
+    return tuple(broken(rule.every, view, level, operator.label, Stage.DELEGATE))
 
 
 @cache

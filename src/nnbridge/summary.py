@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
-from nnbridge.converters.delegation import PhoneVerdict, refusal_of
+from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.errors import Reason, Why, counted
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement
 
-CLIENTS = {"delegate": "TFLite's NNAPI delegate", "provider": "ONNX Runtime's NNAPI provider", "wide": "nnbridge"}
+CLIENT_NAMES = {**{mapping: client.name for mapping, client in CLIENTS.items()}, "wide": "nnbridge"}
 _OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
 BEFORE_NNAPI = "before-nnapi"
 """In place of a mapping, where the devices look at the file's own operators."""
@@ -66,7 +66,7 @@ class Summary:
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
-        client = CLIENTS[self.mapping]
+        client = CLIENT_NAMES[self.mapping]
         if self.refusal and not self.handed_over:
             return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
         if self.graphs:
@@ -111,7 +111,7 @@ def summarise(
     for outcome in found.values():
         if outcome in places:
             elsewhere[places[outcome]] = elsewhere.get(places[outcome], 0) + 1
-    refusal = refusal_of(mapped) if mapping == "delegate" else None
+    refusal = refusal_of(mapped, mapping)
     counts = Counter(found.values())
     merged = counts.pop("", 0)
     mapped_for_nnapi = counts.total() - counts[_HOST]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import WINDOW, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -28,6 +28,8 @@ from nnbridge_onnx.rules import (
 )  # fmt: skip
 
 _CEIL = Option("ceil_mode", 0, "1 to keep a last window that reaches beyond the padding")
+_PADDING_VALID = 2
+"""NNAPI's number for no padding."""
 _POWER = Option("p", 2, "the power of the norm")
 POOL_CONDITIONS = (
     NCHW,
@@ -70,7 +72,7 @@ def _pool(to: Lowerer) -> None:
     pads = _rounded_up(found, kernel, shape) if to.option("ceil_mode") else found.pads
     counted = to.node.type == "AveragePool" and to.option("count_include_pad") and any(found.pads)
     limits = [kernel[1], kernel[1], kernel[0], kernel[0]]
-    to.require(all(p < k for p, k in zip(pads, limits, strict=True)), "paddings below the kernel", pads)
+    to.require(all(p < k for p, k in zip(pads, limits, strict=True)), "paddings below the kernel", pads, stage=Stage.RUNNING)
     if counted:
         # Averages over padding count zeros: they are put there first.
         to.require(pads == found.pads and to.is_float(x), "no ceil_mode with count_include_pad", "both")
@@ -103,9 +105,21 @@ def _rounded_up(found: WindowOptions, kernel: Sequence[int], shape: Sequence[int
 
 
 GLOBAL_AVERAGE_POOL = operator(
-    "GlobalAveragePool", 67, "X -> Y", "Average of each channel.", quantised=Quantised(), provider=_GLOBAL
+    "GlobalAveragePool", 67, "X -> Y", "Average of each channel.", quantised=Quantised(), provider=_GLOBAL, fuses_activation=True
 )
-GLOBAL_MAX_POOL = operator("GlobalMaxPool", 69, "X -> Y", "Largest number of each channel.", provider=_GLOBAL)
+GLOBAL_MAX_POOL = operator(
+    "GlobalMaxPool", 69, "X -> Y", "Largest number of each channel.", provider=_GLOBAL, fuses_activation=True
+)
+
+
+@GLOBAL_AVERAGE_POOL.provider_lowering
+@GLOBAL_MAX_POOL.provider_lowering
+def _pool_the_image(to: Lowerer) -> None:
+    """AVERAGE_POOL_2D or MAX_POOL_2D with a window as large as the image."""
+    x, (height, width) = to.image(), to.shape()[2:]
+    code = C.AVERAGE_POOL_2D if to.node.type == "GlobalAveragePool" else C.MAX_POOL_2D
+    numbers = [to.scalar(v) for v in (_PADDING_VALID, 1, 1, width, height)]
+    to.finish(code, x, *numbers, to.activation(), *to.layout(), images=True)
 
 
 @GLOBAL_AVERAGE_POOL.host_kernel

@@ -13,10 +13,11 @@ import numpy as np
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import Assembly, in_file, live_steps, own_outputs
 from nnbridge.converters.declaration import Lower
+from nnbridge.converters.delegation import first_building_failure
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason, Why
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import Array, Model, Source
 from nnbridge.types import FuseCode, OperationCode
@@ -145,9 +146,17 @@ def convert_proto(
 def convert_graph(
     graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None
 ) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert a graph that was read, and report the outcome of each node. ConversionError names the file and what is wrong."""
+    """Convert a graph that was read, and report the outcome of each node. ConversionError names the file and what is wrong.
+
+    Where a phone fails to build the provider's models there is no session: what the provider takes stays with ONNX Runtime.
+    """
     try:
-        return Conversion(facts_of(graph, options), options, caller).run()
+        facts = facts_of(graph, options)
+        model, outcomes = Conversion(facts, options, caller).run()
+        failure = first_building_failure(outcomes, options.mapping)
+        if failure is not None:
+            model, outcomes = Conversion(facts, options, caller, failure).run()
+        return model, outcomes
     except (NnapiError, ConversionError, Unmappable) as error:
         raise ConversionError(in_file(error.reason, source)) from error
 
@@ -177,8 +186,12 @@ class _Form:
 class Conversion:
     """One conversion of a main graph."""
 
-    def __init__(self, facts: Facts, options: ConversionOptions, caller: Source | None = None) -> None:
+    def __init__(
+        self, facts: Facts, options: ConversionOptions, caller: Source | None = None, failure: Reason | None = None
+    ) -> None:
         self._facts = facts
+        self._failure = failure
+        """Why the models of what the provider takes cannot be built."""
         self._options = options
         self._draft = Draft(options.feature_level, _BUDGET)
         self._operands = Operands(facts.graph, self._draft, MappingKind(options.mapping), facts.quantised, caller)
@@ -214,8 +227,10 @@ class Conversion:
         if node.index in facts.folded or fold(node, self._operands):
             return Mapped(node.index, node.type, MappingKind.FOLDED)
         reasons: list[Reason] = []
-        if node.index in facts.refused:
-            reasons.append(facts.refused[node.index])
+        verdicts = facts.provider
+        refusal = verdicts.refused.get(node.index) or self._failure or verdicts.failing.get(node.index)
+        if refusal is not None:
+            reasons.append(refusal)
         else:
             for form in self._forms(node):
                 for lower in form.lowerings:
@@ -226,7 +241,8 @@ class Conversion:
                     reasons.append(refused)
         self._host(node)
         reasons = reasons or [Reason("an operator that NNAPI can express", node.type, kind=Why.OPERATOR)]
-        return Mapped(node.index, node.type, MappingKind.HOST, tuple(reasons))
+        # Of several forms the node itself is what a phone builds.
+        return Mapped(node.index, node.type, MappingKind.HOST, tuple(sorted(reasons, key=lambda r: r.stage is Stage.OWN)))
 
     def _forms(self, node: Node) -> Iterator[_Form]:
         """The node as a quantised group, with what follows it, and by itself."""
@@ -238,9 +254,9 @@ class Conversion:
         if group is not None:
             yield _Form(group.node, (_lower_group,), group.fused, group.activation, group)
         definition = declared(node)
-        lowerings = () if definition is None else tuple(one.lower for one in definition.lowerings)
+        lowerings = () if definition is None else definition.lowerings_for(operands.mapping)
         chain = self._chains.chain(node) if lowerings else None
-        if chain is not None and chain.fused[-1] not in self._facts.refused:
+        if chain is not None and chain.fused[-1] not in self._facts.provider.refused:
             self._add_constants(chain.constants)
             yield _Form(chain.node, lowerings, chain.fused, chain.activation)
         yield _Form(node, lowerings)
@@ -258,6 +274,8 @@ class Conversion:
             to.require(to.activated, "an operation that takes an activation", form.activation.name)
         except Unmappable as error:
             reason = error.reason
+            if reason.stage is Stage.DEVICE and self._operands.mapping is MappingKind.PROVIDER:
+                reason = replace(reason, stage=Stage.BUILDING)  # The phone's own NNAPI has no such operation.
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
             # Attributes may hold anything; what a lowering cannot make sense of is the file's fault.
             rule, found = "operands and attributes that fit the operator", f"{type(error).__name__}: {error}"
@@ -350,4 +368,4 @@ def _lower_group(to: Lowerer) -> None:
         return
     repeated = definition.inputs[0].repeat
     to.require(not group.constants or repeated, "computed inputs", "constants")
-    definition.lowerings[0].lower(to)
+    definition.lowerings_for(to.operands.mapping)[0](to)
