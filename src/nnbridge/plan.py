@@ -222,7 +222,8 @@ class Planned:
         android = self.target.android_name
         if self.bound:
             claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
-            return summarise_claims(self.compilation, claims, android)
+            operators = [claim.operator.name for claim in self.bound[0].claims]
+            return summarise_claims(self.compilation, operators, claims, android)
         found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict)
         if not any(reason.kind is Why.DYNAMIC_GRAPH for one in self.mapped for reason in one.reasons):
             return found
@@ -290,10 +291,14 @@ class Planned:
         return pandas.DataFrame(rows)
 
     def __str__(self) -> str:
-        return self.summary.sentence
+        return "\n".join(self.summary.lines)
 
     def __repr__(self) -> str:
-        return f"Planned({self.file.path.name!r}: {self.summary.sentence})" if self.is_finished else f"Planned({self.file!r})"
+        return (
+            f"Planned({self.file.path.name!r}: {self.summary.judgement or self.summary.sentence})"
+            if self.is_finished
+            else f"Planned({self.file!r})"
+        )
 
     @property
     def is_finished(self) -> bool:
@@ -308,7 +313,7 @@ class Planned:
             for number, step in enumerate(data["steps"])
         )
         head = "<tr><th>step</th><th>device</th><th>operations</th></tr>"
-        return f"<p>{escape(self.summary.sentence)}</p><table>{head}{rows}</table>"
+        return f"<p>{escape(str(self)).replace(chr(10), '<br>')}</p><table>{head}{rows}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return plan, (ModelFile(self.file.path, self.file.asked), self.target)

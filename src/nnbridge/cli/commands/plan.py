@@ -136,7 +136,7 @@ def plan(
     else:
         costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
         rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
-        print_blocks([planned.summary.sentence, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
+        print_blocks([*planned.summary.lines, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
 
 
 def _explain(file: ModelFile, target: Target, log: str, as_json: bool) -> None:

@@ -148,7 +148,7 @@ def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str,
         written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
         print_json({**written, **verdict, "summary": summary.as_dict(), **beside})
         return
-    for line in (summary.sentence, *evidence_lines(evidence)):
+    for line in (*summary.lines, *evidence_lines(evidence)):
         echo(line)
     if found is not None:
         echo(found.sentence)
