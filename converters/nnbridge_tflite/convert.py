@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import in_file
-from nnbridge.converters.delegation import first_building_failure
+from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
@@ -74,7 +74,7 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
     refused = next((reason for one in mapped for reason in one.reasons if reason.stage is Stage.GRAPH), None)
     if refused is None:
         mapped = tuple(_of_bodies(file, options, mapped))
-        refused = first_building_failure(mapped, options.mapping)
+        refused = first_failure(mapped, options.mapping)
         if refused is None:
             return model, mapped
         model, mapped = _placed(file, options, refused)

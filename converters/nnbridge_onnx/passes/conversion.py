@@ -13,7 +13,7 @@ import numpy as np
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import Assembly, in_file, live_steps, own_outputs
 from nnbridge.converters.declaration import Lower
-from nnbridge.converters.delegation import first_building_failure
+from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
@@ -153,7 +153,7 @@ def convert_graph(
     try:
         facts = facts_of(graph, options)
         model, outcomes = Conversion(facts, options, caller).run()
-        failure = first_building_failure(outcomes, options.mapping)
+        failure = first_failure(outcomes, options.mapping)
         if failure is not None:
             model, outcomes = Conversion(facts, options, caller, failure).run()
         return model, outcomes

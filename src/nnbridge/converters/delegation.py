@@ -297,10 +297,12 @@ def refusal_of(outcomes: Iterable[Mapped], mapping: str = MappingKind.DELEGATE) 
     return None
 
 
-def first_building_failure(outcomes: Iterable[Mapped], mapping: str) -> Reason | None:
-    """Why the models of what the client takes cannot be built; None where they can, and under other mappings."""
+def first_failure(outcomes: Iterable[Mapped], mapping: str) -> Reason | None:
+    """Why the client gets no model at all: the file is not loaded, or a model cannot be built. None under other mappings."""
     client = CLIENTS.get(mapping)
-    first = next((one for one in outcomes if stage_of(one) in FAILS_BUILDING), None)
+    listed = list(outcomes)
+    fatal = ((Stage.LOADING,), FAILS_BUILDING)
+    first = next((one for stages in fatal for one in listed if stage_of(one) in stages), None)
     return None if client is None or first is None else _required(first, first.subgraph, client.operator)
 
 
