@@ -46,8 +46,12 @@ _FIELDS = {
 """What a field may be; any other is a number."""
 _NUMBER = r"\d+"
 _PIECE = re.compile(r"\{(\w+)\}")
-_LEAST_CUT = 20
-"""Characters of a form, fields apart, that are enough to know a line again whose end is missing."""
+LEAST_CUT, LEAST_WRAPPED = 20, 6
+"""Characters of a form, fields apart, that are enough to know a line again whose end is missing, or is on the next line."""
+_MOST_FIELD = 80
+"""Characters of a field that begins a form."""
+_MOST_STARTS = 8
+"""Places of a line at which a form that is cut may begin."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,12 @@ class Form:
 
     @cached_property
     def head(self) -> str:
-        """How a line of the form begins, as far as a line that is cut must have it; empty for forms that begin with a field."""
-        return self.pieces[0][0][:_LEAST_CUT]
+        """The beginning of the first literal text, which a line that is cut must have."""
+        return self._literal[:LEAST_WRAPPED]
+
+    @property
+    def _literal(self) -> str:
+        return self.pieces[0][0] or self.pieces[1][0]
 
     @cached_property
     def expression(self) -> re.Pattern[str]:
@@ -79,15 +87,30 @@ class Form:
         start = "" if self.pieces[0][0] else r"(?<!\w)"
         return re.compile(start + "".join(re.escape(literal) + _group(name) for literal, name in self.pieces))
 
-    def read(self, line: str) -> Mapping[str, str] | None:
-        """The fields of a line; None if it does not have the form."""
-        found = self.expression.search(line) if self.anchor in line else None
-        return None if found is None else found.groupdict()
+    @property
+    def is_open(self) -> bool:
+        """True if it ends with a field: more may follow."""
+        return not self.pieces[-1][0]
 
-    def begun(self, line: str) -> Mapping[str, str] | None:
-        """The fields of a line that ends before the form does; None for a line of another form."""
-        start = line.rfind(self.head)
-        return None if start < 0 else _walked(self.pieces, line[start:])
+    def read(self, line: str) -> re.Match[str] | None:
+        """The fields of a line; None if it does not have the form."""
+        return self.expression.search(line) if self.anchor in line else None
+
+    def begun(self, line: str, least: int) -> Mapping[str, str] | None:
+        """The fields of a line that ends before the form does; None for a line of another form.
+
+        ``least``: so many characters of the form's own, or its beginning, must be there.
+        """
+        start = line.find(self.head)
+        field = "" if self.pieces[0][0] else self.pieces[0][1]
+        for _ in range(_MOST_STARTS):
+            if start < 0:
+                break
+            before = re.search(rf"(?<!\w){_group(field)}$", line[max(0, start - _MOST_FIELD) : start]) if field else None
+            if (found := _walked(self.pieces[1:] if field else self.pieces, line[start:], least)) is not None:
+                return found if before is None else {**before.groupdict(), **found}
+            start = line.find(self.head, start + 1)
+        return None
 
     def format(self, values: Mapping[str, object]) -> str:
         """The line with these values."""
@@ -98,24 +121,36 @@ def _group(name: str) -> str:
     return f"(?P<{name}>{_FIELDS.get(name, _NUMBER)})" if name else ""
 
 
-def _walked(pieces: tuple[tuple[str, str], ...], rest: str) -> Mapping[str, str] | None:
+def _walked(pieces: tuple[tuple[str, str], ...], rest: str, least: int) -> Mapping[str, str] | None:
     """The fields up to where a text ends, if enough of the literal texts is in it."""
     found: dict[str, str] = {}
     seen = 0
     for (literal, name), (following, _) in zip(pieces, (*pieces[1:], ("", "")), strict=True):
-        if len(rest) <= len(literal):
+        if len(rest.rstrip()) <= len(literal):
             cut = rest.rstrip()
-            return found if literal.startswith(cut) and seen + len(cut) >= _LEAST_CUT else None
+            return found if literal.startswith(cut) and seen + len(cut) >= least else None
         if not rest.startswith(literal) or not name:
             return None
         seen, rest = seen + len(literal), rest[len(literal) :]
-        match = re.match(_FIELDS.get(name, _NUMBER).removesuffix("?"), rest)
-        end = rest.find(following) if following else -1
-        end = end if end >= 0 else match.end() if match is not None else 0
+        end = _end(name, following, rest)
         found[name], rest = rest[:end], rest[end:]
         if not rest:
-            return found if seen >= _LEAST_CUT else None
+            return found if seen >= least else None
     return None
+
+
+def _end(name: str, following: str, rest: str) -> int:
+    """Where a field ends: before the text that follows it, or before as much of that as there is."""
+    if following and (end := rest.find(following)) >= 0:
+        return end
+    expression = re.compile(_FIELDS.get(name, _NUMBER).removesuffix("?"))
+    bare = rest.rstrip()
+    for length in range(min(len(following), len(bare) - 1), 0, -1):
+        part = following[:length].rstrip()
+        if bare.endswith(part) and expression.fullmatch(bare, 0, len(bare) - len(part)):
+            return len(bare) - len(part)
+    match = expression.match(rest)
+    return match.end() if match is not None else 0
 
 
 @dataclass(frozen=True)
@@ -286,7 +321,8 @@ PATTERNS: tuple[LinePattern, ...] = (
        "an operator that this delegate leaves to TFLite, with its words",
        "nnbridge plan FILE --device gpu-delegate has its rules", within="gpu-refusals"),
     _p("gpu-share", _T, "tflite", "E", "{nodes} operations will run on the {kernel}, and the remaining {left}",
-       "tflite/delegates/gpu/common/model_builder.cc", "the operators that this delegate got, and those that stay"),
+       "tflite/delegates/gpu/common/model_builder.cc", "the operators that this delegate got, and those that stay",
+       "nnbridge plan FILE --device gpu-delegate has its rules"),
     _p("litert-refused", Writer.LITERT, "litert", "W",
        "LiteRT Op #{node} '{kind}' (code={builtin}) is not supported in {kernel} Compiler", "litert/vendors",
        "an operator that LiteRT's compiler leaves to the CPU", _PLAN),

@@ -1,4 +1,4 @@
-"""A phone's log, line by line: the rule that each line reports, the operators of the file that it is about, what to do next."""
+"""A phone's log, line by line: the rule that a line reports, the operators of the file that it is about, what to do next."""
 
 from __future__ import annotations
 
