@@ -24,8 +24,8 @@ import numpy as np
 from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import Mapped
-from nnbridge.errors import NnbridgeError
 from nnbridge.engines import OWN, host_for
+from nnbridge.errors import NnbridgeError
 from nnbridge.file import ModelFile
 
 OUTCOMES = ("equal", "explained", "refused", "differs", "fails")
