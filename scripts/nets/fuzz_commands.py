@@ -272,7 +272,7 @@ TEXTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "--shape": ("serving_default_image:0=1,8,8,1", ("plan", MODEL, "--shape", "{text}")),
     "--device": ("nnapi-sample_all", ("plan", MODEL, "--device", "{text}")),
     "--android": ("13", ("plan", MODEL, "--android", "{text}")),
-    "--seeds": ("0-2", ("compare", MODEL, "--reference", ANSWERS, "--seeds", "{text}")),
+    "--seeds": ("0-2", ("compare", MODEL, "--reference", "litert", "--seeds", "{text}")),
     "--operations": ("0-1", ("extract", MODEL, "--operations", "{text}", "-o", "{out}.tflite")),
     "--input": ("serving_default_image:0=zeros.npy", ("run", MODEL, "--input", "{text}")),
     "--labels": ("labels.txt", ("run", MODEL, "--input", "{image}", "--labels", "{text}")),

@@ -48,7 +48,7 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
             continue
         if not output.name:
             raise InputError(Reason("a file's name", f"the folder {str(output)!r}", operand=option))
-        if output.exists() and not output.is_file():
+        if os.path.exists(output) and not os.path.isfile(output):
             continue  # Pipes and devices may be written to by several; a folder is refused when it is opened.
         for what, path in in_use:
             if _same(output, path):

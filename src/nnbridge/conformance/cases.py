@@ -6,6 +6,7 @@ A folder holds one gzipped JSON file per spec, ``<suite>/<spec>.json.gz``; see t
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -71,7 +72,7 @@ class Case:
 
 def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = ()) -> list[Path]:
     """The spec files under a folder, in order, or one file; ``suites`` and ``specs`` pick some by name."""
-    found = [folder] if folder.is_file() else sorted(folder.glob("*/*.json.gz"))
+    found = [folder] if os.path.isfile(folder) else sorted(folder.glob("*/*.json.gz")) if os.path.isdir(folder) else []
     if not found:
         raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", "none", operand=str(folder)))
     known_suites = sorted({file.parent.name for file in found})
