@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,8 @@ NAMED = [
     ("plan", "{}"), ("run", MODEL, "--input", "{}"), ("run", MODEL, "--input", "serving_default_image:0={}"),
     ("plan", MODEL, "--device", "{}"), ("vts", "{}"), ("devices", "check", "{}"), ("devices", "learn", "{}", "-o", "o.toml"),
     ("matrix", "--diff", "{}", "{}"), ("matrix", "{}", "--devices", "nnapi-sample_all", "--store", "s.db"),
-    ("compare", MODEL, "--seeds", "0", "--reference", "{}"), ("--config", "{}", "plan", MODEL), ("convert", MODEL, "-o", "{}.nnapi"),
+    ("compare", MODEL, "--seeds", "0", "--reference", "{}"), ("--config", "{}", "plan", MODEL),
+    ("convert", MODEL, "-o", "{}.nnapi"),
     ("reduce", MODEL, "--predicate", "{}", "-o", "r.tflite"),
 ]  # fmt: skip
 
@@ -119,3 +121,18 @@ def test_a_name_that_no_file_can_have_is_refused(
         assert isinstance(result.exception, SystemExit), (name[:20], result.exception)
         assert result.exit_code == 2
         assert result.stderr
+
+
+LONG = ["a" * 100_000, "nnapi-sample_all" * 6_000, "a=" * 50_000, "a:" * 50_000, "a." * 50_000, "a+" * 50_000, "9" * 100_000]
+
+
+@pytest.mark.parametrize("text", LONG, ids=lambda text: text[:4])
+@pytest.mark.parametrize("command", [("plan", MODEL, "--device"), ("run", MODEL, "--seed", "0", "-o", "o.npz", "--input")])
+def test_a_long_text_is_refused_in_time(
+    text: str, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compared with names, or tried as paths, takes no square of its length."""
+    monkeypatch.chdir(tmp_path)
+    start = time.process_time()
+    assert call(*command, text).exit_code == 2
+    assert time.process_time() - start < 1.5

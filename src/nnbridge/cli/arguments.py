@@ -32,6 +32,8 @@ _WORDS = {
 """Name of a parameter → what its files are; files of other parameters are called by their option."""
 
 
+_LONGEST_PATH = 4096
+"""Characters of a file's path: longer texts are not tried as paths, of which they hold one after each mark."""
 DEFAULTS_FILE = "nnbridge.cli.defaults_file"
 """Where the root context's ``meta`` has the path of the file that defaults of options come from."""
 
@@ -95,7 +97,9 @@ def _same(one: Path, other: Path) -> bool:
 def device_files(devices: Sequence[str]) -> list[Path]:
     """The profiles and modules that names of devices may be read from."""
     found = []
-    for name in (name.strip() for group in devices for name in group.split(",")):
+    for name in dict.fromkeys(name.strip() for group in devices for name in group.split(",")):
+        if len(name) > _LONGEST_PATH:
+            continue
         parts = re.sub(r"(#.*|@\d+)$", "", name).split(":")
         for k, part in enumerate(parts):
             found += [Path(":".join(parts[k:])), Path(part), Path(part.replace(".", "/") + ".py")]
@@ -104,7 +108,8 @@ def device_files(devices: Sequence[str]) -> list[Path]:
 
 def input_files(texts: Sequence[str]) -> list[Path]:
     """The files of ``--input FILE`` and ``--input NAME=FILE``; names may hold equals signs as well."""
-    return [Path(text[k:]) for text in texts for k in (0, *(n + 1 for n, character in enumerate(text) if character == "="))]
+    starts = ((text, k) for text in texts for k in (0, *(n + 1 for n, character in enumerate(text) if character == "=")))
+    return [Path(text[k:]) for text, k in starts if len(text) - k <= _LONGEST_PATH]
 
 
 def parse_preparation(

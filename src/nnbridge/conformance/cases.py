@@ -10,7 +10,6 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from nnbridge.budget import parse_json, unpacked_limit
 from nnbridge.builder import ModelBuilder
 from nnbridge.conformance.outcome import Failure
 from nnbridge.conformance.schema import SPECIAL, schema_error
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, similar
 from nnbridge.model import Model
 from nnbridge.reading import open_file
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
@@ -83,7 +82,7 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     known_specs = sorted({_spec_name(file) for file in inside})
     for spec in specs:
         if spec not in known_specs:
-            near = ", ".join(get_close_matches(spec, known_specs)) or f"{known_specs[0]} to {known_specs[-1]}"
+            near = ", ".join(similar(spec, known_specs, least=0.6)) or f"{known_specs[0]} to {known_specs[-1]}"
             rule = f"a spec of {', '.join(suites) or folder} ({len(known_specs)}, such as {near})"
             raise InputError(Reason(rule, spec, operand="spec"))
     return [file for file in inside if not specs or _spec_name(file) in specs]
