@@ -243,7 +243,20 @@ def _function_with_a_branch() -> tuple[list[Any], list[Any]]:
     return _call(*parts)
 
 
+def _branch_that_reads_less() -> tuple[list[Any], list[Any]]:
+    """The branch that is never taken reads what the plan does not compute for the others."""
+    from onnx import helper
+
+    def body(operator: str, read: str) -> Any:
+        out = helper.make_tensor_value_info(operator, 1, [2, 3])
+        return helper.make_graph([helper.make_node(operator, [read], [operator])], operator, [], [out])
+
+    choice = node("If", "yes", "c", then_branch=body("Hardmax", "h"), else_branch=body("Neg", "n"))
+    return [node("Hardmax", "x", "h"), node("Neg", "x", "n"), choice, node("Add", "c n", "s"), node("Hardmax", "s", "y")], []
+
+
 WRITTEN_OUT = {
+    "a branch that reads less": _branch_that_reads_less,
     "a scan": _scan_of_rows, "a loop": _loop_of_iterations, "a function": _function,
     "a function with a constant": _function_with_a_constant, "a function with an attribute": _function_with_an_attribute,
     "a function with a branch": _function_with_a_branch,
@@ -257,7 +270,8 @@ def test_nodes_of_what_the_importer_wrote_out(name: str, mapping: str, tmp_path:
     from onnx import helper, numpy_helper
 
     nodes, functions = WRITTEN_OUT[name]()
-    held = [numpy_helper.from_array(np.int64(2), "two"), numpy_helper.from_array(np.zeros(3, np.float32), "start")]
+    held = [numpy_helper.from_array(np.int64(2), "two"), numpy_helper.from_array(np.array(True), "yes")]
+    held += [numpy_helper.from_array(np.zeros(3, np.float32), "start")]
     ends = [helper.make_tensor_value_info(n, 1, [2, 3]) for n in "xy"]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     made = helper.make_model(

@@ -6,6 +6,7 @@ An importer turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -215,8 +216,8 @@ def opened(path: str | Path) -> Importer:
 
 
 def _head_of_model(path: Path) -> bytes:
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "a device or pipe" if path.exists() else "no such file"
+    if not os.path.isfile(path):
+        found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else "no such file"
         raise ConversionError(Reason("a model file", found, str(path)))
     try:
         with path.open("rb") as file:
