@@ -105,7 +105,7 @@ class InterpreterContext:
             for data, base in _candidates(self._ffi, reader, [a for pair in addresses for a in pair if a]):
                 work.spend(_MARK_WORK)
                 places = reader.places(data, work) or ()
-                fitting = [k for k, placed in enumerate(places) if _fits(placed, base, addresses)]
+                fitting = [k for k, placed in enumerate(places) if _fits(placed, base, len(data), addresses)]
                 if not fitting:
                     continue
                 delegation = reader.open(data)
@@ -148,12 +148,17 @@ def int_array(ffi: Any, values: Sequence[int]) -> Any:
     return ffi.new("TfLiteIntArray*", {"size": len(values), "data": list(values)})
 
 
-def _fits(placed: Sequence[tuple[Place | None, Place | None]], base: int, addresses: Sequence[tuple[int, int]]) -> bool:
-    """True if names and constants of a subgraph lie where the interpreter has them, and there are some."""
+def _fits(
+    placed: Sequence[tuple[Place | None, Place | None]], base: int, size: int, addresses: Sequence[tuple[int, int]]
+) -> bool:
+    """True if names and constants of a subgraph are where the interpreter has them, and there are some.
+
+    Those that the interpreter has outside of the ``size`` bytes from ``base`` on do not count: DENSIFY names its outputs itself.
+    """
     if len(placed) > len(addresses):
         return False
     pairs = [pair for places, at in zip(placed, addresses, strict=False) for pair in zip(places, at, strict=True)]
-    known = [(place, at) for place, at in pairs if place is not None and at]
+    known = [(place, at) for place, at in pairs if place is not None and base <= at < base + size]
     return bool(known) and all(base + place[0] == at for place, at in known)
 
 
