@@ -109,7 +109,7 @@ def _fails(planned: Planned, reason: Reason) -> Iterator[PhoneLine]:
     yield PhoneLine(f"E/ModelBuilder or E/Utils has NNAPI's validation here: {place} requires {reason.rule}{found}")
     yield line("api-error-build", code=BAD_DATA, line=_LINE_OF_OPERATION)
     if not target_drivers(planned):
-        yield line("api-error-compile", code=BAD_STATE, line=_LINE_OF_COMPILATION)
+        yield line("api-error", code=BAD_STATE, line=_LINE_OF_COMPILATION, action="creating NNAPI compilation")
         yield PhoneLine(f'a line "Node number N ({DELEGATE_NAME}) failed to prepare." names the node of the partition')
     yield line("restored")
     yield PhoneLine("the app's interpreter is not created")
