@@ -106,7 +106,9 @@ class Parts:
             model, found = self._cut(whole, names, ends, constants)
             missing = next((name for name in found.inputs if name not in inputs), "")
             if not missing:
-                return Piece(model.SerializeToString(), found.inputs, tuple(ends), {})
+                # ONNX Runtime does not say whether an input is a scalar or of any rank.
+                scalars = [n for n in found.inputs if (known := self._graph.tensors.get(n)) is not None and known.shape == ()]
+                return Piece(model.SerializeToString(), found.inputs, tuple(ends), {}, scalars)
         raise ConversionError(Reason("tensors that the plan computes", missing, str(self._path)))
 
     def _cut(

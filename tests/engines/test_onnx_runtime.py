@@ -10,7 +10,9 @@ import pytest
 
 from nnbridge import Compilation, Execution, devices
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.hosted import Piece
 from nnbridge.engines import host_for
+from nnbridge.engines.onnx_runtime import OnnxRuntimeEngine
 from nnbridge.file import ModelFile, load
 from nnbridge.runtime.compilation import PartitioningMode
 from tests.provider.sessions import Array, alone, model, needs, node, session
@@ -280,3 +282,17 @@ def test_nodes_of_what_the_importer_wrote_out(name: str, mapping: str, tmp_path:
     data, x = made.SerializeToString(), RNG.standard_normal((2, 3)).astype(np.float32)
     (ours,), (theirs,) = hosted(tmp_path / "m.onnx", data, {"x": x}, mapping=mapping), alone(data, {"x": x})
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("scalar", "shape"), [(True, (1,)), (False, (1, 1))])
+def test_a_value_of_any_rank_is_a_scalar_only_where_the_file_says_so(scalar: bool, shape: tuple[int, ...]) -> None:
+    """ONNX Runtime states the shape [] for both."""
+    from onnx import helper, numpy_helper
+
+    ends = [helper.make_tensor_value_info(name, 1, None) for name in "xy"]
+    held = [numpy_helper.from_array(np.int64([0]), "axes")]
+    graph = helper.make_graph([helper.make_node("Unsqueeze", ["x", "axes"], ["y"])], "g", ends[:1], ends[1:], held)
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    run = OnnxRuntimeEngine(Path("m.onnx"), "default").open(Piece(content, ("x",), ("y",), {}, ["x"] if scalar else []), [(0,)])
+    ((found,), _) = run([np.ones(1, np.float32)], {})
+    assert found.shape == shape
