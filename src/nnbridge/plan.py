@@ -111,13 +111,15 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
     beyond = {index: why for index, why in left.items() if why.kind is Why.PARTITIONS}
     handed = {one.index for one in offered.mapped if one.mapping == MappingKind.DELEGATE}
     left = {index: why for index, why in left.items() if index in handed}
-    if offered.model.states and not beyond and not any(isinstance(device, BoundDevice) for device in devices):
+    if offered.model.states and not any(isinstance(device, BoundDevice) for device in devices):
         # Operators on variables are no operations of the model, and cut TFLite's partitions all the same.
         verdict = delegate_verdict(offered, devices, limit)
         graph = None if verdict is None else next((one for one in verdict.graphs if one.subgraph == 0), None)
-        kept = handed if graph is None else {node for group in graph.groups for node in group}
-        rule = f"one of the {limit} largest delegated partitions, which operators on variables cut (--max-partitions {limit})"
-        left |= {i: Reason(rule, kind=Why.PARTITIONS) for i in handed - kept - set(left)}
+        if graph is not None:
+            kept = {node for group in graph.groups for node in group}
+            left = {index: why for index, why in left.items() if why.kind is not Why.PARTITIONS}
+            rule = f"one of the {limit} largest delegated partitions, which operators on variables cut (--max-partitions {limit})"
+            left |= {i: Reason(rule, kind=Why.PARTITIONS) for i in handed - kept - set(left)}
     refused = [why for why in left.values() if why.kind is not Why.PARTITIONS]
     if refused and levels and whole_or_nothing(offered.mapped):
         left = dict.fromkeys(handed, replace(refused[0], rule=HALVES_RULE, found=str(refused[0])))

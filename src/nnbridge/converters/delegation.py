@@ -78,6 +78,9 @@ class Delegation(Protocol):
     def dynamic_operator(self) -> tuple[int, int] | None:
         """Subgraph and index of the operator that is why."""
 
+    def weights(self, subgraph: int) -> Mapping[int, int]:
+        """Tensors that are a constant in another type or form, and that constant: operators that the delegate reads through."""
+
     def preview(self, subgraph: int, nodes: Sequence[int]) -> Sequence[NodeGroup]:
         """How TFLite groups nodes, in the order of their run."""
 

@@ -7,7 +7,8 @@ only where every name and constant of a subgraph lies exactly where the interpre
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -54,6 +55,27 @@ class InterpreterContext:
         found, registration = self._ffi.new("TfLiteNode**"), self._ffi.new("TfLiteRegistration**")
         self._check(self._context.GetNodeAndRegistration(self._context, node, found, registration), "GetNodeAndRegistration")
         return int(registration[0].builtin_code), int(registration[0].version)
+
+    @contextmanager
+    def reading(self, constants: Mapping[int, int]) -> Iterator[None]:
+        """While it lasts, nodes read the constants that tensors are computed from (tensor → constant) in place of the tensors.
+
+        TFLite's partitions are then not cut by the operators between. The nodes read the tensors again at the end.
+        """
+        changed = []
+        for node in self.nodes() if constants else ():
+            found, registration = self._ffi.new("TfLiteNode**"), self._ffi.new("TfLiteRegistration**")
+            self._check(self._context.GetNodeAndRegistration(self._context, node, found, registration), "GetNodeAndRegistration")
+            inputs = found[0].inputs
+            for i, tensor in enumerate(integers(self._ffi, inputs)):
+                if tensor in constants and registration[0].builtin_code != DELEGATED:
+                    changed.append((inputs, i, tensor))
+                    inputs.data[i] = constants[tensor]
+        try:
+            yield
+        finally:
+            for inputs, i, tensor in changed:
+                inputs.data[i] = tensor
 
     def partitions(self, nodes: Sequence[int]) -> list[tuple[list[int], list[int], list[int]]]:
         """How TFLite would group nodes: nodes, input tensors and output tensors of each group."""
