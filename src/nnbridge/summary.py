@@ -10,7 +10,7 @@ from typing import Any
 
 from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
-from nnbridge.errors import Reason, Why, counted
+from nnbridge.errors import Reason, Stage, Why, counted
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement
@@ -20,6 +20,13 @@ _OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
 BEFORE_NNAPI = "before-nnapi"
 """In place of a mapping, where the devices look at the file's own operators."""
 _NNAPI_CPU, _HOST = "NNAPI's CPU", "the host"
+
+
+def who_refuses(reason: Reason, mapping: str) -> str:
+    """The name of what refuses an operator of a file under a mapping."""
+    if reason.stage is Stage.LOADING and mapping in CLIENTS:
+        return CLIENTS[mapping].runtime
+    return CLIENT_NAMES.get(mapping, "NNAPI")
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Summary:
     """Where the others run."""
     fallback: bool = False
     refusal: str = ""
-    """Where the phone fails with TFLite's delegate, in one sentence."""
+    """Where the phone fails with its client, in one sentence."""
     graphs: str = ""
     """Of a file with several graphs, the operators and partitions of all of them, in words."""
     otherwise: int = 0
@@ -60,7 +67,9 @@ class Summary:
         rest = [f"with allow_dynamic_dimensions: {self.otherwise:,} of {counted(self.operators, self.unit)}"] * bool(
             self.otherwise
         )
-        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
+        nothing_runs = self.refusal and self.mapping == "provider" and not self.handed_over
+        places = {} if nothing_runs else self.elsewhere
+        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
