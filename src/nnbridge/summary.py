@@ -11,7 +11,7 @@ from typing import Any
 from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.cost import driver_multiply_adds, multiply_adds
-from nnbridge.errors import Reason, Why, counted
+from nnbridge.errors import Reason, Stage, Why, counted
 from nnbridge.extensions import readable_operation
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partition_limits import delegated_partitions
@@ -27,6 +27,13 @@ _FEW = 3
 """Kinds of operators that a judgement names."""
 _MANY_PARTITIONS = 10
 """From here on a judgement warns: each partition copies its tensors in and out. TFLite's own limit is 3."""
+
+
+def who_refuses(reason: Reason, mapping: str) -> str:
+    """The name of what refuses an operator of a file under a mapping."""
+    if reason.stage is Stage.LOADING and mapping in CLIENTS:
+        return CLIENTS[mapping].runtime
+    return CLIENT_NAMES.get(mapping, "NNAPI")
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Summary:
     """Where the others run."""
     fallback: bool = False
     refusal: str = ""
-    """Where the phone fails with TFLite's delegate, in one sentence."""
+    """Where the phone fails with its client, in one sentence."""
     graphs: str = ""
     """Of a file with several graphs, the operators and partitions of all of them, in words."""
     elsewhere_names: dict[str, int] = field(default_factory=dict)
@@ -75,7 +82,9 @@ class Summary:
         rest = [f"with allow_dynamic_dimensions: {self.otherwise:,} of {counted(self.operators, self.unit)}"] * bool(
             self.otherwise
         )
-        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
+        nothing_runs = self.refusal and self.mapping == "provider" and not self.handed_over
+        places = {} if nothing_runs else self.elsewhere
+        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
