@@ -26,6 +26,8 @@ VALUES = {
     "kernel": "TfLiteNnapiDelegate",
     "function": "AddOperation",
     "level": "1_3",
+    **dict.fromkeys(("side", "side_again"), "input"),
+    **dict.fromkeys(("found_type", "expected_type"), "TENSOR_INT32"),
     "rest": "beta > 0",
     "since": "HAL version 1.2",
     "source": "main",

@@ -168,6 +168,20 @@ EXCERPTS = (
         "nnapi-sample_all",
     ),
     Excerpt(
+        "the lines before, of Android 13",
+        files.dense_by_unit,
+        "E OperationValidationUtils: NN_RET_CHECK failed (packages/modules/NeuralNetworks/common/types/src/"
+        "OperationsValidationUtils.cpp:38): type == expectedTypes[i] Invalid input tensor type TENSOR_QUANT8_SYMM_PER_CHANNEL for input 1, expected "
+        "TENSOR_QUANT8_ASYMM_SIGNED\n"
+        "E ModelBuilder: Invalid Operation: NN_RET_CHECK failed (packages/modules/NeuralNetworks/common/types/operations/src/"
+        "FullyConnected.cpp:120): validateInputTypes(context, inExpectedTypes) \n",
+        (
+            ("operand-type", "operator 1 FULLY_CONNECTED", "weights: requires TENSOR_QUANT8_ASYMM_SIGNED"),
+            ("invalid-operation", "operator 1 FULLY_CONNECTED", "weights: requires TENSOR_QUANT8_ASYMM_SIGNED"),
+        ),
+        "nnapi-sample_all",
+    ),
+    Excerpt(
         "tensorflow 60234",
         files.dense_by_unit,
         "2023-04-04 17:24:18.480 19036-19036 ModelBuilder            pid-19036                            E  Invalid Operation: "

@@ -111,6 +111,17 @@ def test_without_devices_the_node_fails_where_a_model_cannot_be_built(tmp_path: 
     ]
 
 
+def test_nnapi_s_validation_names_the_operand_and_both_types(tmp_path: Path) -> None:
+    (line,) = texts(files.dense_by_unit(tmp_path), "OperationValidationUtils", device="nnapi-sample_all")
+    types = "TENSOR_QUANT8_SYMM_PER_CHANNEL for input 1, expected TENSOR_QUANT8_ASYMM_SIGNED"
+    assert line.endswith(f"OperationsValidationUtils.cpp:38): type == expectedTypes[i] Invalid input tensor type {types}")
+
+
+def test_nnapi_s_validation_names_an_operation_that_lacks_the_type(tmp_path: Path) -> None:
+    (line,) = texts(files.turned_integers(tmp_path), "ModelBuilder", device="nnapi-sample_all")
+    assert line.endswith("operations/src/Transpose.cpp:37): Unsupported tensor type for operation TRANSPOSE")
+
+
 def test_a_custom_operator_may_be_unknown_to_the_app(tmp_path: Path) -> None:
     own = [line.text for line in lines(files.custom(tmp_path), device="nnapi-sample_all") if not line.tag]
     assert any('"Encountered unresolved custom op: Mean."' in line for line in own)

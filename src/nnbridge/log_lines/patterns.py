@@ -41,6 +41,8 @@ _FIELDS = {
     "file": r"[\w./+-]+",
     **dict.fromkeys(("name", "unit"), r"[^\[\]]*"),
     **dict.fromkeys(("code", "status", "kernel", "kind", "unit_kind", "function", "type", "level"), r"[\w.]{1,80}"),
+    **dict.fromkeys(("side", "side_again"), r"input|output"),
+    **dict.fromkeys(("found_type", "expected_type"), r"[A-Z][A-Z0-9_]*"),
     **dict.fromkeys(("rest", "since"), r".*"),
 }
 """What a field may be; any other is a number."""
@@ -357,12 +359,17 @@ PATTERNS: tuple[LinePattern, ...] = (
     _p("invalid-operation", _N, "ModelBuilder", "E", "Invalid Operation: NN_RET_CHECK failed ({file}:{line}): {rest}",
        f"{_AOSP}/runtime/ModelBuilder.cpp:411", "NNAPI's validation refuses an operation while a model is built: BAD_DATA",
        _BUILD),
+    _p("operand-type", _N, "OperationValidationUtils", "E",
+       "Invalid {side} tensor type {found_type} for {side_again} {operand}, expected {expected_type}",
+       f"{_AOSP}/common/types/src/OperationsValidationUtils.cpp:38",
+       "an operand has another type than NNAPI's operation requires for its first input's: BAD_DATA", _BUILD),
     _p("only-since-hal", _N, "OperationsUtils", "E", "Operation {operation} with inputs {rest} is only supported since {since}",
        f"{_AOSP}/common/types/src/OperationsValidationUtils.cpp:111",
        "the driver's HAL is older than this form of the operation: it is not offered to the driver",
        "nnbridge plan FILE --android shows it per version"),
     _p("unsupported-type", _N, "Operations", "E", ("Unsupported input tensor type for operation {operation}",
-       "Unsupported tensor type for operation {operation}", "Unsupported data type for operation {operation}"),
+       "Unsupported tensor type for operation {operation}", "Unsupported data type for operation {operation}",
+       "Unsupported input operand type for {operation} op: {found_type}"),
        f"{_AOSP}/common/types/operations/src", "NNAPI has no form of the operation for tensors of this type: BAD_DATA", _BUILD),
     _p("operand-count", _N, "Utils", "E",
        ("Invalid number of input operands ({found}, expected {expected}) or output operands ({outputs}, expected "

@@ -15,10 +15,20 @@ from nnbridge.devices.host import HOST_NAME
 from nnbridge.errors import NnbridgeError, Reason, Stage, Why
 from nnbridge.log_lines.patterns import BY_NAME, DELEGATE_NAME
 from nnbridge.log_lines.reader import read_lines
-from nnbridge.phone_log.parts import HandedPart, handed_parts, stay, target_drivers, tflite_verdict
+from nnbridge.log_lines.validation import COMPARED_AT, TYPE_CHECKS
+from nnbridge.operations import definition
+from nnbridge.phone_log.parts import (
+    HandedPart,
+    building_and_running_failures,
+    handed_parts,
+    stay,
+    target_drivers,
+    tflite_verdict,
+)
 from nnbridge.plan import Planned
 from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import INTERPRETER
+from nnbridge.types import OperandCode, OperationCode
 
 BAD_DATA, BAD_STATE = "ANEURALNETWORKS_BAD_DATA", "ANEURALNETWORKS_BAD_STATE"
 _LINE_OF_OPERATION, _LINE_OF_COMPILATION = 1144, 4716
@@ -106,13 +116,42 @@ def _fails(planned: Planned, reason: Reason) -> Iterator[PhoneLine]:
         yield PhoneLine('a line "Replacing … node(s)" comes before, with the nodes that the delegate takes')
     place = " ".join(part for part in (reason.operation, reason.operand) if part)
     found = f", found {reason.found}" if reason.found else ""
-    yield PhoneLine(f"E/ModelBuilder or E/Utils has NNAPI's validation here: {place} requires {reason.rule}{found}")
-    yield line("api-error-build", code=BAD_DATA, line=_LINE_OF_OPERATION)
-    if not target_drivers(planned):
-        yield line("api-error", code=BAD_STATE, line=_LINE_OF_COMPILATION, action="creating NNAPI compilation")
-        yield PhoneLine(f'a line "Node number N ({DELEGATE_NAME}) failed to prepare." names the node of the partition')
+    yield PhoneLine(f"building fails at {place}: NNAPI requires {reason.rule}{found}")
+    if reason.says:  # TFLite's own words, before any call of NNAPI
+        yield from (
+            PhoneLine(reason.says, read.pattern.tag, read.pattern.level) for read in read_lines(reason.says) if read.pattern
+        )
+    else:
+        failures = building_and_running_failures(planned)
+        mine = next((why for key, why in failures.items() if reason.operation.startswith(f"operator {key[1]} ")), reason)
+        yield from _validation(mine)
+        yield line("api-error-build", code=BAD_DATA, line=_LINE_OF_OPERATION)
+        if not target_drivers(planned):
+            yield line("api-error", code=BAD_STATE, line=_LINE_OF_COMPILATION, action="creating NNAPI compilation")
+            yield PhoneLine(f'a line "Node number N ({DELEGATE_NAME}) failed to prepare." names the node of the partition')
     yield line("restored")
     yield PhoneLine("the app's interpreter is not created")
+
+
+def _validation(reason: Reason) -> Iterator[PhoneLine]:
+    """NNAPI's own lines on an operand's type, of Android 13."""
+    check = TYPE_CHECKS.get(reason.operation)
+    known = definition(OperationCode[reason.operation]) if check is not None else None
+    names = [one.name for one in known.signatures[0].inputs] if known is not None else []
+    if check is None or reason.operand not in names or reason.found not in OperandCode.__members__:
+        yield PhoneLine("E/ModelBuilder has a line of NNAPI's validation here, which is not emulated")
+        return
+    number = names.index(reason.operand)
+    if not number:
+        said = BY_NAME["unsupported-type"].forms[check.form].format({"operation": reason.operation})
+        yield line("invalid-operation", file=check.file, line=check.unsupported, rest=said)
+    elif check.inputs and reason.rule in OperandCode.__members__:
+        file, _, at = COMPARED_AT.rpartition(":")
+        values = {"side": "input", "side_again": "input", "operand": number}
+        said = BY_NAME["operand-type"].format(found_type=reason.found, expected_type=reason.rule, **values)
+        text = BY_NAME["check-failed"].format(file=file, line=at, rest=f"type == expectedTypes[i] {said}")
+        yield PhoneLine(text, BY_NAME["operand-type"].tag, "E")
+        yield line("invalid-operation", file=check.file, line=check.inputs, rest="validateInputTypes(context, inExpectedTypes) ")
 
 
 def _left(planned: Planned) -> Iterator[PhoneLine]:
