@@ -33,13 +33,15 @@ class OnnxModelFile(Importer):
         """The file as data, under the options that reading depends on; ConversionError for whatever is wrong with it."""
         from nnbridge_onnx.read.reader import read
 
-        key = options.mapping == "wide", options.float64, repr(options.shapes)
-        if key not in self._graphs:
-            self._graphs[key] = read(self.path, options)
-        return self._graphs[key]
+        wide, others = options.mapping == "wide", (options.float64, repr(options.shapes))
+        if (wide, *others) not in self._graphs:
+            found = read(self.path, options)
+            for key in {wide} if found.loops else {wide, not wide}:
+                self._graphs[(key, *others)] = found
+        return self._graphs[(wide, *others)]
 
     @cached_property
-    def _graphs(self) -> dict[tuple[bool, str, str], Graph]:
+    def _graphs(self) -> dict[tuple[bool | str, ...], Graph]:
         return {}
 
     def convert(self, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
