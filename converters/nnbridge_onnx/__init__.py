@@ -33,15 +33,18 @@ class OnnxModelFile(Importer):
         """The file as data, under the options that reading depends on; ConversionError for whatever is wrong with it."""
         from nnbridge_onnx.read.reader import read
 
-        wide, others = options.mapping == "wide", (options.float64, repr(options.shapes))
-        if (wide, *others) not in self._graphs:
-            found = read(self.path, options)
-            for key in {wide} if found.loops else {wide, not wide}:
-                self._graphs[(key, *others)] = found
-        return self._graphs[(wide, *others)]
+        def key(wide: bool) -> tuple[bool, str, str]:
+            return wide, options.float64, repr(options.shapes)
+
+        wide = options.mapping == "wide"
+        if key(wide) not in self._graphs:
+            self._graphs[key(wide)] = found = read(self.path, options)
+            if not found.loops:
+                self._graphs[key(not wide)] = found
+        return self._graphs[key(wide)]
 
     @cached_property
-    def _graphs(self) -> dict[tuple[bool | str, ...], Graph]:
+    def _graphs(self) -> dict[tuple[bool, str, str], Graph]:
         return {}
 
     def convert(self, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
