@@ -51,6 +51,8 @@ class Summary:
     """Where the phone fails with TFLite's delegate, in one sentence."""
     graphs: str = ""
     """Of a file with several graphs, the operators and partitions of all of them, in words."""
+    release: str = ""
+    """The release of the app's runtime, where it is not the newest."""
     otherwise: int = 0
     """Operators that would be handed over if the delegate allowed dynamic dimensions, where TFLite refuses it without."""
 
@@ -66,7 +68,7 @@ class Summary:
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
-        client = CLIENT_NAMES[self.mapping]
+        client = CLIENT_NAMES[self.mapping].replace("'s", f" {self.release}'s" if self.release else "'s", 1)
         if self.refusal and not self.handed_over:
             return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
         if self.graphs:
