@@ -18,7 +18,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.dynamic import first_dynamic, offered
-from nnbridge_tflite.passes.nodes import NodeConversion, alone
+from nnbridge_tflite.passes.nodes import NodeConversion, alone, of_nodes
 from nnbridge_tflite.passes.states import Key
 from nnbridge_tflite.read.flatbuffer import Span
 from nnbridge_tflite.read.graph import Graph, Operator, TfliteSubgraph
@@ -132,7 +132,7 @@ class TfliteDelegation:
         return replace(graph, tensors=tensors)
 
     def _converted(self, number: int, graph: TfliteSubgraph, target: DelegateTarget) -> NodeConversion:
-        return alone(self.file, number, graph, target.feature_level, target.accelerated)
+        return alone(self.file, number, graph, of_nodes(target.feature_level, target.accelerated, target.tflite))
 
 
 def weights(graph: TfliteSubgraph) -> dict[int, int]:

@@ -17,6 +17,7 @@ from nnbridge import devices as device_list
 from nnbridge.converters.delegation import HALVES_RULE, DelegateTarget, PhoneVerdict, verdict_of, whole_or_nothing
 from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.cost import cost_of
 from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
@@ -52,8 +53,8 @@ def draft(file: ModelFile, target: Target) -> Planned:
     """The plan before devices are asked (:meth:`Planned.finish`)."""
     file = file.with_(feature_level=target.level) if "feature_level" in file.importer.options else file
     devices, of_devices = opened_devices(file, target)
-    fallback = target.fallback_for(file.mapping)
-    limit = target.partition_limit(file.mapping, of_devices)
+    fallback = target.fallback_for(file.mapping, file.asked.tflite)
+    limit = target.partition_limit(file.mapping, of_devices, file.asked.tflite)
     in_force = limit
     if fallback is Fallback.APP:
         file, devices, in_force = *_left_to_app(file, devices, limit), 0
@@ -135,7 +136,8 @@ def _has_several_graphs(file: ModelFile) -> bool:
 
 def delegate_target(file: ModelFile, drivers: Sequence[Device]) -> DelegateTarget:
     """What TFLite's delegate compiles for."""
-    return DelegateTarget(min([file.asked.feature_level, *(int(device.level) for device in drivers)]), bool(drivers))
+    level = min([file.asked.feature_level, *(int(device.level) for device in drivers)])
+    return DelegateTarget(level, bool(drivers), file.asked.tflite)
 
 
 def delegate_verdict(file: ModelFile, devices: Sequence[Device], limit: int) -> PhoneVerdict | None:
@@ -227,6 +229,7 @@ class Planned:
             operators = [claim.operator.name for claim in self.bound[0].claims]
             return summarise_claims(self.compilation, operators, claims, android)
         found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict)
+        found = replace(found, release="".join(release for release in self.releases.values() if release != NEWEST))
         if not any(reason.kind is Why.DYNAMIC_GRAPH for one in self.mapped for reason in one.reasons):
             return found
         allowed = draft(self.file.with_(allow_dynamic_dimensions=True, left=None), self.target).finish(prepare=False)
@@ -246,6 +249,11 @@ class Planned:
         if len(profiles) < 2:
             return ()
         return (f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices.",)
+
+    @property
+    def releases(self) -> dict[str, str]:
+        """The release of the app's runtime, under the name of its option; empty for formats that no runtime delegates."""
+        return {name: getattr(self.file.options, name) for name in RUNTIMES if name in self.file.importer.options}
 
     @property
     def refusals(self) -> list[dict[str, Any]]:
@@ -268,6 +276,7 @@ class Planned:
             "model": str(self.file.path),
             "max_partitions": self.max_partitions,
             "fallback_to": self.fallback.value,
+            **self.releases,
             "summary": self.summary.as_dict(),
             "notes": list(self.notes),
             "cost": cost.as_dict(),

@@ -73,6 +73,8 @@ class Summary:
     """The drivers that run something."""
     work_share: float | None = None
     """The devices' share of the multiply-adds; None where there are none."""
+    release: str = ""
+    """The release of the app's runtime, where it is not the newest."""
     otherwise: int = 0
     """Operators that would be handed over if the delegate allowed dynamic dimensions, where TFLite refuses it without."""
 
@@ -90,7 +92,7 @@ class Summary:
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
-        client = CLIENT_NAMES[self.mapping]
+        client = CLIENT_NAMES[self.mapping].replace("'s", f" {self.release}'s" if self.release else "'s", 1)
         if self.refusal and not self.handed_over:
             return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
         if self.graphs:
@@ -236,7 +238,17 @@ def summarise_claims(
         Counter(name.removeprefix("CUSTOM:") for name, ok in zip(operators, supported, strict=True) if not ok).most_common()
     )
     share = _work_share(compilation.plan)
-    return Summary(tuple(claims), android, BEFORE_NNAPI, "operator", *counts, elsewhere, elsewhere_names=names, work_share=share)
+    return Summary(
+        tuple(claims),
+        android,
+        BEFORE_NNAPI,
+        "operator",
+        *counts,
+        elsewhere,
+        elsewhere_names=names,
+        used=_used(compilation),
+        work_share=share,
+    )
 
 
 def operator_outcomes(

@@ -13,6 +13,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import until
 from nnbridge.errors import Stage, Why
 from nnbridge.operations import work
 from nnbridge.operations.integer_lstm import IntegerLstm
@@ -93,6 +94,7 @@ LSTM = TfliteOperator(
                 _weights_type,
                 kind=Why.INPUT_TYPE,
             ),
+            until("2.4", Condition("no int8 weights", lambda n: _weights_type(n) != "INT8", _weights_type, kind=Why.INPUT_TYPE)),
             Condition(
                 "constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel",
                 _basic,

@@ -14,6 +14,7 @@ from nnbridge.converters.declaration import Lowering
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.releases import within
 from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge.model import Source
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, definition_of
@@ -248,7 +249,7 @@ class Conversion:
         options = self.context.options
         wide = options.mapping == MappingKind.WIDE
         rule = declared.delegate if declared is not None else None
-        refused = refusals(rule, operator, self.values, options.feature_level, options.accelerated)
+        refused = refusals(rule, operator, self.values, options.feature_level, options.accelerated, options.tflite)
         if self.context.failure is not None and not refused:
             return self.host(operator, [self.context.failure])
         reasons: list[Reason] = []
@@ -271,10 +272,12 @@ class Conversion:
         return self.host(operator, reasons)
 
     def _pruned(self, operator: Operator) -> bool:
-        """True for what Android's delegate computes itself: dense and float32 forms of constants.
+        """True for what Android's delegate computes itself, since TFLite 2.6: dense and float32 forms of constants.
 
         Everything else stays a node of the graph, also what depends only on constants.
         """
+        if self.context.options.mapping == MappingKind.DELEGATE and not within(self.context.options.tflite, "2.6", ""):
+            return False
         halves = operator.name == "DEQUANTIZE" and self.graph.tensors[operator.inputs[0]].type.name == "FLOAT16"
         return halves or operator.name == "DENSIFY"
 

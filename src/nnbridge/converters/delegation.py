@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from nnbridge.budget import WorkBudget
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.releases import NEWEST
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, counted
 from nnbridge.model import Model
 
@@ -58,6 +59,8 @@ class DelegateTarget:
     """The lowest of its devices."""
     accelerated: bool = False
     """True for devices without NNAPI's CPU."""
+    tflite: str = NEWEST
+    """The release whose delegate it is."""
 
 
 class Delegation(Protocol):

@@ -6,7 +6,7 @@ Conditions state what the delegate or provider itself checks. What NNAPI does no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from nnbridge.errors import Reason, Stage, Why, listed
@@ -33,6 +33,20 @@ class Condition(Generic[Node]):
     """The part of a phone that has the condition, where it is not the client's check."""
     says: Callable[[Node], str] | None = None
     """The line in the phone's log."""
+    since: str = ""
+    """The first release of the runtime that checks it."""
+    until: str = ""
+    """The last release that checks it."""
+
+
+def since(release: str, condition: Condition[Node]) -> Condition[Node]:
+    """A condition that older releases do not have."""
+    return replace(condition, since=release)
+
+
+def until(release: str, condition: Condition[Node]) -> Condition[Node]:
+    """A condition that newer releases do not have."""
+    return replace(condition, until=release)
 
 
 def _reason(condition: Condition[Node], node: Node, label: str, stage: Stage) -> Reason:
