@@ -12,10 +12,10 @@ from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import within
 from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, Stage, Why, near
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model
+from nnbridge.releases import within
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion

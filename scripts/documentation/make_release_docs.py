@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
 from script_support import REPOSITORY, write_or_check
 
-from nnbridge.converters.releases import TFLITE, order
 from nnbridge.converters.rules import LAST_LEVEL
+from nnbridge.releases import TFLITE, order
 from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.rules import Condition, DelegateRule
 

@@ -17,7 +17,6 @@ from nnbridge import devices as device_list
 from nnbridge.converters.delegation import HALVES_RULE, DelegateTarget, PhoneVerdict, verdict_of, whole_or_nothing
 from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.cost import cost_of
 from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
@@ -26,6 +25,7 @@ from nnbridge.errors import InputError, NnapiError, OptionError, Reason, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Array, Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
+from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.feature_level_slices import Slices

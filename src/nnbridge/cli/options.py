@@ -14,9 +14,9 @@ from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.cli.sections import COMPARISON, CONVERSION, DEVICES, INPUTS, OUTPUT, SectionOption
-from nnbridge.converters.releases import NEWEST, RUNTIMES, TFLITE
 from nnbridge.engines import AUTO, HOSTS, OWN
 from nnbridge.errors import ConversionError, InputError, Reason
+from nnbridge.releases import NEWEST, RUNTIMES, TFLITE
 from nnbridge.target import PARTITIONING, PREFERENCES, Target
 from nnbridge.types import ANDROID_LEVELS
 

@@ -20,12 +20,12 @@ from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.hosted import SourceParts
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.converters.recorded import Route
-from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
+from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.source import SourceDeclaration, SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeAlias
 from nnbridge.budget import WorkBudget
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import NEWEST
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, counted
 from nnbridge.model import Model
+from nnbridge.releases import NEWEST
 
 Dims: TypeAlias = "Sequence[tuple[int, ...]]"
 """The dimensions of a subgraph's tensors, by index."""
