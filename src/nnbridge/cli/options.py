@@ -238,7 +238,6 @@ def planned(path: Path, options: Mapping[str, Any]) -> Planned:
 
 def finished(file: ModelFile, target: Target) -> Planned:
     """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error."""
-    from nnbridge.phone_log.printing import phone_lines
     from nnbridge.plan import draft
 
     with working(f"Reading {file.path.name}"):
@@ -247,8 +246,11 @@ def finished(file: ModelFile, target: Target) -> Planned:
         with working("Compiling"):
             found.finish()
     finally:
-        for line in phone_lines(found) if verbose() else ():
-            echo(str(line), err=True)
+        if verbose():
+            from nnbridge.phone_log.printing import phone_lines
+
+            for line in phone_lines(found):
+                echo(str(line), err=True)
     for note in found.notes:
         echo(note, err=True)
     return found
