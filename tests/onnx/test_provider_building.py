@@ -301,6 +301,28 @@ def test_a_model_has_the_operations_that_the_builder_adds(network: Network, oper
     assert Counter(OperationCode(operation.type).name for operation in built.main.operations) == Counter(operations)
 
 
+@pytest.mark.parametrize(
+    ("attributes", "padding"),
+    [
+        ({"pads": [1, 1, 1, 1]}, [1]),  # those of SAME
+        ({"pads": [0, 0, 1, 1], "strides": [2, 2]}, [1]),
+        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, [1]),
+        ({"auto_pad": "VALID"}, [2]),
+        ({}, [0, 0, 0, 0]),
+        ({"pads": [1, 1, 0, 0], "strides": [2, 2]}, [1, 0, 1, 0]),
+        ({"auto_pad": "SAME_LOWER", "strides": [2, 2]}, [1, 0, 1, 0]),
+        ({"pads": [2, 2, 2, 2], "dilations": [2, 2]}, [2, 2, 2, 2]),
+    ],
+)
+def test_paddings_are_stated_as_the_builder_states_them(attributes: Any, padding: list[int], tmp_path: Path) -> None:
+    weights = {"w": np.ones((2, 2, 3, 3), np.float32)}
+    built, _ = Network([make("Conv", ["x", "w"], ["y"], **attributes)], X, weights, layout="nchw").converted(tmp_path)
+    (convolution,) = built.main.operations
+    numbers = [int(np.ravel(built.value(built.main.operands[i]))[0]) for i in convolution.inputs[3 : 3 + len(padding)]]
+    assert numbers == padding
+    assert len(convolution.inputs) == 3 + len(padding) + 4 + 2 * ("dilations" in attributes)
+
+
 def test_the_check_comes_before_what_would_fail(tmp_path: Path) -> None:
     _, mapped = of_rank_5(make("Sigmoid", ["r"], ["y"])).converted(tmp_path)
     assert [(one.operator, one.mapping) for one in mapped][-1] == ("Sigmoid", "host")
