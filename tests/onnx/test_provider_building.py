@@ -118,6 +118,11 @@ BUILDER: dict[str, tuple[Network, str, str]] = {
         Network(CONCAT, {"a": (UINT8, [1, 4])}, {**BYTES, "c": np.ones((1, 4), np.uint8)}, types={"y": UINT8}),
         "Concat", "name: c type: 2",
     ),
+    "bytes of two scales side by side": (
+        Network([make("QuantizeLinear", ["x", "scale", "zero"], ["a"]), make("QuantizeLinear", ["x", "other", "zero"], ["c"]),
+                 make("Concat", ["a", "c"], ["y"], axis=1)], X, BYTES, types={"y": UINT8}),
+        "Concat", "Input[1]'s scale: 0.2 is different than input[0]'s scale: 0.1",
+    ),
     "two scales for one input": (
         Network([make("DequantizeLinear", ["q", "scale", "zero"], ["a"]), make("DequantizeLinear", ["q", "other", "zero"], ["b"]),
                  make("Add", ["a", "b"], ["y"])], {"q": (UINT8, [1, 4])}, BYTES),
@@ -187,6 +192,10 @@ RUNNING: dict[str, tuple[Network, str]] = {
     ),
     "Gather from the end": (Network([make("Gather", ["x", "i"], ["y"], axis=1)], X, {"i": np.array([-1])}), "Gather"),
     "Gather of the last element": (Network([make("Gather", ["x", "i"], ["y"], axis=3)], X, {"i": np.array(-1)}), "Gather"),
+    "Gather of one element of a vector": (
+        Network([make("Exp", ["x"], ["e"]), make("Gather", ["e", "i"], ["y"])], {"x": (FLOAT, [3])}, {"i": np.array(1)}),
+        "Gather",
+    ),
     "a convolution of more padding than its window": (
         Network([make("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])], X, W), "Conv",
     ),
