@@ -1,8 +1,8 @@
 """Where ONNX Runtime's NNAPI provider looks at each operator, and builds it.
 
 Files NAME_op_builder.cc of onnxruntime/core/providers/nnapi/nnapi_builtin/builders/impl in microsoft/onnxruntime, at the commit
-that was read: the check is ``IsOpSupportedImpl`` and ``HasSupportedInputOutputsImpl``, building ``AddToModelBuilderImpl``. What all
-operators share is in ``base_op_builder.cc`` (194144dfd), and one folder above in ``op_builder_helpers.cc`` (bc9f2c2af),
+that was read: the check is ``IsOpSupportedImpl`` and ``HasSupportedInputOutputsImpl``, building ``AddToModelBuilderImpl``. All
+operators share ``base_op_builder.cc`` (194144dfd), and one folder above ``op_builder_helpers.cc`` (bc9f2c2af),
 ``model_builder.cc`` (011ea8a42) and ``helper.cc`` (beb751b47).
 """
 

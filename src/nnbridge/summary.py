@@ -84,7 +84,8 @@ class Summary:
         rest = [f"with allow_dynamic_dimensions: {self.otherwise:,} of {counted(self.operators, self.unit)}"] * bool(
             self.otherwise
         )
-        nothing_runs = self.refusal and self.mapping == "provider" and not self.handed_over
+        # A session of ONNX Runtime is one: without it, and where its runs fail, nothing runs anywhere.
+        nothing_runs = bool(self.refusal) and self.mapping == "provider"
         places = {} if nothing_runs else self.elsewhere
         rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
         if self.mapping == BEFORE_NNAPI:
@@ -93,7 +94,7 @@ class Summary:
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENT_NAMES[self.mapping].replace("'s", f" {self.release}'s" if self.release else "'s", 1)
-        if self.refusal and not self.handed_over:
+        if self.refusal and (nothing_runs or not self.handed_over):
             return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
         if self.graphs:
             counts = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {client}: {self.graphs}"

@@ -118,6 +118,11 @@ BUILDER: dict[str, tuple[Network, str, str]] = {
         Network(CONCAT, {"a": (UINT8, [1, 4])}, {**BYTES, "c": np.ones((1, 4), np.uint8)}, types={"y": UINT8}),
         "Concat", "name: c type: 2",
     ),
+    "bytes of two scales side by side": (
+        Network([make("QuantizeLinear", ["x", "scale", "zero"], ["a"]), make("QuantizeLinear", ["x", "other", "zero"], ["c"]),
+                 make("Concat", ["a", "c"], ["y"], axis=1)], X, BYTES, types={"y": UINT8}),
+        "Concat", "Input[1]'s scale: 0.2 is different than input[0]'s scale: 0.1",
+    ),
     "two scales for one input": (
         Network([make("DequantizeLinear", ["q", "scale", "zero"], ["a"]), make("DequantizeLinear", ["q", "other", "zero"], ["b"]),
                  make("Add", ["a", "b"], ["y"])], {"q": (UINT8, [1, 4])}, BYTES),
@@ -187,6 +192,10 @@ RUNNING: dict[str, tuple[Network, str]] = {
     ),
     "Gather from the end": (Network([make("Gather", ["x", "i"], ["y"], axis=1)], X, {"i": np.array([-1])}), "Gather"),
     "Gather of the last element": (Network([make("Gather", ["x", "i"], ["y"], axis=3)], X, {"i": np.array(-1)}), "Gather"),
+    "Gather of one element of a vector": (
+        Network([make("Exp", ["x"], ["e"]), make("Gather", ["e", "i"], ["y"])], {"x": (FLOAT, [3])}, {"i": np.array(1)}),
+        "Gather",
+    ),
     "a convolution of more padding than its window": (
         Network([make("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])], X, W), "Conv",
     ),
@@ -299,6 +308,28 @@ def test_a_model_has_the_operations_that_the_builder_adds(network: Network, oper
     built, mapped = network.converted(tmp_path)
     assert "host" not in {one.mapping for one in mapped}
     assert Counter(OperationCode(operation.type).name for operation in built.main.operations) == Counter(operations)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "padding"),
+    [
+        ({"pads": [1, 1, 1, 1]}, [1]),  # those of SAME
+        ({"pads": [0, 0, 1, 1], "strides": [2, 2]}, [1]),
+        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, [1]),
+        ({"auto_pad": "VALID"}, [2]),
+        ({}, [0, 0, 0, 0]),
+        ({"pads": [1, 1, 0, 0], "strides": [2, 2]}, [1, 0, 1, 0]),
+        ({"auto_pad": "SAME_LOWER", "strides": [2, 2]}, [1, 0, 1, 0]),
+        ({"pads": [2, 2, 2, 2], "dilations": [2, 2]}, [2, 2, 2, 2]),
+    ],
+)
+def test_paddings_are_stated_as_the_builder_states_them(attributes: Any, padding: list[int], tmp_path: Path) -> None:
+    weights = {"w": np.ones((2, 2, 3, 3), np.float32)}
+    built, _ = Network([make("Conv", ["x", "w"], ["y"], **attributes)], X, weights, layout="nchw").converted(tmp_path)
+    (convolution,) = built.main.operations
+    numbers = [int(np.ravel(built.value(built.main.operands[i]))[0]) for i in convolution.inputs[3 : 3 + len(padding)]]
+    assert numbers == padding
+    assert len(convolution.inputs) == 3 + len(padding) + 4 + 2 * ("dilations" in attributes)
 
 
 def test_the_check_comes_before_what_would_fail(tmp_path: Path) -> None:

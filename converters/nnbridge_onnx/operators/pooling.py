@@ -98,7 +98,7 @@ def _pool(to: Lowerer) -> None:
         # Averages over padding count zeros: they are put there first.
         to.require(pads == found.pads and to.is_float(x), "no ceil_mode with count_include_pad", "both")
         x, pads = padding(to, x, pads), [0, 0, 0, 0]
-    window_inputs = [to.scalar(v) for v in (*pads, *found.strides, kernel[1], kernel[0])]
+    window_inputs = [to.scalar(v) for v in (*found.stated(pads), *found.strides, kernel[1], kernel[0])]
     if to.node.type == "LpPool":
         # NNAPI takes the root of the mean of squares, ONNX that of their sum.
         to.require(to.option("p") == 2 and not any(pads), "p of 2 without padding", [to.option("p"), pads])

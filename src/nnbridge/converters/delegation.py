@@ -283,10 +283,11 @@ class Refusal:
             return f"{client.runtime} does not load this file: {what}"
         if self.stage is Stage.GRAPH:
             return f"{client.runtime} refuses the delegate: {reason.found}{log}: {client.no_graph}"
+        share = f"{client.name} takes {self.taken:,} of {counted(self.operators, client.operator)}"
         if self.stage in FAILS_BUILDING:
-            share = f"{self.taken:,} of {counted(self.operators, client.operator)}"
-            return f"{client.name} takes {share}; building fails at {what}: {client.no_model}"
-        return f"NNAPI's CPU fails to run {what}; a driver may compute it, else {client.no_run}"
+            return f"{share}; building fails at {what}: {client.no_model}"
+        failing = f"NNAPI's CPU fails to run {what}; a driver may compute it, else {client.no_run}"
+        return f"{share}; {failing}" if client is CLIENTS[MappingKind.PROVIDER] else failing
 
 
 def refusal_of(outcomes: Iterable[Mapped], mapping: str = MappingKind.DELEGATE) -> Refusal | None:
