@@ -49,9 +49,10 @@ The file is `tensorflow/lite/delegates/nnapi/nnapi_delegate.cc`. The table shows
 Not emulated: 2.3 hands int8 tensors over as uint8 on Android 11, too; 2.8 to 2.12 pass MIRROR_PAD's mode as TFLite numbers it,
 so that REFLECT is computed as SYMMETRIC; which operator versions a release's own kernels read.
 
-No wheel has the delegate, which is built for Android only, so that the source is the judge.
-`scripts/comparisons/compare_releases.py` reads the highest version and the first level of each operator from it: of 1,269 pairs of operator and release, 70 differ, all of
-DENSIFY, DEQUANTIZE, LSTM, PADV2, SUB and SVDF, whose limits the source states in another form. The other conditions were compared by eye.
+No wheel has the delegate, which is built for Android only, so that its source is the judge.
+`scripts/comparisons/compare_releases.py` reads the highest version and the first level of each operator from it. Of 1,269 pairs
+of operator and release 70 differ, all of DENSIFY, DEQUANTIZE, LSTM, PADV2, SUB and SVDF, whose limits the source states in
+another form. The rest was compared by eye.
 
 | release | operator | no longer required | required |
 |---|---|---|---|
