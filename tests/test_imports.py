@@ -35,7 +35,7 @@ LAYERS = (
     "plan_data summary",
     "plan",
     "compare clib",
-    "inputs advice bench phone_log",
+    "inputs advice bench phone_log since",
     "report",
     "sampling",
     "api export delegate neuron matrix provider",

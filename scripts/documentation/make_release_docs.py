@@ -38,7 +38,7 @@ Releases whose source was not read are refused: nothing is guessed from their ne
 |---|---|
 """
 NOTES = """
-The file is `tensorflow/lite/delegates/nnapi/nnapi_delegate.cc`. The table below shows every change of its `Validate`. Beside that:
+The file is `tensorflow/lite/delegates/nnapi/nnapi_delegate.cc`. The table shows every change of its `Validate`. Beside that:
 
 - `disallow_nnapi_cpu` is true by default from 2.5 on; before, NNAPI's CPU computes what devices refuse.
 - `allow_dynamic_dimensions` came with 2.4.
@@ -47,8 +47,12 @@ The file is `tensorflow/lite/delegates/nnapi/nnapi_delegate.cc`. The table below
 - Before 2.9, CONV_2D with groups is handed over as CONV_2D, which NNAPI's CPU fails to run.
 
 Not emulated: 2.3 hands int8 tensors over as uint8 on Android 11, too; 2.8 to 2.12 pass MIRROR_PAD's mode as TFLite numbers it,
-so that REFLECT is computed as SYMMETRIC; which operator versions a release's own kernels read. No wheel has the delegate, which is
-built for Android only: the rules were compared with the lines of the source, those of 2.4, 2.8 and 2.14 twice.
+so that REFLECT is computed as SYMMETRIC; which operator versions a release's own kernels read.
+
+No wheel has the delegate, which is built for Android only, so that its source is the judge.
+`scripts/comparisons/compare_releases.py` reads the highest version and the first level of each operator from it. Of 1,269 pairs
+of operator and release 70 differ, all of DENSIFY, DEQUANTIZE, LSTM, PADV2, SUB and SVDF, whose limits the source states in
+another form. The rest was compared by eye.
 
 | release | operator | no longer required | required |
 |---|---|---|---|

@@ -28,6 +28,7 @@ _ESTIMATE = (
     "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
 )
 _LOG = "Instead of a plan, what a phone's log says: of each line the rule, the operator, what to do. - is standard input."
+_SINCE = "The first TFLite release, and the first Android version with it, that would hand each operator over."
 _OPTIMISE = "Delegate the best cut by the device's cost model, instead of every partition that it accepts."
 _MEMORY = "The device's memory for weights and values; partitions that need more are cut or stay on the CPU."
 _CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
@@ -48,6 +49,7 @@ of_estimate = in_section(ESTIMATE)
 @option("--cost", "with_cost", is_flag=True, help="Multiply-adds, parameters and bytes of operations and steps as well.")
 @option("--advice", "with_advice", is_flag=True, help="What to change so that more runs on the devices as well.")
 @option("--explain-log", "log", metavar="LOG", help=_LOG)
+@option("--since", "with_since", is_flag=True, help=_SINCE)
 @option("--estimate", is_flag=True, help=_ESTIMATE)
 @of_estimate("--optimise", is_flag=True, help=_OPTIMISE)
 @of_estimate("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
@@ -60,6 +62,7 @@ def plan(
     full: bool,
     with_cost: bool,
     with_advice: bool,
+    with_since: bool,
     as_json: bool,
     log: str | None,
     estimate: bool,
@@ -77,6 +80,7 @@ def plan(
       nnbridge plan model.tflite --device nnapi-sample_float_fast
       nnbridge plan model.tflite --device arm-nn-21.11 --android 11
       nnbridge plan model.tflite --cost
+      nnbridge plan model.tflite --since
       nnbridge plan model.tflite --device arm-nn-21.11 --advice
       nnbridge plan model.tflite --device nnapi-sample_float_fast,nnapi-sample_minimal --preference low-power
       adb logcat -d | nnbridge plan model.tflite --device my-npu.toml --explain-log -
@@ -92,6 +96,9 @@ def plan(
     from nnbridge.report.cost import cost_tables
     from nnbridge.report.inspection import host_reasons
     from nnbridge.report.plan import operators_only, plan_tables, refusals_table
+    from nnbridge.report.since import since_table
+    from nnbridge.since import since
+    from nnbridge.target import Fallback
 
     file = file_of(model, options)
     if log is not None:
@@ -129,14 +136,18 @@ def plan(
 
         advised = advise(file, target)
     known = evidences(planned.drivers)
+    history = since(planned.file, accelerated=planned.fallback is Fallback.APP) if with_since else None
     if as_json:
         changes = (
             {} if advised is None else {name: [one.as_dict() for one in getattr(advised, name)] for name in ("advice", "unmoved")}
         )
-        print_json({**planned.to_dict(), **changes, **estimates})
+        dated = {} if history is None else {"since": [one.as_dict() for one in history]}
+        print_json({**planned.to_dict(), **changes, **estimates, **dated})
     else:
         costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
-        rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
+        dates = () if history is None else (since_table(history, full=full),)
+        advice = advice_tables(advised) if advised is not None else ()
+        rest = [*dates, *host_reasons(planned.mapping, planned.mapped), *costs, *advice]
         print_blocks([*planned.summary.lines, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
 
 
