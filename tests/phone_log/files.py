@@ -74,6 +74,14 @@ def custom(folder: Path) -> Path:
     return to.write(folder / "custom.tflite", [x], [out])
 
 
+def flex(folder: Path) -> Path:
+    """An operator of TensorFlow's own."""
+    to = TfliteBuilder()
+    x, out = to.tensor((2, 3), name="x"), to.tensor((1,), "int32", name="size")
+    to.operator("FlexSize", [x], [out], custom=b"")
+    return to.write(folder / "flex.tflite", [x], [out])
+
+
 def quantised_pair(folder: Path) -> Path:
     """Two QUANTIZE with a FAKE_QUANT between them."""
     to = TfliteBuilder()

@@ -20,6 +20,9 @@ MAX_LINE = 8_192
 """Characters of a line that are looked at; logcat's own limit is half of it."""
 _MOST_WRAPPED = 3
 """Lines that a wrapped message continues on."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_QUOTED = " \t>|"
+"""What mailers and issues put before a line."""
 _BEFORE_LISTED = re.compile(r"^\s*(?:[A-Z]+: )?(?=[A-Z][A-Z0-9_]*:)")
 MAX_LINES = 3_000_000
 _MOST_WRAPS = 100_000
@@ -92,11 +95,12 @@ def read_content(path: Path) -> bytes:
 
 
 def decoded(content: bytes, name: str) -> str:
-    """Bytes of a log as text, in which every line ends with \\n; InputError for more than is read."""
+    """Bytes of a log as text without colours, in which every line ends with \\n; InputError for more than is read."""
     if len(content) > MAX_BYTES:
         raise InputError(Reason(f"a log of at most {MAX_BYTES:,} bytes", "more", operand=name))
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"  # PowerShell's > writes UTF-16.
-    return content.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = content.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    return _COLOURS.sub("", text)
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:
@@ -128,8 +132,8 @@ def log_lines(text: str) -> Iterator[LogLine]:
 
 
 def _header(line: str) -> re.Match[str] | None:
-    start = line[:_MOST_HEADER]
-    for header in _HEADERS if start[0] in _FIRST else ():
+    start = line[:_MOST_HEADER].lstrip(_QUOTED)
+    for header in _HEADERS if start[:1] in _FIRST else ():
         if (match := header.match(start)) is not None:
             return match
     return None

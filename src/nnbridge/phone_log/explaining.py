@@ -391,7 +391,8 @@ def _explained(lines: Sequence[ReadLine], facts: PlanFacts, log: str) -> Iterato
         operation = read.fields.get("operation", "")
         seen = counts.get((read.pattern.name, operation), 0)
         counts[read.pattern.name, operation] = seen + 1
-        keys, rule = _about(_AboutLine(read.pattern, read.fields, places.get(position), seen), facts)
+        after = next(iter(lines[position + 1 : position + 2]), None)
+        keys, rule = _about(_AboutLine(read.pattern, read.fields, places.get(position), seen, after), facts)
         operators = [facts.operators[key] for key in keys if key in facts.operators]
         pattern = read.pattern
         yield ExplainedLine(
@@ -437,6 +438,8 @@ class _AboutLine:
     """The operator of a line of ExecutionPlan."""
     seen: int = 0
     """How many lines of this pattern and operator come before."""
+    after: ReadLine | None = None
+    """The next line that has a pattern."""
 
     def get(self, name: str) -> str:
         """A field; empty where the line does not have it."""
@@ -474,6 +477,22 @@ def _of_operation(line: _AboutLine, facts: PlanFacts) -> _Found:
 def _of_node(line: _AboutLine, facts: PlanFacts) -> _Found:
     keys = facts.of_node(_number(line.get("node")), line.get("operator"))
     return keys, _failing(facts, keys)
+
+
+def _before_node(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """The node that the next line names."""
+    after = line.after
+    known = after is not None and after.pattern is not None and after.pattern.name == "node-failed"
+    return (
+        (facts.of_node(_number(after.fields.get("node", "")), after.fields.get("operator", "")), "")
+        if after and known
+        else ((), "")
+    )
+
+
+def _of_flex(line: _AboutLine, facts: PlanFacts) -> _Found:
+    keys = tuple(key for key, one in facts.operators.items() if one.operator.startswith("Flex"))
+    return keys, "" if keys else "the file has no operator of TensorFlow's: the log is of another file"
 
 
 def _of_custom(line: _AboutLine, facts: PlanFacts) -> _Found:
@@ -613,6 +632,8 @@ _ABOUT: Mapping[str, Callable[[_AboutLine, PlanFacts], _Found]] = {
     **dict.fromkeys(("node-failed", "litert-refused"), _of_node),
     **dict.fromkeys(("delegate-refused", "gpu-operator", "unresolved-builtin"), _of_operator),
     "unresolved-custom": _of_custom,
+    "select-ops": _of_flex,
+    "kernel-condition": _before_node,
     "old-not-delegated": _of_code,
     "api-error-tensor": _of_tensor,
     "operand-type": _of_type,

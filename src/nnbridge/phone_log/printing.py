@@ -31,8 +31,8 @@ from nnbridge.runtime.plan import INTERPRETER
 from nnbridge.types import OperandCode, OperationCode
 
 BAD_DATA, BAD_STATE = "ANEURALNETWORKS_BAD_DATA", "ANEURALNETWORKS_BAD_STATE"
-_LINE_OF_OPERATION, _LINE_OF_COMPILATION = 1144, 4716
-"""Where LiteRT's nnapi_delegate.cc adds operations and creates compilations."""
+_LINE_OF_OPERATION, _LINE_OF_COMPILATION, _LINE_OF_RUN = 1144, 4716, 5259
+"""Where LiteRT's nnapi_delegate.cc adds operations, creates compilations and runs them."""
 _CUSTOM = 32
 """The builtin code of custom operators."""
 _FORM = "lines as `logcat -v tag` shows them, with debug.nn.vlog=compilation; those that begin with nnbridge: are no phone's"
@@ -161,6 +161,13 @@ def _left(planned: Planned) -> Iterator[PhoneLine]:
     by_device = planned.left or {}
     devices = ", ".join(device.name for device in planned.drivers)
     for key, reasons in refused.items():
+        if reasons and reasons[0].stage is Stage.RUNNING:
+            said = BY_NAME["api-error-run"].format(code="ANEURALNETWORKS_OP_FAILED", line=_LINE_OF_RUN)
+            yield PhoneLine(
+                f"operator {key[1]} {names[key]}{_of(key[0])}: a phone hands it over, and NNAPI's CPU fails to run it: "
+                f'{_required(reasons[0])}; invoke() then fails with "{said}"'
+            )
+            continue
         why = by_device.get(key[1]) if key[0] == 0 else None
         who = devices if why is not None and why.kind is not Why.PARTITIONS else "TFLite's NNAPI delegate"
         text = _required(why) if why is not None else "; ".join(map(_required, reasons))
@@ -172,7 +179,7 @@ def _unknown_operators(planned: Planned) -> Iterator[PhoneLine]:
     codes = () if delegation is None else delegation.codes(0)
     customs = (one.operator for one in planned.mapped if one.key in {(0, i) for i, code in enumerate(codes) if code == _CUSTOM})
     for name in dict.fromkeys(customs):
-        said = BY_NAME["unresolved-custom"].format(operator=name)
+        said = BY_NAME["select-ops" if name.startswith("Flex") else "unresolved-custom"].format(operator=name)
         yield PhoneLine(f'an app whose TFLite has no kernel of {name} gets "{said}", and no interpreter')
 
 
