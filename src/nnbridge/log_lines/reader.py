@@ -95,12 +95,11 @@ def read_content(path: Path) -> bytes:
 
 
 def decoded(content: bytes, name: str) -> str:
-    """Bytes of a log as text without colours, in which every line ends with \\n; InputError for more than is read."""
+    """Bytes of a log as text, in which every line ends with \\n; InputError for more than is read."""
     if len(content) > MAX_BYTES:
         raise InputError(Reason(f"a log of at most {MAX_BYTES:,} bytes", "more", operand=name))
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"  # PowerShell's > writes UTF-16.
-    text = content.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
-    return _COLOURS.sub("", text)
+    return content.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:
@@ -115,6 +114,8 @@ def log_lines(text: str) -> Iterator[LogLine]:
     last: dict[str, str] = {}
     long: re.Match[str] | None = None
     for number, line in numbered(text):
+        if line[0] == "\x1b":  # logcat -v color, and programs that colour whole lines
+            line = _COLOURS.sub("", line)
         found = _header(line)
         if found is not None and found.re is _HEADERS[0]:
             long = found
