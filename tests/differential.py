@@ -24,6 +24,7 @@ import numpy as np
 from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import Mapped
+from nnbridge.engines import OWN, host_for
 from nnbridge.errors import NnbridgeError
 from nnbridge.file import ModelFile
 
@@ -109,11 +110,12 @@ class Failure(Exception):
     """nnbridge did not compute a file."""
 
 
-def computed(path: Path, mapping: str, feeds: Sequence[Any]) -> tuple[list[Any], tuple[Mapped, ...]]:
+def computed(path: Path, mapping: str, feeds: Sequence[Any], host: str = OWN) -> tuple[list[Any], tuple[Mapped, ...]]:
     """nnbridge's outputs, and the outcome of each operator; Failure with the reason."""
     try:
-        model, outcomes = ModelFile(path, ConversionOptions(mapping=mapping)).converted
-        compilation = Compilation.create(model, [])
+        file = ModelFile(path, ConversionOptions(mapping=mapping))
+        model, outcomes = file.converted
+        compilation = Compilation.create(model, host_for(host, file))
         compilation.finish()
         return list(Execution(compilation).run([np.atleast_1d(feed) for feed in feeds]).values()), outcomes
     except NnbridgeError as error:
@@ -142,20 +144,27 @@ def quietly() -> Iterator[Path]:
 
 
 Batch = Callable[..., Iterator[Verdict]]
-"""From numbers of cases, seed, names of operators, mapping, folder to keep files in."""
+"""From numbers of cases, seed, names of operators, mapping, folder to keep files in, and the host where there are several."""
 
 
 def _listed(batch: Batch, *arguments: Any) -> list[Verdict]:
     return list(batch(*arguments))
 
 
-def main(parser: argparse.ArgumentParser, names: Sequence[str], mappings: Sequence[str], batch: Batch) -> int:
+def main(
+    parser: argparse.ArgumentParser,
+    names: Sequence[str],
+    mappings: Sequence[str],
+    batch: Batch,
+    hosts: Sequence[str] = (OWN,),
+) -> int:
     """The command line of a comparison: 0, or 1 if a difference or failure is left unexplained."""
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--mapping", choices=mappings, default=mappings[0])
+    parser.add_argument("--host", choices=hosts, default=hosts[0], help="what computes operators that NNAPI has not")
     parser.add_argument("--operators", nargs="+", choices=sorted(names), default=sorted(names), metavar="NAME")
     parser.add_argument("--keep", type=Path, help="a folder for the files that differ or fail")
     options = parser.parse_args()
@@ -163,7 +172,7 @@ def main(parser: argparse.ArgumentParser, names: Sequence[str], mappings: Sequen
         options.keep.mkdir(parents=True, exist_ok=True)
     counts: Counter[tuple[str, str]] = Counter()
     shown: Counter[tuple[str, str, str]] = Counter()
-    for verdict in _in_parallel(batch, options):
+    for verdict in _in_parallel(partial(batch, host=options.host) if len(hosts) > 1 else batch, options):
         counts[verdict.operator, verdict.outcome] += 1
         key = (verdict.operator, verdict.type, verdict.outcome)
         if verdict.outcome in ("differs", "fails") and shown[key] < 2:

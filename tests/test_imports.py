@@ -16,7 +16,7 @@ from nnbridge.entry_points import installed
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "types records trust",
+    "types records trust json_data",
     "errors reading caches processes",
     "apart",
     "model allowlist entry_points escaping foreign platforms budget",
@@ -29,7 +29,7 @@ LAYERS = (
     "builder embedding",
     "devices",
     "runtime converters",
-    "file conformance ndk onnx_session",
+    "file conformance ndk",
     "engines cost",
     "target",
     "plan_data summary",

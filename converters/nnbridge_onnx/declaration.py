@@ -22,8 +22,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.declaration import AnyLower, OperatorDef, OperatorInput, OperatorOutput, Option, Registry
+from nnbridge.converters.declaration import AnyLower, Lower, OperatorDef, OperatorInput, OperatorOutput, Option, Registry
 from nnbridge.converters.folding import Folding, elements_broadcast, elements_multiplied
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import Condition
+from nnbridge.errors import Why
 from nnbridge.extensions import StatedKernel
 from nnbridge.model import Array
 from nnbridge.types import FuseCode
@@ -32,6 +35,16 @@ from nnbridge_onnx.rules import Provider
 
 CONTRIB = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
+
+RUNTIME_DOMAINS = frozenset(["", "ai.onnx", "ai.onnx.ml", CONTRIB, "com.microsoft.nchwc", "com.ms.internal.nhwc", "runtime"])
+"""Domains that ONNX Runtime has operators of, and that of nodes which it has loaded already."""
+KNOWN_DOMAIN: Condition[Node] = Condition(
+    "a library with the operator's domain (SessionOptions.register_custom_ops_library), or an operator that ONNX Runtime has",
+    lambda node: node.domain in RUNTIME_DOMAINS,
+    lambda node: node.domain,
+    kind=Why.OPERATOR,
+    says=lambda node: f"{node.domain}:{node.type}(-1) is not a registered function/op",
+)
 
 NO_BUILDER = "an operator that the provider maps"
 """Why ONNX Runtime's NNAPI provider never accepts an operator: it has no builder for it."""
@@ -119,6 +132,8 @@ class OnnxOperator(OperatorDef):
     number: int
     """The number of its operation in the host extension, which saved models hold; 0 for none of its own."""
     domain: str = ""
+    loads: tuple[Condition[Node], ...] = ()
+    """What ONNX Runtime requires to load a file with it."""
     provider: Provider | str = NO_BUILDER
     """When ONNX Runtime's NNAPI provider accepts it, or why it never does."""
     quantised: Quantised | None = None
@@ -145,6 +160,20 @@ class OnnxOperator(OperatorDef):
     preparing: Callable[..., StatedKernel | None] | None = None
     """Makes a host kernel that says what it computes of the node, its operands' names, inputs and outputs, and the function that
     runs it; None for forms that have none."""
+
+    built: Lower | None = None
+    """What the provider's builder adds, where the first lowering adds something else."""
+
+    def provider_lowering(self, lower: AnyLower) -> AnyLower:
+        """Decorator: the operations that the provider's builder adds, by its own choice of them."""
+        self.built = lower
+        return lower
+
+    def lowerings_for(self, mapping: MappingKind) -> tuple[Lower, ...]:
+        """The lowerings that are tried: under the provider's mapping what its builder adds."""
+        if mapping is MappingKind.PROVIDER and (self.built or self.lowerings):
+            return (self.built or self.lowerings[0].lower,)
+        return tuple(one.lower for one in self.lowerings)
 
     def quantised_lowering(self, lower: AnyLower) -> AnyLower:
         """Decorator: the lowering of a group on 8-bit values."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.converters.rules import Condition
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
 from nnbridge_onnx.read import graph as graphs
 from nnbridge_onnx.read.graph import Dims, Graph, Node
@@ -95,14 +96,16 @@ def condition(
     found: Callable[[Unit], object] = lambda unit: unit.type(),
     below: int = 99,
     kind: Why = Why.OPERAND_VALUE,
+    stage: Stage | None = None,
+    says: Callable[[Unit], str] | None = None,
 ) -> UnitCondition:
     """What must hold; the element type is what was found, unless ``found`` returns something else."""
-    return Condition(rule, holds, found, below, kind)
+    return Condition(rule, holds, found, below, kind, stage, says)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Provider:
-    """When the provider accepts an operator."""
+    """When the provider accepts an operator, and when it can build it."""
 
     level: int = 1
     """First feature level."""
@@ -117,6 +120,54 @@ class Provider:
     """True if it only copies: the provider does not accept one of them by itself."""
     follows: bool = False
     """True if it has no parameters of its own for UINT8 values: these come from a node that is accepted too."""
+    builds: tuple[UnitCondition, ...] = ()
+    """What else has to hold once it is accepted: what its builder presupposes, and what NNAPI refuses of what that adds. What
+    NNAPI's validation requires of each operation is not repeated."""
+
+    @cached_property
+    def every(self) -> tuple[UnitCondition, ...]:
+        """The conditions of its check, in the order of ``BaseOpBuilder::IsOpSupported``."""
+        return (*_common(self), *self.conditions)
+
+
+def _common(rule: Provider) -> tuple[UnitCondition, ...]:
+    """The conditions that every rule has."""
+    types = () if rule.types is None else rule.types
+    grouped = condition(
+        "an operator that the provider maps between DequantizeLinear and QuantizeLinear",
+        lambda u: not u.grouped or u.kind,
+        lambda u: u.node.type,
+        kind=Why.QUANTISATION_TYPE,
+    )
+    typed = condition(f"an input 0 of {' or '.join(types)}", lambda u: u.quantised or u.type() in types, kind=Why.INPUT_TYPE)
+    return (
+        *([] if rule.grouped else [grouped]),
+        condition(f"feature level {rule.level}", lambda u: False, lambda u: u.level, rule.level, Why.FEATURE_LEVEL),
+        condition(
+            f"opset {rule.opset}",
+            lambda u: u.node.domain or u.node.version >= rule.opset,
+            lambda u: u.node.version,
+            kind=Why.OPERATOR_VERSION,
+        ),
+        condition("inputs of known shape (see --shape)", lambda u: not _open_input(u), _open_input, kind=Why.DYNAMIC_SHAPE),
+        condition("constants inside the file", lambda u: not _external(u), lambda u: f"{_external(u)} in another one"),
+        *([] if rule.types is None else [typed]),
+    )
+
+
+def _open_input(unit: Unit) -> str:
+    """An input whose dimensions are not known, with what is known of them; empty if there is none."""
+    for io in unit.inputs:
+        tensor = unit.graph.tensors.get(io.name)
+        if io.name and (tensor is None or tensor.shape is None or any(d < 0 for d in tensor.shape)):
+            return f"{None if tensor is None else tensor.shape} for {io.name}"
+    return ""
+
+
+def _external(unit: Unit) -> str:
+    """A constant of the unit that is in another file; empty if there is none."""
+    names = (name for io in unit.inputs for name in (io.name, io.scale, io.point))
+    return next((name for name in names if name in unit.graph.external), "")
 
 
 # -- conditions that several operators share -----------------------------------------------------------------------------
@@ -178,7 +229,9 @@ def _wrong_parameters(io: Io, unit: Unit, *, weights: bool = False, per_channel:
     scale, point = constants.get(io.scale), constants.get(io.point)
     if scale is None or (io.point and point is None):
         return "computed parameters"
-    if scale.size != 1 and (not signed or unit.level < 3 or not per_channel):
+    tensor = unit.graph.tensors[io.name]
+    of_rows = signed and unit.level >= 3 and per_channel and bool(tensor.shape) and (tensor.shape or (0,))[0] == scale.size
+    if scale.size != 1 and not of_rows:
         return f"{scale.size} scales"
     if point is not None and signed and point.any():
         return "weights with a zero point other than 0"

@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.delegation import FAILS_BUILDING, stage_of
 from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.runtime_graph import RuntimeGraph, RuntimeNode, RuntimePart
-from nnbridge.errors import ConversionError, NnapiError, Reason
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage
 from nnbridge.model import Array
 from nnbridge_onnx.passes import Facts
 from nnbridge_onnx.passes.conversion import Conversion, facts_of
-from nnbridge_onnx.passes.provider import refusals
+from nnbridge_onnx.passes.provider import ProviderVerdicts, verdicts
 from nnbridge_onnx.passes.shape_inference import SMALL
 from nnbridge_onnx.read.graph import Graph, Node, dtype_of
 from nnbridge_onnx.read.reader import graph_of
 
+FAILS = (*FAILS_BUILDING, Stage.RUNNING)
 OPAQUE = "runtime"
 """The domain of nodes that no one but ONNX Runtime can run."""
 _OLDEST_IR = 8
@@ -38,8 +40,7 @@ def claims(graph: RuntimeGraph, level: int, nchw: bool, stops: frozenset[str] | 
     try:
         facts = facts_of(read, options)
         if stops is not None:
-            refused = refusals(facts.graph, facts.folded, level, nchw=nchw, stops=stops)
-            facts = replace(facts, refused=refused)
+            facts = replace(facts, provider=verdicts(facts.graph, facts.folded, level, nchw=nchw, stops=stops))
         conversion = Conversion(facts, options)
         _, outcomes = conversion.run()
     except (NnapiError, Unmappable) as error:
@@ -57,6 +58,7 @@ class OnnxClaims:
     outcomes: tuple[Mapped, ...]
     claimed: frozenset[int]
     supported: frozenset[int]
+    failing: Mapping[int, Reason]
     units: Sequence[frozenset[int]]
     _graph: RuntimeGraph
     _options: ConversionOptions
@@ -79,8 +81,9 @@ class OnnxClaims:
             if mapped.index in origin:
                 found.setdefault(origin[mapped.index], set()).add(MappingKind(mapped.mapping))
         allowed = {MappingKind.PROVIDER, MappingKind.FOLDED, MappingKind.DEAD}
+        failing = {origin[m.index]: m.reasons[0] for m in outcomes if m.index in origin and stage_of(m) in FAILS}
         fine = {i for i, kinds in found.items() if kinds <= allowed and not graph.nodes[i].opaque}
-        supported = frozenset(i for i in fine if MappingKind.PROVIDER in found[i])
+        supported = frozenset(i for i in fine if MappingKind.PROVIDER in found[i]) | frozenset(failing)
         claimed = set(supported)
         read = {name for i in supported for name in graph.nodes[i].inputs}
         for i in reversed(range(len(graph.nodes))):
@@ -88,7 +91,7 @@ class OnnxClaims:
                 claimed.add(i)
                 read.update(graph.nodes[i].inputs)
         units = _units(facts, origin)
-        return cls(outcomes, frozenset(claimed), supported, units, graph, options, facts, origin)
+        return cls(outcomes, frozenset(claimed), supported, failing, units, graph, options, facts, origin)
 
     def part(self, nodes: frozenset[int]) -> RuntimePart:
         """A model of some nodes; ConversionError if they cannot be one."""
@@ -107,7 +110,7 @@ class OnnxClaims:
         live = _live(members, outputs, folded)
         inputs = tuple(n for n in _read_by(members, live - folded, read) if n not in written and n not in known.constants)
         graph = replace(known, inputs=inputs, outputs=outputs, nodes=members)
-        facts = replace(self._facts, graph=graph, live=live, folded=folded, refused={})
+        facts = replace(self._facts, graph=graph, live=live, folded=folded, provider=ProviderVerdicts())
         try:
             model, outcomes = Conversion(facts, self._options).run()
         except (NnapiError, Unmappable) as error:

@@ -30,7 +30,7 @@ class TfliteModelFile(Importer):
     suffixes = (".tflite",)
     magic = (_MARK,)
     mappings = ("delegate", "wide")
-    options = ("feature_level", "mapping", "signature", "shapes", "accelerated", "allow_dynamic_dimensions", "left")
+    options = ("feature_level", "mapping", "signature", "shapes", "accelerated", "allow_dynamic_dimensions", "tflite", "left")
     in_memory = InMemory(
         _MARK, late("nnbridge_tflite.read.placed:placed_tensors"), late("nnbridge_tflite.delegation:TfliteDelegation.of")
     )

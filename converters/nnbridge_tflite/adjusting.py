@@ -26,7 +26,7 @@ _NUMBERS = {
     "block size": ("block_size",),
     "radius": ("radius",),
 }
-"""Options that are changed together, under one name; those of a pair also alone."""
+"""Options that are changed together, under one name; those of a pair also one by one."""
 _TRUTHS: tuple[str, ...] = ("align_corners", "half_pixel_centers", "keep_dims", "keep_num_dims", "adj_x", "adj_y")
 _TRUTHS += ("exclusive", "reverse", "asymmetric_quantize_inputs")
 _CODED = {
@@ -110,7 +110,7 @@ def _set_word(name: str, numbers: Mapping[str, int], graph: EditedGraph, value: 
 
 
 def _resized(graph: EditedGraph, tensor: int, shape: list[int], centred: bool) -> int:
-    """A constant with other sides, cut or filled with zeros; around its centre, or behind."""
+    """A constant with other sides, cut or filled with zeros; around its centre, or at the end."""
     values = graph.values(tensor)
     assert values is not None, "a constant"
     for axis, size in enumerate(shape):
@@ -190,7 +190,7 @@ def _more_channels(graph: EditedGraph, value: Value) -> None:
 
 
 def _channels(graph: EditedGraph) -> Found:
-    """More channels, by zeros that are cut off behind: the answers stay."""
+    """More channels, by zeros that are sliced off afterwards: the outputs stay the same."""
     inputs = listed(graph.operator["inputs"])
     if graph.name not in ("CONV_2D", "DEPTHWISE_CONV_2D") or len(inputs) != 3 or not graph.fixed(inputs[0], graph.out):
         return
@@ -267,7 +267,7 @@ def _near_points(old: int, others: tuple[int, ...], low: int, high: int) -> tupl
 
 
 def _constants(graph: EditedGraph) -> Found:
-    """Inputs behind the first as constants: those of RESHAPE as they are computed, others zeros that stand for what is known."""
+    """Inputs after the first as constants: those of RESHAPE as they are computed, others zeros in place of what is known."""
     inputs = listed(graph.operator["inputs"])
     for i, t in enumerate(inputs):
         if i == 0 or t < 0 or is_constant(graph.model, graph.subgraph["tensors"][t]) or not graph.fixed(t):
@@ -298,7 +298,7 @@ def _types(graph: EditedGraph) -> Found:
 
 
 def _in_float(graph: EditedGraph, value: Value) -> None:
-    """The operator in float32: its tensors of the first input's type are converted before and behind."""
+    """The operator in float32: its tensors of the first input's type are converted before and after."""
     type = graph.type(graph.input(0))
     to, back = _CASTS[type]
     floats: dict[int, int] = {}

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import in_file
-from nnbridge.converters.delegation import building_failure, stage_of
+from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.releases import within
 from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, Stage, Why, near
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model
@@ -74,7 +75,7 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
     refused = next((reason for one in mapped for reason in one.reasons if reason.stage is Stage.GRAPH), None)
     if refused is None:
         mapped = tuple(_of_bodies(file, options, mapped))
-        refused = next((building_failure(one, one.subgraph) for one in mapped if stage_of(one) is Stage.BUILDING), None)
+        refused = first_failure(mapped, options.mapping)
         if refused is None:
             return model, mapped
         model, mapped = _placed(file, options, refused)
@@ -88,7 +89,7 @@ def _of_bodies(file: TfliteFile, options: ConversionOptions, mapped: Sequence[Ma
     main = mapped[0].subgraph if mapped else 0
     called = {one.subgraph for one in mapped} - {main}
     graphs = file.graph.subgraphs
-    own = {k: alone(file, k, graphs[k], options.feature_level, options.accelerated).placements for k in called}
+    own = {k: alone(file, k, graphs[k], options).placements for k in called}
     for one in mapped:
         found = own[one.subgraph][one.index] if one.subgraph in own else None
         if found is None or one.mapping != MappingKind.HOST or found.mapping not in (MappingKind.HOST, MappingKind.DELEGATE):
@@ -132,6 +133,8 @@ def _placed(file: TfliteFile, options: ConversionOptions, failure: Reason | None
 
 def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
     """Why TFLite refuses the delegate for all of the file's graphs, if it does."""
+    if options.allow_dynamic_dimensions and not within(options.tflite, "2.4", ""):
+        raise OptionError(Reason("TFLite 2.4 or newer", options.tflite, operand="allow_dynamic_dimensions"))
     if options.mapping != MappingKind.DELEGATE or options.allow_dynamic_dimensions:
         return None
     found = first_dynamic(file.graph)

@@ -80,15 +80,15 @@ class TfliteOperator(OperatorDef):
     preparing: HostPrepare | None = None
     """Makes its host kernel of constants and dimensions; ValueError for operands that the other kernels are asked for."""
     elementwise: bool = False
-    """It computes each element of what its inputs are broadcast to from theirs alone."""
+    """It computes each element only from the inputs' elements at that place, after broadcasting."""
     rows: bool = False
-    """It computes each row, along the last dimension, from the input's row alone."""
+    """It computes each row, along the last dimension, only from the input's row."""
     tabled: bool = False
     """For 8-bit integers TFLite fills a table, as the host does by the kernel."""
     as_stored: bool = False
     """Integers are read as they are stored, whatever real numbers they stand for."""
     folded_from_shape: Callable[[Shape], object] | None = None
-    """For operators that compute something of their input's dimensions alone."""
+    """For operators that need only their input's dimensions."""
     shaped_by: int | None = None
     """The input whose values are the output's dimensions."""
     result_dims: Callable[[Operator, Sequence[Value]], Sequence[Shape]] | None = None

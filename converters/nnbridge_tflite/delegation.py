@@ -18,7 +18,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.dynamic import first_dynamic, offered
-from nnbridge_tflite.passes.nodes import NodeConversion, alone
+from nnbridge_tflite.passes.nodes import NodeConversion, alone, of_nodes
 from nnbridge_tflite.passes.states import Key
 from nnbridge_tflite.read.flatbuffer import Span
 from nnbridge_tflite.read.graph import Graph, Operator, TfliteSubgraph
@@ -61,6 +61,13 @@ class TfliteDelegation:
         """The operator for whose output TFLite refuses such a delegate."""
         found = first_dynamic(self.file.graph)
         return None if found is None else (found.subgraph, found.operator.index)
+
+    def weights(self, subgraph: int) -> dict[int, int]:
+        """Outputs of DEQUANTIZE of float16 and of DENSIFY → the constants that they are computed from.
+
+        The delegate lets nodes read the constants (``FP16GraphPartitionHelper``) or takes such operators with their readers.
+        """
+        return weights(self.file.graph.subgraphs[subgraph])
 
     def preview(self, subgraph: int, nodes: Sequence[int]) -> list[NodeGroup]:
         """Groups of nodes as TFLite's ``PartitionGraphIntoIndependentNodeSubsets`` makes them."""
@@ -125,7 +132,20 @@ class TfliteDelegation:
         return replace(graph, tensors=tensors)
 
     def _converted(self, number: int, graph: TfliteSubgraph, target: DelegateTarget) -> NodeConversion:
-        return alone(self.file, number, graph, target.feature_level, target.accelerated)
+        return alone(self.file, number, graph, of_nodes(target.feature_level, target.accelerated, target.tflite))
+
+
+def weights(graph: TfliteSubgraph) -> dict[int, int]:
+    """Tensors that are float16 or sparse constants in another form → those constants."""
+    found: dict[int, int] = {}
+    for operator in graph.operators:
+        source = operator.inputs[0] if operator.name in ("DEQUANTIZE", "DENSIFY") and operator.inputs else -1
+        if source < 0 or (operator.name == "DEQUANTIZE" and graph.tensors[source].type.name != "FLOAT16"):
+            continue
+        constant = found.get(source, source)
+        if graph.tensors[constant].data is not None:
+            found |= dict.fromkeys(operator.outputs, constant)
+    return found
 
 
 def groups(graph: TfliteSubgraph, nodes: frozenset[int]) -> list[NodeGroup]:
@@ -138,8 +158,9 @@ def groups(graph: TfliteSubgraph, nodes: frozenset[int]) -> list[NodeGroup]:
     ready: dict[bool, list[int]] = {True: [], False: []}
     effects = [operator.index for operator in graph.operators if _has_effects(graph, operator)]
     following = dict(itertools.pairwise(effects))
+    written = graph.written - weights(graph).keys()
     for operator in graph.operators:
-        needed = {i for i in operator.inputs if i in graph.written}
+        needed = {i for i in operator.inputs if i in written}
         missing[operator.index] = len(needed) + (operator.index in effects[1:])
         for i in needed:
             readers.setdefault(i, []).append(operator.index)
@@ -184,7 +205,7 @@ def _tensor(key: Key) -> int:
 
 
 def _end(graph: Graph) -> int:
-    """The end of the last constant of a file, behind which nothing is read later."""
+    """The end of the last constant of a file, after which nothing is read later."""
     tensors = [tensor for subgraph in graph.subgraphs for tensor in subgraph.tensors]
     spans = (span for tensor in tensors for span in _spans((tensor.data, tensor.sparsity)))
     return max((span.offset + span.length for span in spans), default=0)

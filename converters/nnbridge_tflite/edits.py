@@ -1,6 +1,6 @@
 """Rewrites of single operators into others with the same answers, bit for bit: moves as other moves, one product as another.
 
-A rewrite says for which operators it applies and what stands in their place; whether that helps on a device is decided by
+A rewrite says for which operators it applies and what replaces them; whether that helps on a device is decided by
 planning the edited file, whether the answers stay by running both.
 """
 
@@ -147,7 +147,7 @@ def _in_four_dimensions(graph: EditedGraph) -> bool:
     if len(shape) in (0, 4) or not graph.fixed(graph.out, *whole) or not alone:
         return False
     if all(graph.stored(t) for t in inputs):
-        # What is computed of constants alone is constant; between RESHAPEs the delegate would see no constant.
+        # What is computed only from constants is constant; between RESHAPEs the delegate would see no constant.
         return False
     flat = (int(np.prod(shape[:-3])), *shape[-3:]) if len(shape) > 4 else (*[1] * (4 - len(shape)), *shape)
     within = {t: graph.tensor(t, flat, "four dimensions") for t in dict.fromkeys((*whole, graph.out))}

@@ -1,4 +1,4 @@
-"""The operators behind host operations: their tensors, and files of some of them (:mod:`nnbridge.converters.hosted`)."""
+"""The operators of host operations: their tensors, and files of some of them (:mod:`nnbridge.converters.hosted`)."""
 
 from __future__ import annotations
 

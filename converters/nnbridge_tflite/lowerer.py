@@ -248,7 +248,7 @@ def real_numbers(value: Value) -> npt.NDArray[np.float32]:
 
 
 class FloatLowerer(Lowerer):
-    """Quantised operands as float32, quantised outputs from float32: for what NNAPI computes on floats alone."""
+    """Quantised operands as float32, quantised outputs from float32: for what NNAPI computes only on floats."""
 
     def __init__(
         self, definition: TfliteOperator | None, operator: Operator, values: TensorValues, mapping: str, **more: Any

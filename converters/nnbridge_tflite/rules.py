@@ -1,6 +1,6 @@
 """When Android's TFLite delegate hands an operator to NNAPI: versions, feature levels, types and conditions, as data.
 
-The rules stand in the operators' declarations; they state what the NNAPI delegate of TFLite checks before it accepts a node.
+The rules are in the operators' declarations; they state what the NNAPI delegate of TFLite checks before it accepts a node.
 What NNAPI itself does not accept is not repeated there; NNAPI's own declarations have it.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from nnbridge.converters.releases import NEWEST, within
 from nnbridge.converters.rules import Condition as SharedCondition
 from nnbridge.converters.rules import broken
 from nnbridge.errors import ConversionError, Reason, Stage, Why
@@ -105,22 +106,60 @@ class DelegateRule:
     """Element types of input ``of``."""
     of: int = 0
     conditions: tuple[Condition, ...] = ()
+    since: str = ""
+    """The first release of TFLite that maps the operator."""
+    past: tuple[Past, ...] = ()
+    """What older releases have in place of the above, oldest first."""
 
     @property
     def every(self) -> tuple[Condition, ...]:
-        """Its conditions, those on version, level and types among them."""
-        return (*_common(self.version, self.level, self.types, self.of), *self.conditions)
+        """Its conditions in the newest release, those on version, level and types among them."""
+        return self.of_release(NEWEST)
+
+    def of_release(self, release: str) -> tuple[Condition, ...]:
+        """Its conditions in a release of TFLite."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in ("version", "level", "types")}
+        for past in reversed(self.past):
+            if within(release, "", past.until):
+                found |= past.fields
+        conditions = (*_common(**found, of=self.of), *self.conditions)
+        return tuple(one for one in conditions if within(release, one.since, one.until))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """Limits of a rule up to a release; what is not stated is as later."""
+
+    until: str
+    version: int | None = None
+    level: int | None = None
+    types: tuple[str, ...] | None = None
+    """() for any type."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it states."""
+        stated = {name: value for name in ("version", "level", "types") if (value := getattr(self, name)) is not None}
+        return stated | ({"types": None} if self.types == () else {})
 
 
 def refusals(
-    rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int, accelerated: bool = False
+    rule: DelegateRule | str | None,
+    operator: Operator,
+    values: TensorValues,
+    level: int,
+    accelerated: bool = False,
+    release: str = NEWEST,
 ) -> tuple[Reason, ...]:
-    """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
+    """Everything for which the delegate of a release leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
-        reason = Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR)
-        return (replace(reason, stage=Stage.DELEGATE),)
-    found = broken(rule.every, OperatorView(operator, values, level, accelerated), level, operator.label)
-    return tuple(replace(reason, stage=Stage.DELEGATE) for reason in found)
+        required = "an operator that Android's delegate maps"
+        return (Reason(required, operator.name, operator.label, kind=Why.OPERATOR, stage=Stage.DELEGATE),)
+    if not within(release, rule.since, ""):
+        required = f"an operator that the delegate of TFLite {release} maps ({operator.name}: from {rule.since} on)"
+        return (Reason(required, operator.name, operator.label, kind=Why.OPERATOR, stage=Stage.DELEGATE),)
+    view = OperatorView(operator, values, level, accelerated)
+    return tuple(broken(rule.of_release(release), view, level, operator.label, Stage.DELEGATE))
 
 
 @cache

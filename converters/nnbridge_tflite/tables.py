@@ -1,4 +1,4 @@
-"""A TFLite file's tables while the file is edited: one operator is replaced, or changed and left alone."""
+"""A TFLite file's tables while the file is edited: one operator is replaced, or changed and isolated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Table = dict[str, Any]
 LETTERS = {"FLOAT32": "<f4", "INT32": "<i4", "INT8": "<i1", "UINT8": "u1", "INT64": "<i8", "INT16": "<i2", "BOOL": "?"}
 """NumPy's names of element types."""
 _SMALL = 4096
-"""Bytes up to which a constant of an operator alone stays; larger ones, which are weights, become zeros."""
+"""Bytes up to which a constant of an isolated operator stays; larger ones, which are weights, become zeros."""
 SIDES = ("inputs", "outputs", "intermediates")
 
 
@@ -28,7 +28,7 @@ def decoded(file: TfliteFile) -> Table:
         model["buffers"] = [{}]  # A file may have none; its tensors then have buffer 0, which is empty in others.
     outside = next((k for k, buffer in enumerate(model["buffers"]) if buffer.get("offset", 0) > 1), None)
     if outside is not None:
-        raise ConversionError(Reason("a file whose weights stand in its tables", f"buffer {outside} behind them", str(file.path)))
+        raise ConversionError(Reason("a file with all buffers in the flatbuffer", f"buffer {outside} after it", str(file.path)))
     return model
 
 

@@ -78,8 +78,6 @@ def plan_facts(asked: Asked, *options: str) -> Facts:
     status, found, error = planned(asked, *options)
     if status or found is None:
         return {"refused": True, "error": error.removeprefix("nnbridge: ")}
-    if "operations" not in found:  # Devices before NNAPI have an answer for files that are not converted, too.
-        return {"refused": False, "plan": found}
     places = Counter(operation["place"] for operation in found["operations"])
     summary = found["summary"]
     return {
@@ -92,7 +90,7 @@ def plan_facts(asked: Asked, *options: str) -> Facts:
         "steps on devices": sum(step["place"] == "device" for step in found["steps"]),
         "sentence": summary["sentence"],
         "devices of operations": [operation["device"] for operation in found["operations"]],
-        "LiteRT refuses": bool(summary.get("refused")),
+        "LiteRT refuses": bool(summary["refusal"]),
         "nodes": summary["on_device"],
         "partitions": summary["partitions"],
     }

@@ -1,6 +1,7 @@
 """Random small ONNX files: nnbridge's answer beside ONNX Runtime's.
 
     python scripts/nets/differential_onnx.py --cases 20000
+    python scripts/nets/differential_onnx.py --cases 2000 --host onnxruntime --mapping provider
     python scripts/nets/differential_onnx.py --cases 500 --seed 3 --operators Conv Resize --keep found
 
 Types, shapes, attributes, opsets, broadcasting, negative axes, scalars, omitted inputs, constants and computed inputs, open and
@@ -21,8 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 from script_support import argument_parser, one_line_errors
 
 with one_line_errors():
+    from nnbridge.engines import OWN
     from tests.differential import main
     from tests.onnx.differential import DRAWS, verdicts
 
 if __name__ == "__main__":
-    sys.exit(main(argument_parser(), sorted(DRAWS), ("wide", "provider"), verdicts))
+    sys.exit(main(argument_parser(), sorted(DRAWS), ("wide", "provider"), verdicts, (OWN, "onnxruntime")))

@@ -1,7 +1,7 @@
 """``nnbridge.plan``, ``run``, ``compare``, ``report`` and ``inspect``: the commands in Python, with their defaults.
 
 Keyword arguments are the commands' options: ``--max-partitions 0`` is ``max_partitions=0``. Those of the file (``mapping``,
-``shapes``, ``signature``, ``layout``, ``float64``, ``allow_dynamic_dimensions``) are fields of
+``shapes``, ``signature``, ``layout``, ``float64``, ``allow_dynamic_dimensions``, ``tflite``) are fields of
 :class:`~nnbridge.converters.ConversionOptions`, those of the phone (``device``, ``android``, ``feature_level``, ``fallback``,
 ``max_partitions``, ``preference``, ``partitioning``, ``host``, ``kernels``, ``threads``, ``cache_dir``) are attributes of
 :class:`~nnbridge.target.Target`. InputError for other words.
@@ -31,6 +31,7 @@ from nnbridge.compare.tensors import stored_tensors, tensors_of
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
 from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.converters.inspection import Inspection
+from nnbridge.converters.releases import RUNTIMES
 from nnbridge.devices.device import Device
 from nnbridge.engines import AUTO
 from nnbridge.errors import InputError, Reason, near
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 Progress: TypeAlias = "Callable[[str, int], AbstractContextManager[Callable[[int], None]]]"
 """``progress(what, total)`` shows how much is done; the function that it yields advances it."""
-_OF_FILE = ("mapping", "layout", "signature", "shapes", "float64", "allow_dynamic_dimensions")
+_OF_FILE = ("mapping", "layout", "signature", "shapes", "float64", "allow_dynamic_dimensions", *RUNTIMES)
 _VERSIONS = {"litert": ("LiteRT", "ai-edge-litert"), "onnxruntime": ("ONNX Runtime", "onnxruntime")}
 
 
@@ -79,6 +80,7 @@ class Words(TypedDict, total=False):
     shapes: Mapping[str, tuple[int, ...]]
     float64: str
     allow_dynamic_dimensions: bool
+    tflite: str
 
 
 def plan(model: str | Path | ModelFile, target: Target | None = None, *, prepare: bool = True, **words: Unpack[Words]) -> Planned:

@@ -72,14 +72,23 @@ class Why(str, Enum):
 
 
 class Stage(str, Enum):
-    """The part of a phone that refuses an operator of a file, in the order in which they are asked. Values are stable."""
+    """The part of a phone that refuses an operator of a file, in the order in which they are asked. Values are stable.
 
+    The client is TFLite's NNAPI delegate, or ONNX Runtime's NNAPI provider.
+    """
+
+    LOADING = "loading"
+    """The file's own runtime does not load the file."""
     GRAPH = "graph"
     """TFLite refuses the delegate for the whole file."""
     DELEGATE = "delegate"
     """The delegate leaves the operator to TFLite (its ``Validate``)."""
+    PROVIDER = "provider"
+    """The provider leaves the node to ONNX Runtime (``IsOpSupported`` of its builders)."""
+    BUILDER = "provider-building"
+    """The provider takes the node, and its builder fails to add it (``AddToModelBuilder``): there is no session."""
     BUILDING = "building"
-    """The delegate takes the operator, and the model cannot be built: the delegate fails, and the program has no interpreter."""
+    """The client takes the operator, and NNAPI refuses what it adds: there is no interpreter, no session."""
     DEVICE = "device"
     """The model is built, and a device of a lower feature level does not get the operation, which stays with TFLite."""
     RUNNING = "running"
@@ -129,7 +138,7 @@ class Reason:
     says: str = ""
     """The words of the driver itself, as they are in its log."""
     stage: Stage | None = field(default=None, compare=False)
-    """For refusals of an operator of a TFLite file under the delegate's mapping: which part of a phone refuses."""
+    """For refusals of an operator under the mapping of a phone's client: which part of the phone refuses."""
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.operation, self.operand) if part)
@@ -161,11 +170,19 @@ _MAX_OPTIONS = 500
 """Words that one is compared with: a file that defines thousands may misspell thousands."""
 
 
+_LONGEST_WORD = 200
+
+
 def near(word: str, options: Iterable[str]) -> str:
     """A hint at what could have been meant, or nothing."""
     plain = {_plain(option): option for option in islice(options, _MAX_OPTIONS)}
-    found = get_close_matches(_plain(word), plain, 1, 0.7)
+    found = similar(_plain(word), plain, 1, 0.7)
     return f" (did you mean {plain[found[0]]}?)" if found else ""
+
+
+def similar(word: str, options: Iterable[str], most: int = 3, least: float = 0.5) -> list[str]:
+    """The options that are most like a word, none for one of hundreds of letters: comparing takes the square of its length."""
+    return get_close_matches(word, options, most, least) if len(word) <= _LONGEST_WORD else []
 
 
 def _plain(word: str) -> str:

@@ -1,6 +1,6 @@
 """The one place that puts a file and a phone together: what would happen to this file on this phone.
 
-Everything that people touch (commands, :func:`nnbridge.plan` and its kin, matrix, searches, advice, the explorer, benchmarks)
+Everything that people use (commands, ``nnbridge.plan`` and its siblings, matrix, searches, advice, the explorer, benchmarks)
 asks here and gets the same answer.
 """
 
@@ -17,6 +17,7 @@ from nnbridge import devices as device_list
 from nnbridge.converters.delegation import HALVES_RULE, DelegateTarget, PhoneVerdict, verdict_of, whole_or_nothing
 from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.cost import cost_of
 from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
@@ -52,8 +53,8 @@ def draft(file: ModelFile, target: Target) -> Planned:
     """The plan before devices are asked (:meth:`Planned.finish`)."""
     file = file.with_(feature_level=target.level) if "feature_level" in file.importer.options else file
     devices, of_devices = opened_devices(file, target)
-    fallback = target.fallback_for(file.mapping)
-    limit = target.partition_limit(file.mapping, of_devices)
+    fallback = target.fallback_for(file.mapping, file.asked.tflite)
+    limit = target.partition_limit(file.mapping, of_devices, file.asked.tflite)
     in_force = limit
     if fallback is Fallback.APP:
         file, devices, in_force = *_left_to_app(file, devices, limit), 0
@@ -111,13 +112,15 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
     beyond = {index: why for index, why in left.items() if why.kind is Why.PARTITIONS}
     handed = {one.index for one in offered.mapped if one.mapping == MappingKind.DELEGATE}
     left = {index: why for index, why in left.items() if index in handed}
-    if offered.model.states and not beyond and not any(isinstance(device, BoundDevice) for device in devices):
+    if offered.model.states and not any(isinstance(device, BoundDevice) for device in devices):
         # Operators on variables are no operations of the model, and cut TFLite's partitions all the same.
         verdict = delegate_verdict(offered, devices, limit)
         graph = None if verdict is None else next((one for one in verdict.graphs if one.subgraph == 0), None)
-        kept = handed if graph is None else {node for group in graph.groups for node in group}
-        rule = f"one of the {limit} largest delegated partitions, which operators on variables cut (--max-partitions {limit})"
-        left |= {i: Reason(rule, kind=Why.PARTITIONS) for i in handed - kept - set(left)}
+        if graph is not None:
+            kept = {node for group in graph.groups for node in group}
+            left = {index: why for index, why in left.items() if why.kind is not Why.PARTITIONS}
+            rule = f"one of the {limit} largest delegated partitions, which operators on variables cut (--max-partitions {limit})"
+            left |= {i: Reason(rule, kind=Why.PARTITIONS) for i in handed - kept - set(left)}
     refused = [why for why in left.values() if why.kind is not Why.PARTITIONS]
     if refused and levels and whole_or_nothing(offered.mapped):
         left = dict.fromkeys(handed, replace(refused[0], rule=HALVES_RULE, found=str(refused[0])))
@@ -133,7 +136,8 @@ def _has_several_graphs(file: ModelFile) -> bool:
 
 def delegate_target(file: ModelFile, drivers: Sequence[Device]) -> DelegateTarget:
     """What TFLite's delegate compiles for."""
-    return DelegateTarget(min([file.asked.feature_level, *(int(device.level) for device in drivers)]), bool(drivers))
+    level = min([file.asked.feature_level, *(int(device.level) for device in drivers)])
+    return DelegateTarget(level, bool(drivers), file.asked.tflite)
 
 
 def delegate_verdict(file: ModelFile, devices: Sequence[Device], limit: int) -> PhoneVerdict | None:
@@ -222,8 +226,10 @@ class Planned:
         android = self.target.android_name
         if self.bound:
             claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
-            return summarise_claims(self.compilation, claims, android)
+            operators = [claim.operator.name for claim in self.bound[0].claims]
+            return summarise_claims(self.compilation, operators, claims, android)
         found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict)
+        found = replace(found, release="".join(release for release in self.releases.values() if release != NEWEST))
         if not any(reason.kind is Why.DYNAMIC_GRAPH for one in self.mapped for reason in one.reasons):
             return found
         allowed = draft(self.file.with_(allow_dynamic_dimensions=True, left=None), self.target).finish(prepare=False)
@@ -243,6 +249,11 @@ class Planned:
         if len(profiles) < 2:
             return ()
         return (f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices.",)
+
+    @property
+    def releases(self) -> dict[str, str]:
+        """The release of the app's runtime, under the name of its option; empty for formats that no runtime delegates."""
+        return {name: getattr(self.file.options, name) for name in RUNTIMES if name in self.file.importer.options}
 
     @property
     def refusals(self) -> list[dict[str, Any]]:
@@ -265,6 +276,7 @@ class Planned:
             "model": str(self.file.path),
             "max_partitions": self.max_partitions,
             "fallback_to": self.fallback.value,
+            **self.releases,
             "summary": self.summary.as_dict(),
             "notes": list(self.notes),
             "cost": cost.as_dict(),
@@ -290,10 +302,14 @@ class Planned:
         return pandas.DataFrame(rows)
 
     def __str__(self) -> str:
-        return self.summary.sentence
+        return "\n".join(self.summary.lines)
 
     def __repr__(self) -> str:
-        return f"Planned({self.file.path.name!r}: {self.summary.sentence})" if self.is_finished else f"Planned({self.file!r})"
+        return (
+            f"Planned({self.file.path.name!r}: {self.summary.judgement or self.summary.sentence})"
+            if self.is_finished
+            else f"Planned({self.file!r})"
+        )
 
     @property
     def is_finished(self) -> bool:
@@ -308,7 +324,7 @@ class Planned:
             for number, step in enumerate(data["steps"])
         )
         head = "<tr><th>step</th><th>device</th><th>operations</th></tr>"
-        return f"<p>{escape(self.summary.sentence)}</p><table>{head}{rows}</table>"
+        return f"<p>{escape(str(self)).replace(chr(10), '<br>')}</p><table>{head}{rows}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return plan, (ModelFile(self.file.path, self.file.asked), self.target)

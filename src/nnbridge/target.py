@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnbridge.converters.releases import NEWEST, within
 from nnbridge.engines import HOSTS, OWN
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL, FeatureLevel, PreferenceCode, android_name
@@ -115,20 +116,20 @@ class Target:
 
     # What limits a plan, in one place. The file's mapping is the app's runtime: TFLite's delegate, ONNX Runtime's provider.
 
-    def fallback_for(self, mapping: str) -> Fallback:
+    def fallback_for(self, mapping: str, tflite: str = NEWEST) -> Fallback:
         """The fallback that was asked for, else the phone's.
 
         From Android 10 on TFLite's delegate compiles for the device that its user names, without NNAPI's CPU: what that device
-        does not take stays with TFLite (``disallow_nnapi_cpu``, true by default). Elsewhere NNAPI's CPU takes it, and where
-        ``partitioning`` was changed, which concerns that CPU only.
+        does not take stays with TFLite (``disallow_nnapi_cpu``, true by default from TFLite 2.5 on). Elsewhere NNAPI's CPU
+        takes it, and where ``partitioning`` was changed, which concerns that CPU only.
         """
         if self.fallback is not None:
             return self.fallback
         delegated = mapping == "delegate" and bool(self.devices) and self.level >= FeatureLevel.LEVEL_3
-        delegated = delegated and self.partitioning == PARTITIONING[1]
+        delegated = delegated and self.partitioning == PARTITIONING[1] and within(tflite, "2.5", "")
         return Fallback.APP if delegated else Fallback.CPU
 
-    def partition_limit(self, mapping: str, of_devices: int | None) -> int:
+    def partition_limit(self, mapping: str, of_devices: int | None, tflite: str = NEWEST) -> int:
         """The first of these that is there: the limit that was asked for; that of devices before NNAPI (``of_devices``);
         none without NNAPI's CPU and the app; that of TFLite's delegate, 3; none.
         """
@@ -138,7 +139,7 @@ class Target:
             return self.max_partitions
         if of_devices is not None:
             return of_devices
-        if self.fallback_for(mapping) is Fallback.NONE:
+        if self.fallback_for(mapping, tflite) is Fallback.NONE:
             return 0
         return TFLITE_DEFAULT if mapping == "delegate" else 0
 

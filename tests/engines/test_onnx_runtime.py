@@ -10,7 +10,9 @@ import pytest
 
 from nnbridge import Compilation, Execution, devices
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.hosted import Piece
 from nnbridge.engines import host_for
+from nnbridge.engines.onnx_runtime import OnnxRuntimeEngine
 from nnbridge.file import ModelFile, load
 from nnbridge.runtime.compilation import PartitioningMode
 from tests.provider.sessions import Array, alone, model, needs, node, session
@@ -168,3 +170,129 @@ def test_a_node_runs_with_those_that_read_it(tmp_path: Path) -> None:
     data = model(nodes, {"x": (1, 4, 64, 64)}, ["y"], constants)
     x = RNG.standard_normal((1, 4, 64, 64)).astype(np.float32)
     assert same(hosted(tmp_path / "m.onnx", data, {"x": x}), session(data, "nnapi-reference").run(None, {"x": x}))
+
+
+def _scan_of_rows() -> tuple[list[Any], list[Any]]:
+    """A Scan of two rows, which the importer writes out: Hardmax of each."""
+    from onnx import helper
+
+    ends = [helper.make_tensor_value_info(name, 1, [3]) for name in ("state", "row", "next", "left")]
+    body = helper.make_graph(
+        [helper.make_node("Add", ["state", "row"], ["next"]), helper.make_node("Hardmax", ["row"], ["left"])],
+        "b",
+        ends[:2],
+        ends[2:],
+    )
+    scan = helper.make_node("Scan", ["start", "x"], ["last", "rows"], body=body, num_scan_inputs=1)
+    return [scan, helper.make_node("Add", ["last", "rows"], ["y"])], []
+
+
+def _loop_of_iterations() -> tuple[list[Any], list[Any]]:
+    from onnx import helper
+
+    value, number, flag = ((name, type, dims) for name, type, dims in (("v", 1, [2, 3]), ("i", 7, []), ("c", 9, [])))
+    inner = [
+        helper.make_node("Hardmax", ["v"], ["e"]),
+        helper.make_node("Relu", ["e"], ["w"]),
+        helper.make_node("Identity", ["c"], ["d"]),
+    ]
+    starts = [helper.make_tensor_value_info(*one) for one in (number, flag, value)]
+    ends = [helper.make_tensor_value_info("d", 9, []), helper.make_tensor_value_info("w", 1, [2, 3])]
+    return [helper.make_node("Loop", ["two", "", "x"], ["y"], body=helper.make_graph(inner, "b", starts, ends))], []
+
+
+def _call(*inner: Any, attribute: Any = None) -> tuple[list[Any], list[Any]]:
+    """A function of the file that is called twice."""
+    from onnx import helper
+
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "F", ["a"], ["b"], list(inner), opsets, [attribute] if attribute else [])
+    more = {attribute: 0.25} if attribute else {}
+    calls = [helper.make_node("F", ["x"], ["m"], domain="own", **more), helper.make_node("F", ["m"], ["y"], domain="own", **more)]
+    return calls, [function]
+
+
+def _function() -> tuple[list[Any], list[Any]]:
+    return _call(node("Relu", "a", "r"), node("Hardmax", "r", "e"), node("Add", "e a", "b"))
+
+
+def _function_with_a_constant() -> tuple[list[Any], list[Any]]:
+    from onnx import numpy_helper
+
+    value = numpy_helper.from_array(np.array([0.5], np.float32))
+    return _call(
+        node("Constant", "", "k", value=value), node("Add", "a k", "s"), node("Hardmax", "s", "e"), node("Add", "e a", "b")
+    )
+
+
+def _function_with_an_attribute() -> tuple[list[Any], list[Any]]:
+    from onnx import AttributeProto
+
+    made = node("Celu", "r", "e")
+    made.attribute.append(AttributeProto(name="alpha", ref_attr_name="slope", type=AttributeProto.FLOAT))
+    return _call(node("Relu", "a", "r"), made, node("Hardmax", "e", "f"), node("Add", "f e", "b"), attribute="slope")
+
+
+def _function_with_a_branch() -> tuple[list[Any], list[Any]]:
+    from onnx import helper
+
+    def body(operator: str) -> Any:
+        nodes = [node("Hardmax", "a", f"{operator}_in"), node(operator, f"{operator}_in", f"{operator}_out")]
+        return helper.make_graph(nodes, operator, [], [helper.make_tensor_value_info(f"{operator}_out", 1, [2, 3])])
+
+    choice = node("If", "c", "e", then_branch=body("Relu"), else_branch=body("Neg"))
+    parts = [node("ReduceMax", "a", "m", keepdims=0), node("Greater", "m m", "c"), choice, node("Add", "e a", "b")]
+    return _call(*parts)
+
+
+def _branch_that_reads_less() -> tuple[list[Any], list[Any]]:
+    """The branch that is never taken reads what the plan does not compute for the others."""
+    from onnx import helper
+
+    def body(operator: str, read: str) -> Any:
+        out = helper.make_tensor_value_info(operator, 1, [2, 3])
+        return helper.make_graph([helper.make_node(operator, [read], [operator])], operator, [], [out])
+
+    choice = node("If", "yes", "c", then_branch=body("Hardmax", "h"), else_branch=body("Neg", "n"))
+    return [node("Hardmax", "x", "h"), node("Neg", "x", "n"), choice, node("Add", "c n", "s"), node("Hardmax", "s", "y")], []
+
+
+WRITTEN_OUT = {
+    "a branch that reads less": _branch_that_reads_less,
+    "a scan": _scan_of_rows, "a loop": _loop_of_iterations, "a function": _function,
+    "a function with a constant": _function_with_a_constant, "a function with an attribute": _function_with_an_attribute,
+    "a function with a branch": _function_with_a_branch,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mapping", ["wide", "provider"])
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_nodes_of_what_the_importer_wrote_out(name: str, mapping: str, tmp_path: Path) -> None:
+    """Tensors between them are none of the file's: the part is cut from the nodes as the importer has them."""
+    from onnx import helper, numpy_helper
+
+    nodes, functions = WRITTEN_OUT[name]()
+    held = [numpy_helper.from_array(np.int64(2), "two"), numpy_helper.from_array(np.array(True), "yes")]
+    held += [numpy_helper.from_array(np.zeros(3, np.float32), "start")]
+    ends = [helper.make_tensor_value_info(n, 1, [2, 3]) for n in "xy"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:], held), opset_imports=opsets, functions=functions, ir_version=8
+    )
+    data, x = made.SerializeToString(), RNG.standard_normal((2, 3)).astype(np.float32)
+    (ours,), (theirs,) = hosted(tmp_path / "m.onnx", data, {"x": x}, mapping=mapping), alone(data, {"x": x})
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("scalar", "shape"), [(True, (1,)), (False, (1, 1))])
+def test_a_value_of_any_rank_is_a_scalar_only_where_the_file_says_so(scalar: bool, shape: tuple[int, ...]) -> None:
+    """ONNX Runtime states the shape [] for both."""
+    from onnx import helper, numpy_helper
+
+    ends = [helper.make_tensor_value_info(name, 1, None) for name in "xy"]
+    held = [numpy_helper.from_array(np.int64([0]), "axes")]
+    graph = helper.make_graph([helper.make_node("Unsqueeze", ["x", "axes"], ["y"])], "g", ends[:1], ends[1:], held)
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    run = OnnxRuntimeEngine(Path("m.onnx"), "default").open(Piece(content, ("x",), ("y",), {}, ["x"] if scalar else []), [(0,)])
+    ((found,), _) = run([np.ones(1, np.float32)], {})
+    assert found.shape == shape

@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given
 
 from nnbridge.errors import InputError
+from nnbridge.json_data import json_ready
 from nnbridge.matrix.budget import MatrixLimit, broken_limits
 from nnbridge.matrix.cells import Cell
 from nnbridge.matrix.changes import as_dict, change_tables, changes
 from nnbridge.matrix.page import as_html
 from nnbridge.matrix.store import Store
 from nnbridge.matrix.tables import as_csv, as_junit, as_markdown, matrix_tables
-from nnbridge.report.json_data import json_ready
 from tests.foreign import MUTATIONS, mutated
 
 TABLE = "CREATE TABLE cells (key TEXT PRIMARY KEY, cell TEXT NOT NULL)"

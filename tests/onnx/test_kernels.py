@@ -10,7 +10,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from nnbridge.onnx_session import open_session  # noqa: E402
+from nnbridge.engines.onnx_session import open_session  # noqa: E402
 from nnbridge_onnx import backend  # noqa: E402
 from nnbridge_onnx.declaration import REGISTRY  # noqa: E402
 from nnbridge_onnx.host.evaluator import HostCall, HostNode  # noqa: E402

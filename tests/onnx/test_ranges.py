@@ -14,7 +14,7 @@ pytest.importorskip("onnx")
 import onnx
 from onnx import TensorProto, helper
 
-from nnbridge.onnx_session import open_session
+from nnbridge.engines.onnx_session import open_session
 from tests.differential import computed
 
 SIZES = np.concatenate([10.0 ** np.arange(-36, 37), np.linspace(0.1, 20, 97), np.linspace(20, 84, 61), [0]])

@@ -16,7 +16,7 @@ pytest.importorskip("onnx")
 import onnx
 from onnx import helper
 
-from nnbridge.onnx_session import open_session
+from nnbridge.engines.onnx_session import open_session
 from nnbridge_onnx.host.evaluator import HostNode
 from nnbridge_onnx.operators.resizing import resized_length
 from tests.conftest import requires_recent_onnx_runtime

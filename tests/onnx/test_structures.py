@@ -15,10 +15,10 @@ pytest.importorskip("onnx")
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+from nnbridge.engines.onnx_session import open_session
 from nnbridge.errors import InputError
 from nnbridge.file import load
 from nnbridge.inputs import Dataset
-from nnbridge.onnx_session import open_session
 from nnbridge_onnx import backend
 from tests.differential import computed
 from tests.onnx.differential import DRAWS, verdicts

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from nnbridge import provider
-from nnbridge.onnx_session import open_session
+from nnbridge.engines.onnx_session import open_session
 
 Array = npt.NDArray[Any]
 DEVICE = "nnapi-sample_all"

@@ -15,9 +15,10 @@ from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.declaration import AXIS, MOVED, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
+from nnbridge_onnx.operands import LAST
 from nnbridge_onnx.operators.elementwise import binary, composed, constant_like, evaluated, unary
 from nnbridge_onnx.read.graph import Node
-from nnbridge_onnx.rules import BINARY, RANK_4, SCALE_256, Provider, condition, ranks, uint8_parameters
+from nnbridge_onnx.rules import BINARY, RANK_4, SCALE_256, Provider, condition, uint8_parameters
 
 
 def _alpha(default: float, meaning: str) -> Option:
@@ -116,7 +117,7 @@ binary(
 
 LEAKY_RELU = evaluated(
     "LeakyRelu", 88, "x where it is positive, else alpha * x.", "X -> Y", options=(_alpha(0.01, "slope below 0"),),
-    provider=Provider(conditions=(ranks(1, 99),)),
+    provider=Provider(conditions=(RANK_4,)),
 )  # fmt: skip
 
 
@@ -126,6 +127,14 @@ def _leaky_relu(to: Lowerer) -> None:
     (x,), images = to.aligned(0)
     to.require_float(x)
     to.finish(C.PRELU, x, to.float_tensor([to.option("alpha")], x), images=images)
+
+
+@LEAKY_RELU.provider_lowering
+def _leaky_relu_as_built(to: Lowerer) -> None:
+    """SELECT between x and its product by alpha, where LESS says so."""
+    (x,), images = to.aligned(0)
+    negative = to.emit(C.LESS, x, to.float_tensor([0.0], x), out=to.bools(x.dims))
+    to.finish(C.SELECT, negative, to.compute(C.MUL, x, to.option("alpha")), x, images=images)
 
 
 @composed(LEAKY_RELU)
@@ -275,11 +284,22 @@ SOFTMAX = operator(
         conditions=(
             uint8_parameters(),
             SCALE_256,
-            condition("rank 2 or 4", lambda u: len(u.shape()) in (2, 4), lambda u: len(u.shape()), kind=Why.RANK),
             condition(
-                "axis 1 below feature level 3",
-                lambda u: u.attribute("axis", 1) == 1,
-                lambda u: u.attribute("axis", 1),
+                "rank 4 at most from opset 13 on",
+                lambda u: u.node.version < 13 or len(u.shape()) <= 4,
+                lambda u: len(u.shape()),
+                kind=Why.RANK,
+            ),
+            condition(
+                "rank 2 or 4 from opset 13 on, below feature level 3",
+                lambda u: u.node.version < 13 or len(u.shape()) in (2, 4),
+                lambda u: len(u.shape()),
+                3, Why.RANK,
+            ),
+            condition(
+                "the last axis from opset 13 on, below feature level 3",
+                lambda u: u.node.version < 13 or u.attribute("axis", -1) in (-1, len(u.shape()) - 1),
+                lambda u: u.attribute("axis", -1),
                 3, Why.ARGUMENT,
             ),
         ),
@@ -307,6 +327,23 @@ def _softmax(to: Lowerer) -> None:
     behind = [shape[axis], math.prod(shape[axis + 1 :])] if alone else [math.prod(shape[axis:])]
     flat = to.emit(C.RESHAPE, x, to.vector([math.prod(shape[:axis]), *behind]))
     to.finish(C.RESHAPE, to.emit(code, flat, one, to.scalar(1)), to.vector(shape))
+
+
+@SOFTMAX.provider_lowering
+def _softmax_as_built(to: Lowerer) -> None:
+    """Along one axis; before opset 13 of a matrix that the axes from it on are a row of."""
+    rank, recent = to.rank(), to.node.version >= 13
+    axis = to.axis(to.option("axis", -1 if recent else 1), rank)
+    if recent or (rank, axis) == (2, 1):
+        (x,), images = to.aligned(0)
+        place = LAST[rank].index(axis) if images else axis
+        axes = [to.scalar(place)] if to.draft.feature_level > 2 else []
+        to.finish(C.SOFTMAX, x, to.float_scalar(1.0, x), *axes, images=images)
+        return
+    x, shape = to.input(), to.shape()
+    rows = to.emit(C.RESHAPE, x, to.vector([math.prod(shape[:axis]), math.prod(shape[axis:])]))
+    made = to.emit(C.SOFTMAX, rows, to.float_scalar(1.0, x), like=to.output())
+    to.finish(C.RESHAPE, made, to.vector(shape))
 
 
 # -- the host's --------------------------------------------------------------------------------------------------------------

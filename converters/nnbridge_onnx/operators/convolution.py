@@ -11,6 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge.operations import work
@@ -141,7 +142,8 @@ def convolve(to: Lowerer, image: Plane, weights: Sequence[int], filter: Value, b
 def padded(to: Lowerer, x: Value, found: WindowOptions, kernel: Sequence[int]) -> tuple[Value, list[int]]:
     """NNAPI requires paddings below the dilated kernel; larger ones become a PAD of their own."""
     width, height = ((k - 1) * d + 1 for k, d in zip(kernel[::-1], found.dilations, strict=True))
-    if all(p < limit for p, limit in zip(found.pads, (width, width, height, height), strict=True)):
+    small = all(p < limit for p, limit in zip(found.pads, (width, width, height, height), strict=True))
+    if small or to.mapping == MappingKind.PROVIDER:
         return x, found.pads
     return padding(to, x, found.pads), [0, 0, 0, 0]
 

@@ -11,7 +11,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.lowerer import DTYPES
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import MOVED, MULTIPLIED, operator
@@ -36,6 +36,22 @@ GATHER = operator(
                 lambda u: u.type(1) == "INT32" or u.constant(1) is not None,
                 lambda u: u.type(1),
                 kind=Why.NOT_CONSTANT,
+            ),
+            condition("an input with elements", lambda u: 0 not in u.shape(), lambda u: list(u.shape()), kind=Why.OPERAND_SIZE),
+        ),
+        builds=(
+            # Only constants of other types are squeezed after GATHER, whose result has one axis more than the builder declares.
+            condition(
+                "indexes with an axis, or a constant of int64",
+                lambda u: u.type(1) != "INT32" or u.shape(1),
+                lambda u: "an int32 scalar",
+                kind=Why.RANK, stage=Stage.RUNNING,
+            ),
+            condition(
+                "indexes from 0 on",
+                lambda u: (known := u.constant(1)) is None or not known.size or known.min() >= 0,
+                lambda u: "others",
+                kind=Why.RANGE, stage=Stage.RUNNING,
             ),
         ),
     ),
@@ -85,6 +101,23 @@ def _gather(to: Lowerer) -> None:
         return
     picked = to.emit(C.GATHER, x, to.scalar(axis), places)
     to.finish(C.RESHAPE, picked, to.vector(to.out_shape() or (1,)))
+
+
+@GATHER.provider_lowering
+def _gather_as_they_are(to: Lowerer) -> None:
+    """GATHER by the indexes as they are; SQUEEZE after a constant scalar."""
+    (x,), images = to.aligned(0)
+    axis = to.axis(to.option("axis"), to.rank())
+    known = to.known(1)
+    indexes = to.indexes(1) if known is None else to.draft.ints(to.whole(known), known.shape or (1,))
+    if images and len(to.shape(1)) == 1:
+        to.finish(C.GATHER, x, to.scalar(LAST[x.rank].index(axis)), indexes, images=True)
+        return
+    x = to.input()
+    if to.shape(1):
+        to.finish(C.GATHER, x, to.scalar(axis), indexes)
+        return
+    to.finish(C.SQUEEZE, to.emit(C.GATHER, x, to.scalar(axis), indexes), to.vector([axis]))
 
 
 # -- element by element, at constant indexes ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
-from nnbridge.errors import Why
+from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
 from nnbridge.operations import work
 from nnbridge_onnx.declaration import MULTIPLIED, Product, Quantised, QuantisedIo, attribute, operator
@@ -17,6 +17,9 @@ from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quantised_filter, stored_weights
 from nnbridge_onnx.read.graph import Dims, Node
 from nnbridge_onnx.rules import CONSTANT_BIAS, Provider, Unit, condition, one_of, uint8_parameters, weights_of_bytes
+
+_SPENT_BY_PRODUCT = 1 << 10
+"""Elements that a product of a batch counts as, so that files cannot ask for any number of operations."""
 
 
 def _batched(unit: Unit) -> bool:
@@ -34,9 +37,7 @@ def _row_bias(unit: Unit) -> bool:
     return bool(bias) and bias[-1] == count and all(d == 1 for d in bias[:-1])
 
 
-_MATRIX = (
-    weights_of_bytes("values"),
-    uint8_parameters(1),
+_MATRICES = (
     condition(
         "two matrices, or batches of one shape at feature level 3",
         lambda u: _batched(u) or (len(u.shape(0)), len(u.shape(1))) == (2, 2),
@@ -45,7 +46,9 @@ _MATRIX = (
     ),
 )
 _PRODUCT = (
-    *_MATRIX,
+    weights_of_bytes("values"),
+    uint8_parameters(1),
+    *_MATRICES,
     condition(
         "a constant second matrix",
         lambda u: _batched(u) or u.constant(1) is not None,
@@ -71,7 +74,9 @@ GEMM = operator(
     product=Product(-1, lambda node, w: w.shape[0 if attribute(node, "transB") else 1], _by_column),
     provider=Provider(
         conditions=(
-            *_MATRIX,
+            weights_of_bytes("values"),
+            uint8_parameters(1, per_channel=True),
+            *_MATRICES,
             one_of("transA", 0),
             one_of("alpha", 1.0),
             one_of("beta", 1.0),
@@ -84,6 +89,24 @@ GEMM = operator(
             CONSTANT_BIAS,
         ),
         grouped=True,
+        builds=(
+            # Weights that the builder does not transpose it leaves among the model's constants, where int8 is no type.
+            condition(
+                "UINT8 weights with transB, in groups",
+                lambda u: not u.quantised or not u.attribute("transB", 0) or u.type(1) != "INT8",
+                lambda u: "INT8",
+                kind=Why.INPUT_TYPE,
+                says=lambda u: f"The input/initializer of graph doesn't have valid type, name: {u.inputs[1].name} type: 3",
+            ),
+            condition(
+                "a scale above 0 for the weights, which have one for each channel in the file",
+                lambda u: not u.quantised or (scale := u.graph.constants.get(u.inputs[1].scale)) is None or scale.size == 1,
+                lambda u: "0",
+                kind=Why.QUANTISATION_TYPE,
+                stage=Stage.BUILDING,
+                says=lambda u: "ResultCode: ANEURALNETWORKS_BAD_DATA",
+            ),
+        ),
     ),
 )  # fmt: skip
 MATMUL = operator(
@@ -126,6 +149,46 @@ def _gemm(to: Lowerer) -> None:
     row = np.broadcast_to(full.reshape(-1), (len(weights),))
     scaled = weights if alpha == 1 else weights * weights.dtype.type(alpha)
     to.finish(C.FULLY_CONNECTED, x, to.float_tensor(scaled, x), to.float_tensor(row, x), to.activation())
+
+
+@GEMM.provider_lowering
+@MATMUL.provider_lowering
+def _product_as_built(to: Lowerer) -> None:
+    """FULLY_CONNECTED of two matrices; SQUEEZE of a bias of further axes. Batches are products one by one."""
+    left, right = to.shape(0), to.shape(1)
+    if len(left) > 2:
+        _batch_as_built(to, left, right)
+        return
+    x, transposed = to.input(), to.node.type == "Gemm" and bool(to.option("transB"))
+    to.require_float(x)
+    weights = to.input(1) if transposed else to.float_tensor(to.constant(1).T, x)
+    units = right[0] if transposed else right[1]
+    bias = to.input(2) if to.has(2) else to.float_tensor(np.zeros(units), x)
+    if bias.rank > 1:
+        bias = to.emit(C.SQUEEZE, bias, to.vector([i for i, size in enumerate(bias.dims) if size == 1]), dims=())
+    to.finish(C.FULLY_CONNECTED, x, weights, bias, to.activation())
+
+
+def _batch_as_built(to: Lowerer, left: Dims, right: Dims) -> None:
+    """SPLIT into matrices, FULLY_CONNECTED for each pair, CONCATENATION."""
+    count, (m, k), n = math.prod(left[:-2]), left[-2:], right[-1]
+    to.draft.spend(count * _SPENT_BY_PRODUCT)
+    a, b = to.input(0), to.input(1)
+    to.require_float(a, b)
+    if len(left) > 3:
+        a, b = (to.emit(C.RESHAPE, v, to.vector(dims), dims=()) for v, dims in ((a, (count, m, k)), (b, (count, k, n))))
+    b = to.emit(C.TRANSPOSE, b, to.vector([0, 2, 1]), dims=())
+    sides = [to.emit_all(C.SPLIT, (v, to.scalar(0), to.scalar(count)), [to.temporary(v) for _ in range(count)]) for v in (a, b)]
+    zeros, made = to.float_tensor(np.zeros(n), a), []
+    for one, other in zip(*sides, strict=True):
+        flat = [to.emit(C.RESHAPE, v, to.vector(dims), dims=()) for v, dims in ((one, (m, k)), (other, (n, k)))]
+        product = to.emit(C.FULLY_CONNECTED, *flat, zeros, to.scalar(0), dims=())
+        made.append(to.emit(C.RESHAPE, product, to.vector((1, m, n)), dims=()))
+    if len(left) == 3:
+        to.finish(C.CONCATENATION, *made, to.scalar(0))
+        return
+    joined = to.emit(C.CONCATENATION, *made, to.scalar(0), dims=())
+    to.finish(C.RESHAPE, joined, to.vector((*left[:-1], n)))
 
 
 @GEMM.lowering()

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import EPSILON, MOVED, Affine, Channels, attribute, operator
@@ -218,7 +219,12 @@ LRN = operator(
         Option("bias", 1.0, "offset of the squares"),
         Option("size", 1, "channels of a window"),
     ),
-    provider=Provider(2, conditions=(ranks(4, 4),)),
+    provider=Provider(2, conditions=(ranks(4, 4),), builds=(
+        condition(
+            "channels last below feature level 3", lambda u: not u.nchw, lambda u: "NCHW", 3, Why.FEATURE_LEVEL,
+            says=lambda u: "NCHW format is not supported on android api level 28",
+        ),
+    )),
 )  # fmt: skip
 
 
@@ -234,15 +240,16 @@ def _run_local_response(call: HostCall) -> Sequence[Array]:
 @LRN.lowering()
 def _local_response(to: Lowerer) -> None:
     """LOCAL_RESPONSE_NORMALIZATION; ONNX divides alpha by the size of the window."""
-    size = to.option("size")
-    to.require(size % 2 == 1 and to.rank() == 4, "a window of odd size over images", size)
+    size, as_built = to.option("size"), to.mapping == MappingKind.PROVIDER
+    # The provider rounds the radius of an even size down, and what NNAPI computes is not ONNX's result.
+    to.require((as_built or size % 2 == 1) and to.rank() == 4, "a window of odd size over images", size)
     images = to.channels_last
     x = to.image_if(images)
     numbers = [
-        to.scalar(size // 2),
+        to.scalar((size - 1) // 2),
         to.float_scalar(to.option("bias"), x),
         to.float_scalar(to.option("alpha") / size, x),
         to.float_scalar(to.option("beta"), x),
     ]
-    axis = [] if images else [to.scalar(1)]
+    axis = [to.scalar(3 if images else 1)] if not images or (as_built and to.draft.feature_level > 2) else []
     to.finish(C.LOCAL_RESPONSE_NORMALIZATION, x, *numbers, *axis, images=images)

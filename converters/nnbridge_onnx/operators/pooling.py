@@ -9,13 +9,15 @@ from dataclasses import replace
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
-from nnbridge.errors import Why
+from nnbridge.converters.rules import Condition
+from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import WINDOW, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
 from nnbridge_onnx.operators.windows import WindowOptions, Windows, padding, plane, window, windows
+from nnbridge_onnx.read.graph import Node
 from nnbridge_onnx.rules import (
     FLOAT_OR_UINT8,
     NCHW,
@@ -28,6 +30,8 @@ from nnbridge_onnx.rules import (
 )  # fmt: skip
 
 _CEIL = Option("ceil_mode", 0, "1 to keep a last window that reaches beyond the padding")
+_PADDING_VALID = 2
+"""NNAPI's number for no padding."""
 _POWER = Option("p", 2, "the power of the norm")
 POOL_CONDITIONS = (
     NCHW,
@@ -44,20 +48,39 @@ POOL_CONDITIONS = (
     ),
     condition("no indexes", lambda u: len(u.node.outputs) == 1, lambda u: "a second output", kind=Why.VARIANT),
 )
+
+
+def _small_pads(node: Node) -> bool:
+    pads, kernel = node.attributes.get("pads", ()), node.attributes.get("kernel_shape", ())
+    return node.attributes.get("auto_pad", "NOTSET") != "NOTSET" or all(
+        p < k for p, k in zip(pads, [*kernel, *kernel], strict=False)
+    )
+
+
+_LOADS: tuple[Condition[Node], ...] = (
+    Condition(
+        "paddings below the window",
+        _small_pads,
+        lambda node: list(node.attributes["pads"]),
+        kind=Why.ARGUMENT,
+        says=lambda node: "Pad should be smaller than kernel",
+    ),
+)
 _GLOBAL = Provider(2, conditions=(NCHW, ranks(4, 4)))
 
 MAX_POOL = operator(
     "MaxPool", 100, "X -> Y Indices?", "Largest numbers of windows.",
     options=(_CEIL, *WINDOW, Option("storage_order", 0, "1 for indexes that count columns first")),
-    quantised=Quantised(moves=True), keeps_quantisation=True, fuses_activation=True,
+    quantised=Quantised(moves=True), keeps_quantisation=True, fuses_activation=True, loads=_LOADS,
     provider=Provider(2, FLOAT_OR_UINT8, POOL_CONDITIONS, follows=True),
 )  # fmt: skip
 AVERAGE_POOL = operator(
     "AveragePool", 14, "X -> Y", "Averages of windows.",
     options=(_CEIL, *WINDOW, Option("count_include_pad", 0, "1 to count padding as zeros")), quantised=Quantised(),
+    loads=_LOADS,
     fuses_activation=True, provider=Provider(2, conditions=(*POOL_CONDITIONS, uint8_parameters(), SAME_PARAMETERS), grouped=True),
 )  # fmt: skip
-LP_POOL = operator("LpPool", 96, "X -> Y", "Norms of windows.", options=(_CEIL, *WINDOW, _POWER))
+LP_POOL = operator("LpPool", 96, "X -> Y", "Norms of windows.", options=(_CEIL, *WINDOW, _POWER), loads=_LOADS)
 
 
 @lowers(MAX_POOL, AVERAGE_POOL, LP_POOL)
@@ -70,7 +93,7 @@ def _pool(to: Lowerer) -> None:
     pads = _rounded_up(found, kernel, shape) if to.option("ceil_mode") else found.pads
     counted = to.node.type == "AveragePool" and to.option("count_include_pad") and any(found.pads)
     limits = [kernel[1], kernel[1], kernel[0], kernel[0]]
-    to.require(all(p < k for p, k in zip(pads, limits, strict=True)), "paddings below the kernel", pads)
+    to.require(all(p < k for p, k in zip(pads, limits, strict=True)), "paddings below the kernel", pads, stage=Stage.RUNNING)
     if counted:
         # Averages over padding count zeros: they are put there first.
         to.require(pads == found.pads and to.is_float(x), "no ceil_mode with count_include_pad", "both")
@@ -103,9 +126,21 @@ def _rounded_up(found: WindowOptions, kernel: Sequence[int], shape: Sequence[int
 
 
 GLOBAL_AVERAGE_POOL = operator(
-    "GlobalAveragePool", 67, "X -> Y", "Average of each channel.", quantised=Quantised(), provider=_GLOBAL
+    "GlobalAveragePool", 67, "X -> Y", "Average of each channel.", quantised=Quantised(), provider=_GLOBAL, fuses_activation=True
 )
-GLOBAL_MAX_POOL = operator("GlobalMaxPool", 69, "X -> Y", "Largest number of each channel.", provider=_GLOBAL)
+GLOBAL_MAX_POOL = operator(
+    "GlobalMaxPool", 69, "X -> Y", "Largest number of each channel.", provider=_GLOBAL, fuses_activation=True
+)
+
+
+@GLOBAL_AVERAGE_POOL.provider_lowering
+@GLOBAL_MAX_POOL.provider_lowering
+def _pool_the_image(to: Lowerer) -> None:
+    """AVERAGE_POOL_2D or MAX_POOL_2D with a window as large as the image."""
+    x, (height, width) = to.image(), to.shape()[2:]
+    code = C.AVERAGE_POOL_2D if to.node.type == "GlobalAveragePool" else C.MAX_POOL_2D
+    numbers = [to.scalar(v) for v in (_PADDING_VALID, 1, 1, width, height)]
+    to.finish(code, x, *numbers, to.activation(), *to.layout(), images=True)
 
 
 @GLOBAL_AVERAGE_POOL.host_kernel

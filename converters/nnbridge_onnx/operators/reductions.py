@@ -9,18 +9,27 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge.types import OperationCode
 from nnbridge_onnx.declaration import MOVED, NO_BUILDER, OnnxOperator, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
-from nnbridge_onnx.rules import RANK_4, Provider, constant_input
+from nnbridge_onnx.rules import RANK_4, Provider, condition, constant_input
 
 _OPTIONS = (
     Option("axes", None, "the axes to reduce, before they were an input"),
     Option("keepdims", 1, "1 to retain the axes with a size of 1"),
     Option("noop_with_empty_axes", 0, "1 if no axes mean none, 0 if they mean all"),
+)
+
+
+_AXES_FROM_18 = condition(
+    "noop_with_empty_axes of 0 from opset 18 on",
+    lambda u: u.node.version < 18 or not u.attribute("noop_with_empty_axes", 0),
+    lambda u: 1,
+    kind=Why.ARGUMENT,
 )
 
 
@@ -30,7 +39,10 @@ def _reduction(name: str, number: int, summary: str, provider: Provider | str = 
 
 REDUCE_SUM = _reduction("ReduceSum", 143, "Sums along axes.")
 REDUCE_MEAN = _reduction(
-    "ReduceMean", 140, "Means along axes.", Provider(2, conditions=(RANK_4, constant_input(1, "list of axes")))
+    "ReduceMean",
+    140,
+    "Means along axes.",
+    Provider(2, conditions=(RANK_4, constant_input(1, "list of axes"), _AXES_FROM_18)),
 )
 REDUCE_MAX = _reduction("ReduceMax", 139, "Largest numbers along axes.")
 REDUCE_MIN = _reduction("ReduceMin", 141, "Smallest numbers along axes.")

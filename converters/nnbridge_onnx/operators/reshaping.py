@@ -11,7 +11,8 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.converters.folding import Folding
-from nnbridge.errors import Why
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import MOVED, Quantised, by_shape, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -32,6 +33,7 @@ from nnbridge_onnx.rules import (
 )  # fmt: skip
 
 MAX_RANK = 4
+_UNSPECIFIED = "BAD_DATA: setOperandValue of an operand type that is not fully specified"
 _MOVES = Quantised(moves=True)
 _AXES = (RANK_4, constant_input(1, "list of axes"))
 _FROM_ARRAY = Folding(lambda array, shape: by_shape(shape, array.size))
@@ -56,12 +58,26 @@ RESHAPE = operator(
         ),
         grouped=True,
         copies=True,
+        builds=(
+            condition(
+                "a shape with an axis: a constant without elements is not fully specified",
+                lambda u: (shape := u.constant(1)) is not None and shape.size,
+                lambda u: "a scalar",
+                kind=Why.OPERAND_SIZE, stage=Stage.BUILDING, says=lambda u: _UNSPECIFIED,
+            ),
+        ),
     ),
 )  # fmt: skip
 SQUEEZE = operator(
     "Squeeze", 182, "data axes!? -> squeezed", "Without axes of size 1.", folding=MOVED, quantised=_MOVES,
     keeps_quantisation=True,
-    provider=Provider(2, conditions=_AXES),
+    provider=Provider(2, conditions=_AXES, builds=(
+        condition(
+            "an axis of size 1: a constant without elements is not fully specified",
+            lambda u: 1 in u.shape(), lambda u: list(u.shape()),
+            kind=Why.OPERAND_SIZE, stage=Stage.BUILDING, says=lambda u: _UNSPECIFIED,
+        ),
+    )),
 )  # fmt: skip
 UNSQUEEZE = operator(
     "Unsqueeze", 200, "data axes!? -> expanded", "With further axes of size 1.", folding=MOVED, quantised=_MOVES,
@@ -82,11 +98,21 @@ def _reshape(to: Lowerer) -> None:
     stated = to.node.type == "Reshape" and to.known(1) is not None and to.operands.shape(to.name(0)) is not None
     shape = _requested_shape(to) if stated else to.out_shape(open_dimensions=1)
     to.require(0 not in shape, "an output with elements", list(shape))
-    image = to.operands.shape(to.name(0)) if to.is_image else None
+    as_it_is = to.mapping == MappingKind.PROVIDER  # The provider transposes the image.
+    image = to.operands.shape(to.name(0)) if to.is_image and not as_it_is else None
     if image is not None and shape == (image[0], math.prod(image[1:])):
         _flatten_image(to, image, shape)
         return
     to.finish(C.RESHAPE, to.input(), to.vector(shape or (1,)))
+
+
+@SQUEEZE.provider_lowering
+def _squeeze(to: Lowerer) -> None:
+    """SQUEEZE of the axes, by default of all of size 1."""
+    shape = to.shape()
+    found = to.option("axes", []) if to.node.version < 13 else [] if not to.has(1) else to.whole(to.constant(1))
+    axes = [to.axis(int(axis), len(shape)) for axis in found] or [i for i, size in enumerate(shape) if size == 1]
+    to.finish(C.SQUEEZE, to.input(), to.vector(axes))
 
 
 @UNSQUEEZE.host_kernel

@@ -18,6 +18,8 @@ from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.gather import gather_along
 from nnbridge_onnx.rules import FLOAT_OR_UINT8, Provider, Unit, condition, one_of, ranks, uint8_parameters
 
+_CLOSE = 1e-4
+
 
 def _image_sizes(unit: Unit) -> bool:
     """Resize changes height and width only, and makes images smaller by whole factors only."""
@@ -26,9 +28,19 @@ def _image_sizes(unit: Unit) -> bool:
         found = [float(s) for s in np.ravel(scales)]
         first = found[1] == 1
         spatial = list(zip(shape[2:] if first else shape[1:3], found[2:] if first else found[1:3], strict=True))
-        return found[0] == 1 and (first or found[3] == 1) and all(s >= 1 or (n * s).is_integer() for n, s in spatial)
+        smaller = any(s < 1 for _, s in spatial)
+        whole = not smaller or all(_divides(n, s) for n, s in spatial)
+        return found[0] == 1 and (first or found[3] == 1) and whole and (unit.level > 2 or not first)
     sizes = unit.constant(3)
-    return sizes is not None and sizes.size == 4 and int(sizes[0]) == shape[0] and shape[1] in (int(sizes[1]), int(sizes[3]))
+    if sizes is None or sizes.size != 4 or int(sizes[0]) != shape[0]:
+        return False
+    return unit.level > 2 if int(sizes[1]) == shape[1] else int(sizes[3]) == shape[3]
+
+
+def _divides(size: int, scale: float) -> bool:
+    """True if a size is a multiple of the reciprocal of a scale (``ReciprocalIsAFactorOfN``)."""
+    factor = 1 / scale if scale else 0.0
+    return round(factor) > 0 and abs(factor - round(factor)) < _CLOSE and size % round(factor) == 0
 
 
 def _resize_positions(unit: Unit) -> bool:
@@ -134,6 +146,20 @@ def _resize(to: Lowerer) -> None:
     same = all(np.array_equal(change.chosen(rule, nearest), _chosen_by_nnapi(change.size, change.out)) for change in changes)
     to.require(same, "the pixels that asymmetric positions find when rounded down", f"{rule}, {nearest}")
     to.finish(C.RESIZE_NEAREST_NEIGHBOR, x, *size, *to.layout(needed=True), images=True)
+
+
+@RESIZE.provider_lowering
+def _resize_as_built(to: Lowerer) -> None:
+    """By the sizes of the output, whatever the scales are."""
+    x, out = to.image(), to.out_shape()
+    linear, rule = to.option("mode") == "linear", to.option("coordinate_transformation_mode")
+    level = to.draft.feature_level
+    layout = [to.flag(not to.channels_last)] if level > 2 else []
+    flags = []
+    if linear and level > 3 and rule in ("align_corners", "half_pixel"):
+        flags = [to.flag(rule == "align_corners"), *([to.flag(True)] if rule == "half_pixel" else [])]
+    code = C.RESIZE_BILINEAR if linear else C.RESIZE_NEAREST_NEIGHBOR
+    to.finish(code, x, to.scalar(out[3]), to.scalar(out[2]), *layout, *flags, images=True)
 
 
 def _require_inside(to: Lowerer, rule: str, rounding: str) -> None:

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option
-from nnbridge.errors import Why
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
+from nnbridge.types import QUANT8
 from nnbridge_onnx.declaration import MOVED, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
 from nnbridge_onnx.operators.gather import gather_along
 from nnbridge_onnx.operators.reshaping import MAX_RANK
+from nnbridge_onnx.read.graph import Dims
 from nnbridge_onnx.rules import (
     FLOAT_OR_UINT8,
     RANK_4,
@@ -27,10 +30,37 @@ from nnbridge_onnx.rules import (
     uint8_parameters,
 )  # fmt: skip
 
+
+def _unregistered(unit: Unit) -> str:
+    """A further input of a group whose scale the provider does not find; empty if there is none."""
+    graph = unit.graph
+    stored = {*graph.inputs, *graph.constants}
+    for io in unit.inputs[1:]:
+        readers = [node for node in graph.nodes if io.name in node.inputs]
+        if io.name in stored and len(readers) == 1 and io.name != unit.inputs[0].name:
+            return io.name
+    return ""
+
+
 CONCAT = operator(
     "Concat", 33, "inputs+ -> concat_result", "Tensors side by side along an axis.", folding=MOVED,
     options=(Option("axis", 1, "the axis to join along"),), quantised=Quantised(0, moves=True),
-    provider=Provider(types=FLOAT_OR_UINT8, conditions=(uint8_parameters(all_inputs=True), RANK_4), grouped=True, follows=True),
+    provider=Provider(
+        types=FLOAT_OR_UINT8,
+        conditions=(uint8_parameters(all_inputs=True), RANK_4),
+        grouped=True,
+        follows=True,
+        builds=(
+            # Scales of a model's inputs and constants are found by the first input of groups, and by both of binary ones.
+            condition(
+                "further inputs that nodes write, in groups",
+                lambda u: not u.quantised or not _unregistered(u),
+                lambda u: _unregistered(u),
+                kind=Why.QUANTISATION_TYPE,
+                says=lambda u: f"The input/initializer of graph has unsupported quantized type, name: {_unregistered(u)} type: 2",
+            ),
+        ),
+    ),
 )  # fmt: skip
 
 
@@ -40,6 +70,12 @@ def _concat(to: Lowerer) -> None:
     positions = [i for i, name in enumerate(to.node.inputs) if 0 not in (to.operands.shape(name) or (1,))]
     inputs, images = to.aligned(*positions)
     axis = to.axis(to.option("axis"), to.rank(positions[0]))
+    bytes_of_the_file = to.mapping == MappingKind.PROVIDER and to.group is None and inputs[0].type in QUANT8
+    for i, value in enumerate(inputs[1:] if bytes_of_the_file else (), 1):
+        # The builder compares them, and leaves none to NNAPI.
+        found, first = (value.scale, value.zero_point), (inputs[0].scale, inputs[0].zero_point)
+        kind, stage = Why.QUANTISATION_PARAMETERS, Stage.BUILDER
+        to.require(found == first, f"input {i} with the scale and zero point of input 0, {first}", found, "", kind, stage)
     to.finish(C.CONCATENATION, *inputs, to.scalar(LAST[inputs[0].rank].index(axis) if images else axis), images=images)
 
 
@@ -51,6 +87,10 @@ def _even_split(unit: Unit) -> bool:
     return size % outputs == 0 if sizes is None else len({int(s) for s in np.ravel(sizes)}) == 1 and int(sizes.sum()) == size
 
 
+def _axis_of(unit: Unit) -> int:
+    return int(unit.attribute("axis", 0)) % len(unit.shape())
+
+
 SPLIT = operator(
     "Split", 179, "input split!? -> outputs+", "Parts of a tensor along an axis.", folding=MOVED,
     options=(Option("axis", 0, "the axis to split"), Option("split", None, "sizes of the parts, before opset 13")),
@@ -58,16 +98,58 @@ SPLIT = operator(
         3,
         conditions=(
             constant_input(1, "list of sizes"),
+            condition(
+                "sizes, or num_outputs that counts the outputs",
+                lambda u: u.node.version < 18 or u.has(1) or u.attribute("num_outputs", 0) == len(u.node.outputs),
+                lambda u: u.attribute("num_outputs", "neither"),
+                kind=Why.ARGUMENT,
+            ),
             condition("parts of one size", _even_split, lambda u: list(u.shape()), kind=Why.ARGUMENT),
         ),
         opset=13,
+        builds=(
+            # The builder counts the parts by it from opset 18 on, where it is absent beside sizes.
+            condition(
+                "num_outputs from opset 18 on, also beside sizes",
+                lambda u: u.node.version < 18 or not u.has(1) or u.attribute("num_outputs", 0) > 0,
+                lambda u: "none",
+                kind=Why.ARGUMENT,
+                says=lambda u: f"count [0] does not evenly divide dimension {_axis_of(u)} [{u.shape()[_axis_of(u)]}]",
+            ),
+        ),
     ),
 )  # fmt: skip
 
 
 @SPLIT.lowering()
+def _split_evenly(to: Lowerer) -> None:
+    """SPLIT into parts of one size."""
+    shape, sizes, axis = *_parts(to), to.axis(to.option("axis"), to.rank())
+    to.require(len(set(sizes)) == 1, "parts of one size", sizes)
+    (x,), images = to.aligned(0)
+    place = LAST[len(shape)].index(axis) if images else axis
+    made = [to.output(position, images=images) for position in range(len(sizes))]
+    to.emit_all(C.SPLIT, (x, to.scalar(place), to.scalar(len(sizes))), made)
+    for position, value in enumerate(made):
+        to.result(value, position, images=images)
+
+
+@SPLIT.lowering()
 def _split(to: Lowerer) -> None:
-    """SPLIT into equal parts, else one SLICE for each."""
+    """One SLICE for each part."""
+    shape, sizes = _parts(to)
+    axis = to.axis(to.option("axis"), len(shape))
+    x = to.input()
+    begin = 0
+    for position, size in enumerate(sizes):
+        starts, extents = [0] * len(shape), list(shape)
+        starts[axis], extents[axis] = begin, size
+        to.finish(C.SLICE, x, to.vector(starts), to.vector(extents), position=position)
+        begin += size
+
+
+def _parts(to: Lowerer) -> tuple[Dims, list[int]]:
+    """The shape of the input, and the sizes of the parts along the axis."""
     shape = to.shape()
     axis = to.axis(to.option("axis"), len(shape))
     count = len(to.node.outputs)
@@ -78,13 +160,7 @@ def _split(to: Lowerer) -> None:
         each = -(-shape[axis] // count)
         sizes = [min(each, shape[axis] - i * each) for i in range(count)] if stated is None else to.whole(stated)
     to.require(len(sizes) == count and sum(sizes) == shape[axis] and min(sizes) > 0, f"sizes that sum to {shape[axis]}", sizes)
-    x = to.input()
-    begin = 0
-    for position, size in enumerate(sizes):
-        starts, extents = [0] * len(shape), list(shape)
-        starts[axis], extents[axis] = begin, size
-        to.finish(C.SLICE, x, to.vector(starts), to.vector(extents), position=position)
-        begin += size
+    return shape, list(sizes)
 
 
 SLICE = operator(
@@ -107,18 +183,7 @@ def _slice(to: Lowerer) -> None:
     """SLICE, or STRIDED_SLICE for steps."""
     shape = to.shape()
     rank = len(shape)
-    if to.node.version < 10:
-        starts, ends = to.option("starts", []), to.option("ends", [])
-        axes, steps = to.option("axes", range(len(starts))), [1] * len(starts)
-    else:
-        starts, ends = ([int(v) for v in np.ravel(to.constant(i))] for i in (1, 2))
-        stated, stepped = to.optional(3), to.optional(4)
-        axes = list(range(len(starts))) if stated is None else [int(v) for v in np.ravel(stated)]
-        steps = [1] * len(starts) if stepped is None else [int(v) for v in np.ravel(stepped)]
-    begin, end, step = [0] * rank, list(shape), [1] * rank
-    for axis, start, stop, by in zip(axes, starts, ends, steps, strict=True):
-        to.require(-rank <= axis < rank and by != 0, "axes and steps of the input", [axis, by])
-        begin[axis], end[axis], step[axis] = slice(start, stop, by).indices(shape[axis])
+    begin, end, step = _normalised(to, shape)
     sizes = [len(range(b, e, s)) for b, e, s in zip(begin, end, step, strict=True)]
     to.require(min(sizes, default=1) > 0 and rank > 0, "a slice with elements", sizes)
     x = to.input()
@@ -131,6 +196,39 @@ def _slice(to: Lowerer) -> None:
     ends_given = [e if e >= 0 else 0 for e in end]
     masks = [to.scalar(0), to.scalar(open_ends), to.scalar(0)]
     to.finish(C.STRIDED_SLICE, x, to.vector(begin), to.vector(ends_given), to.vector(step), *masks)
+
+
+def _normalised(to: Lowerer, shape: Dims) -> tuple[list[int], list[int], list[int]]:
+    """Begin, end and step of each axis; the end of a backward slice may be -1."""
+    rank = len(shape)
+    if to.node.version < 10:
+        starts, ends = to.option("starts", []), to.option("ends", [])
+        axes, steps = to.option("axes", range(len(starts))), [1] * len(starts)
+    else:
+        starts, ends = ([int(v) for v in np.ravel(to.constant(i))] for i in (1, 2))
+        stated, stepped = to.optional(3), to.optional(4)
+        axes = list(range(len(starts))) if stated is None else [int(v) for v in np.ravel(stated)]
+        steps = [1] * len(starts) if stepped is None else [int(v) for v in np.ravel(stepped)]
+    begin, end, step = [0] * rank, list(shape), [1] * rank
+    for axis, start, stop, by in zip(axes, starts, ends, steps, strict=True):
+        to.require(-rank <= axis < rank and by != 0, "axes and steps of the input", [axis, by])
+        begin[axis], end[axis], step[axis] = slice(start, stop, by).indices(shape[axis])
+    return begin, end, step
+
+
+@SLICE.provider_lowering
+def _slice_as_built(to: Lowerer) -> None:
+    """SLICE from feature level 3 on, STRIDED_SLICE below and for steps; an end before the first element is -size - 1."""
+    shape = to.shape()
+    begin, end, step = _normalised(to, shape)
+    sizes = [len(range(b, e, s)) for b, e, s in zip(begin, end, step, strict=True)]
+    to.require(min(sizes, default=1) > 0 and shape, "a slice with elements", sizes)
+    x = to.input()
+    if all(s == 1 for s in step) and to.draft.feature_level > 2:
+        to.finish(C.SLICE, x, to.vector(begin), to.vector(sizes))
+        return
+    ends = [-size - 1 if e == -1 else e for e, size in zip(end, shape, strict=True)]
+    to.finish(C.STRIDED_SLICE, x, to.vector(begin), to.vector(ends), to.vector(step), *[to.scalar(0) for _ in range(3)])
 
 
 @SLICE.host_kernel
@@ -167,6 +265,16 @@ PAD = operator(
             constant_input(2, "fill"),
         ),
         opset=11,
+        builds=(
+            # The builder reads two paddings for each axis of the input, and lets NNAPI's model have the list of axes.
+            condition(
+                "paddings of all axes, without a list of axes",
+                lambda u: not u.has(3),
+                lambda u: u.inputs[3].name,
+                kind=Why.MISSING_OPERAND,
+                says=lambda u: f"The input/initializer of graph doesn't have valid type, name: {u.inputs[3].name} type: 7",
+            ),
+        ),
     ),
 )  # fmt: skip
 

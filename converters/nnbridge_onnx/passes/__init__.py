@@ -20,7 +20,7 @@ from nnbridge_onnx import native
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.folding import fold_constants
 from nnbridge_onnx.passes.inline import check_functions, state_defaults
-from nnbridge_onnx.passes.provider import refusals
+from nnbridge_onnx.passes.provider import ProviderVerdicts, verdicts
 from nnbridge_onnx.passes.qdq import QdqGroup, QdqParameters, find_groups, find_quantisation
 from nnbridge_onnx.read.graph import MAX_DEPTH, Graph, subgraphs
 
@@ -208,8 +208,8 @@ class Facts:
     """Indexes of nodes whose results are constants of the graph."""
     quantised: Mapping[str, QdqParameters] = field(default_factory=dict)
     groups: Mapping[int, QdqGroup] = field(default_factory=dict)
-    refused: Mapping[int, Reason] = field(default_factory=dict)
-    """Why the provider leaves nodes to ONNX Runtime; for its mapping only."""
+    provider: ProviderVerdicts = field(default_factory=ProviderVerdicts)
+    """What the provider makes of nodes; for its mapping only."""
 
 
 def _check_names(facts: Facts, options: ConversionOptions) -> Facts:
@@ -255,7 +255,7 @@ def _partition(facts: Facts, options: ConversionOptions) -> Facts:
     nchw, graph = options.layout == "nchw", facts.graph
     # To ONNX Runtime, what a caller may replace is no constant.
     seen = replace(graph, constants={name: a for name, a in graph.constants.items() if name not in graph.overridable})
-    return replace(facts, refused=refusals(seen, facts.folded, options.feature_level, nchw=nchw))
+    return replace(facts, provider=verdicts(seen, facts.folded, options.feature_level, nchw=nchw))
 
 
 GRAPH_PASSES: tuple[Callable[[Facts, ConversionOptions], Facts], ...] = (

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.budget import WorkBudget
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import Assembly, in_file, live_steps, own_outputs
 from nnbridge.converters.declaration import Lower
+from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason, Why
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import Array, Model, Source
 from nnbridge.types import FuseCode, OperationCode
@@ -127,27 +129,38 @@ class ChainFinder:
 
 
 _BUDGET = 1 << 28
+_BODIES, _BODIES_TIMES = 32 << 20, 8
+"""Bytes of bodies that are converted, those of bodies in bodies and what they read among them: so many, or so many times the
+file's constants. An operator whose body goes beyond runs on the host as it is."""
 
 
 def convert_proto(
-    model: Any, options: ConversionOptions | None = None, caller: Source | None = None
+    model: Any, options: ConversionOptions | None = None, caller: Source | None = None, bodies: WorkBudget | None = None
 ) -> tuple[Model, Graph, tuple[Mapped, ...]]:
     """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node.
 
-    ``caller`` is the operator whose body the model is.
+    ``caller`` is the operator whose body the model is, ``bodies`` what its file may still have of them.
     """
     options = options or ConversionOptions()
     graph = graph_of(model, options, model.graph.name or "model")
-    converted, outcomes = convert_graph(graph, options, graph.name, caller)
+    converted, outcomes = convert_graph(graph, options, graph.name, caller, bodies)
     return converted, graph, outcomes
 
 
 def convert_graph(
-    graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None
+    graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None, bodies: WorkBudget | None = None
 ) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert a graph that was read, and report the outcome of each node. ConversionError names the file and what is wrong."""
+    """Convert a graph that was read, and report the outcome of each node. ConversionError names the file and what is wrong.
+
+    Where a phone fails to build the provider's models there is no session: what the provider takes stays with ONNX Runtime.
+    """
     try:
-        return Conversion(facts_of(graph, options), options, caller).run()
+        facts = facts_of(graph, options)
+        model, outcomes = Conversion(facts, options, caller, bodies).run()
+        failure = first_failure(outcomes, options.mapping)
+        if failure is not None:
+            model, outcomes = Conversion(facts, options, caller, bodies, failure).run()
+        return model, outcomes
     except (NnapiError, ConversionError, Unmappable) as error:
         raise ConversionError(in_file(error.reason, source)) from error
 
@@ -174,14 +187,31 @@ class _Form:
     """The group on 8-bit values that it is."""
 
 
+def _unmappable(rule: str, found: str, place: str) -> Unmappable:
+    return Unmappable(Reason(rule, found, operand=place))
+
+
 class Conversion:
     """One conversion of a main graph."""
 
-    def __init__(self, facts: Facts, options: ConversionOptions, caller: Source | None = None) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        options: ConversionOptions,
+        caller: Source | None = None,
+        bodies: WorkBudget | None = None,
+        failure: Reason | None = None,
+    ) -> None:
         self._facts = facts
+        self._failure = failure
+        """Why the models of what the provider takes cannot be built."""
         self._options = options
         self._draft = Draft(options.feature_level, _BUDGET)
-        self._operands = Operands(facts.graph, self._draft, MappingKind(options.mapping), facts.quantised, caller)
+        if bodies is None:
+            held = sum(array.nbytes for array in facts.graph.constants.values())
+            bodies = WorkBudget(max(_BODIES, _BODIES_TIMES * held), "bytes of bodies", _unmappable)
+        self._bodies = bodies
+        self._operands = Operands(facts.graph, self._draft, MappingKind(options.mapping), facts.quantised, caller, bodies)
         self._chains = ChainFinder(facts.graph, self._operands)
         self._fused: set[int] = set()
 
@@ -214,8 +244,10 @@ class Conversion:
         if node.index in facts.folded or fold(node, self._operands):
             return Mapped(node.index, node.type, MappingKind.FOLDED)
         reasons: list[Reason] = []
-        if node.index in facts.refused:
-            reasons.append(facts.refused[node.index])
+        verdicts = facts.provider
+        refusal = verdicts.refused.get(node.index) or self._failure or verdicts.failing.get(node.index)
+        if refusal is not None:
+            reasons.append(refusal)
         else:
             for form in self._forms(node):
                 for lower in form.lowerings:
@@ -226,7 +258,8 @@ class Conversion:
                     reasons.append(refused)
         self._host(node)
         reasons = reasons or [Reason("an operator that NNAPI can express", node.type, kind=Why.OPERATOR)]
-        return Mapped(node.index, node.type, MappingKind.HOST, tuple(reasons))
+        # Of several forms the node itself is what a phone builds.
+        return Mapped(node.index, node.type, MappingKind.HOST, tuple(sorted(reasons, key=lambda r: r.stage is Stage.OWN)))
 
     def _forms(self, node: Node) -> Iterator[_Form]:
         """The node as a quantised group, with what follows it, and by itself."""
@@ -238,9 +271,9 @@ class Conversion:
         if group is not None:
             yield _Form(group.node, (_lower_group,), group.fused, group.activation, group)
         definition = declared(node)
-        lowerings = () if definition is None else tuple(one.lower for one in definition.lowerings)
+        lowerings = () if definition is None else definition.lowerings_for(operands.mapping)
         chain = self._chains.chain(node) if lowerings else None
-        if chain is not None and chain.fused[-1] not in self._facts.refused:
+        if chain is not None and chain.fused[-1] not in self._facts.provider.refused:
             self._add_constants(chain.constants)
             yield _Form(chain.node, lowerings, chain.fused, chain.activation)
         yield _Form(node, lowerings)
@@ -258,6 +291,8 @@ class Conversion:
             to.require(to.activated, "an operation that takes an activation", form.activation.name)
         except Unmappable as error:
             reason = error.reason
+            if reason.stage is Stage.DEVICE and self._operands.mapping is MappingKind.PROVIDER:
+                reason = replace(reason, stage=Stage.BUILDING)  # The phone's own NNAPI has no such operation.
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
             # Attributes may hold anything; what a lowering cannot make sense of is the file's fault.
             rule, found = "operands and attributes that fit the operator", f"{type(error).__name__}: {error}"
@@ -269,7 +304,7 @@ class Conversion:
 
     def _body(self, model: Any, caller: Source | None) -> Model:
         """The model that control flow refers to."""
-        return convert_proto(model, replace(self._options, shapes={}), caller)[0]
+        return convert_proto(model, replace(self._options, shapes={}), caller, self._bodies)[0]
 
     def _host(self, node: Node) -> None:
         """Emit the node as an operation of the host extension."""
@@ -350,4 +385,4 @@ def _lower_group(to: Lowerer) -> None:
         return
     repeated = definition.inputs[0].repeat
     to.require(not group.constants or repeated, "computed inputs", "constants")
-    definition.lowerings[0].lower(to)
+    definition.lowerings_for(to.operands.mapping)[0](to)

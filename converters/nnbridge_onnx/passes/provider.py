@@ -5,25 +5,34 @@ An operator accepts what its definition's :class:`~nnbridge_onnx.rules.Provider`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from nnbridge.converters.partitions import partitions
 from nnbridge.converters.rules import first_refusal
-from nnbridge.errors import Reason, Why
-from nnbridge_onnx.declaration import CONTRIB, NO_BUILDER, REGISTRY, declared
+from nnbridge.errors import Reason, Stage, Why
+from nnbridge_onnx.declaration import CONTRIB, KNOWN_DOMAIN, NO_BUILDER, REGISTRY, declared
 from nnbridge_onnx.passes.qdq import sole_readers
-from nnbridge_onnx.read.graph import Graph, Node
-from nnbridge_onnx.rules import Io, Provider, Unit, type_name
+from nnbridge_onnx.read.graph import MAX_DEPTH, Graph, Node, attribute_values, subgraphs
+from nnbridge_onnx.rules import Io, Provider, Unit, parameters_of, type_name
 
 STOPS = frozenset(["NonMaxSuppression"])
 """Operators from which on the provider leaves all nodes to ONNX Runtime, unless the session names others."""
 
 
-def refusals(
-    graph: Graph, folded: frozenset[int], level: int, *, nchw: bool, stops: frozenset[str] = STOPS
-) -> Mapping[int, Reason]:
-    """Why the provider leaves nodes to ONNX Runtime, by the index of the node."""
-    return _Units(graph, folded, level, nchw, stops).refusals()
+@dataclass(frozen=True)
+class ProviderVerdicts:
+    """What the provider makes of a graph's nodes, by their indexes."""
+
+    refused: Mapping[int, Reason] = field(default_factory=dict)
+    """Why it leaves nodes to ONNX Runtime."""
+    failing: Mapping[int, Reason] = field(default_factory=dict)
+    """Why the model of what it accepts cannot be built, or run."""
+
+
+def verdicts(graph: Graph, folded: frozenset[int], level: int, *, nchw: bool, stops: frozenset[str] = STOPS) -> ProviderVerdicts:
+    """Both halves of the provider: its check of each node, and what it presupposes when it builds."""
+    return _Units(graph, folded, level, nchw, stops).verdicts()
 
 
 def _behind(graph: Graph, stops: frozenset[str]) -> dict[int, Reason]:
@@ -33,7 +42,8 @@ def _behind(graph: Graph, stops: frozenset[str]) -> dict[int, Reason]:
     for node in graph.nodes:
         if node.type in stops or not written.isdisjoint((*node.inputs, *node.captured)):
             written.update(node.results)
-            found[node.index] = Reason(f"nodes before {' and '.join(sorted(stops))}", node.type, node.label)
+            required = f"nodes before {' and '.join(sorted(stops))}"
+            found[node.index] = Reason(required, node.type, node.label, stage=Stage.PROVIDER)
     return found
 
 
@@ -47,35 +57,101 @@ class _Units:
         self._producers = {name: node for node in self._nodes for name in node.outputs if name}
         self._dequantised = {n: node for node in graph.nodes if node.type == "DequantizeLinear" for n in node.outputs}
         self._sole_readers = sole_readers(replace(graph, nodes=tuple(self._nodes)))
+        self._parameters: dict[str, tuple[float, int]] = {}
+        """Scale and zero point of the operands so far."""
         self._readers: dict[str, list[Node]] = {}
         for node in self._nodes:
             for name in (*node.inputs, *node.captured):
                 self._readers.setdefault(name, []).append(node)
 
-    def refusals(self) -> Mapping[int, Reason]:
-        found: dict[int, Reason] = {}
+    def verdicts(self) -> ProviderVerdicts:
+        refused: dict[int, Reason] = {}
+        failing: dict[int, Reason] = {}
         members: dict[int, list[Node]] = {}
         for node in self._nodes:
             unit = self._unit(node)
-            reason = self._stopped.get(node.index) or self._written_out(node) or _refusal(unit) or self._follows(unit, found)
+            reason = self._stopped.get(node.index) or self._written_out(node) or _refusal(unit) or self._follows(unit, refused)
             if reason is not None:
-                found[node.index] = reason
+                refused[node.index] = _unloadable(node) or reason  # ONNX Runtime has to run it itself.
+            elif (failure := _failure(unit) or self._mismatch(unit)) is not None:
+                failing[node.index] = failure
             if unit.grouped:
                 for member in self._members(node):
                     members.setdefault(member.index, []).append(node)
         for index, centres in members.items():
             # A value that several groups read is dequantised in each of them.
-            found.pop(index, None)
-            if all(centre.index in found for centre in centres):
-                found[index] = found[centres[0].index]
-        found.update(self._lonely(found))
-        return found
+            refused.pop(index, None)
+            if all(centre.index in refused for centre in centres):
+                refused[index] = refused[centres[0].index]
+        groups = self._groups(refused, members)
+        for group in groups:
+            lonely = self._nodes[min(group)]
+            rule = _rule(self._unit(lonely))
+            if len(group) == 1 and isinstance(rule, Provider) and rule.copies:
+                required, kind = "more than one node that only copies", Why.PARTITIONS
+                refused[lonely.index] = Reason(required, lonely.type, lonely.label, kind=kind, stage=Stage.PROVIDER)
+        failing = {**dict(self._aliases(refused, groups)), **failing}
+        return ProviderVerdicts(refused, {i: failing[i] for i in sorted(failing) if i not in refused})
+
+    def _mismatch(self, unit: Unit) -> Reason | None:
+        """Why an input's scale or zero point is not that of its operand: a unit's own output, or what its first reader states."""
+        for io in unit.inputs:
+            if not io.scale:
+                continue
+            stated = parameters_of(unit, io)
+            known = self._parameters.setdefault(io.name, stated)
+            if known != stated:
+                i = int(known[0] == stated[0])
+                what, other, own = ("scale", "zero point")[i], f"{known[i]:g}", f"{stated[i]:g}"
+                required, said = f"{what} {other}, as operand {io.name} has it", f"Input [{io.name}] NNAPI input {what}: {other}"
+                kind, said = Why.QUANTISATION_PARAMETERS, f"{said}, ONNX input {what}: {own}"
+                return Reason(required, own, unit.node.label, kind=kind, says=said, stage=Stage.BUILDER)
+        for io in unit.outputs:
+            if io.scale:
+                self._parameters[io.name] = parameters_of(unit, io)
+        return None
+
+    def _groups(self, refused: Mapping[int, Reason], members: Mapping[int, list[Node]]) -> list[frozenset[int]]:
+        """The partitions, as positions among the nodes."""
+        place = {node.index: i for i, node in enumerate(self._nodes)}
+        units: dict[int, set[int]] = {}
+        for index, centres in members.items():
+            for centre in centres if index in place else ():
+                units.setdefault(centre.index, {place[centre.index]}).add(place[index])
+        claimed = frozenset(i for i, node in enumerate(self._nodes) if node.index not in refused)
+        return partitions(self._nodes, claimed, frozenset(), [frozenset(unit) for unit in units.values()])
+
+    def _aliases(self, refused: Mapping[int, Reason], groups: Sequence[frozenset[int]]) -> Iterator[tuple[int, Reason]]:
+        """Identities that would make one operand an input and an output of a partition's model, or two outputs.
+
+        ONNX Runtime removes those whose result is no output of the graph.
+        """
+        outputs = set(self._graph.outputs)
+        group_of = {self._nodes[i].index: number for number, group in enumerate(groups) for i in group}
+        passed: dict[tuple[int, str], str] = {}
+        """Partition and operand → the first output that the operand is."""
+        for node in self._nodes:
+            if node.type != "Identity" or node.domain or node.index in refused or node.outputs[0] not in outputs:
+                continue
+            source, group = node.inputs[0], group_of[node.index]
+            producer = self._producers.get(source)
+            inside = producer is not None and group_of.get(producer.index) == group
+            read_outside = any(group_of.get(reader.index) != group for reader in self._readers.get(source, ()))
+            if inside and (source in outputs or read_outside):
+                passed.setdefault((group, source), source)
+            role = "an input" if not inside else f"output {passed[group, source]}" if (group, source) in passed else ""
+            passed.setdefault((group, source), node.outputs[0])
+            if role:
+                said = "Can't set operand to be an input or output"
+                required = "an operand with one role: Identity gives its input a second name"
+                kind, found = Why.OPERAND_VALUE, f"{source}, {role} of the partition, as output {node.outputs[0]}"
+                yield node.index, Reason(required, found, node.label, kind=kind, says=said, stage=Stage.BUILDING)
 
     def _written_out(self, node: Node) -> Reason | None:
         """Why the operator of com.microsoft that the node is a part of stays as a whole."""
         kind = self._graph.origins.get(node.outputs[0], "") if node.outputs else ""
         rule = REGISTRY[f"{CONTRIB}.{kind}"].provider if kind else None
-        return Reason(rule, f"{CONTRIB}.{kind}", node.label, kind=Why.OPERATOR) if isinstance(rule, str) else None
+        return _unmapped(rule, f"{CONTRIB}.{kind}", node) if isinstance(rule, str) else None
 
     def _unit(self, node: Node) -> Unit:
         grouped = self._is_group(node)
@@ -126,64 +202,57 @@ class _Units:
         for name in node.inputs if repeated else node.inputs[:1]:
             producer = self._producers.get(name)
             if producer is None or producer.index in found:
-                return Reason("UINT8 values that the provider's own nodes write", name, node.label, kind=Why.INPUT_TYPE)
+                required = "UINT8 values that the provider's own nodes write"
+                return Reason(required, name, node.label, kind=Why.INPUT_TYPE, stage=Stage.PROVIDER)
         return None
 
-    def _lonely(self, found: Mapping[int, Reason]) -> dict[int, Reason]:
-        lonely = {}
-        for node in self._nodes:
-            definition = declared(node)
-            rule = None if definition is None else definition.provider
-            if not isinstance(rule, Provider) or not rule.copies or node.index in found or self._is_group(node):
-                continue
-            producers = [self._producers[name] for name in node.inputs if name in self._producers]
-            readers = [reader for name in node.outputs for reader in self._readers.get(name, [])]
-            if all(neighbour.index in found for neighbour in (*producers, *readers)):
-                lonely[node.index] = Reason("more than one node that only copies", node.type, node.label, kind=Why.PARTITIONS)
-        return lonely
+
+def _unloadable(node: Node, depth: int = 0) -> Reason | None:
+    """Why ONNX Runtime does not load a file with a node, or with one of its bodies; None if it does."""
+    definition = declared(node)
+    conditions = (KNOWN_DOMAIN, *(() if definition is None else definition.loads))
+    found = first_refusal(conditions, node, 0, node.label, Stage.LOADING)
+    bodies = node.proto.attribute if found is None and depth < MAX_DEPTH else ()
+    for proto in (one for attribute in bodies for graph in subgraphs(attribute) for one in graph.node):
+        body = f"{proto.name} in {node.type}".strip()
+        inner = Node(
+            node.index,
+            proto.op_type,
+            body,
+            proto.domain,
+            0,
+            tuple(proto.input),
+            tuple(proto.output),
+            attribute_values(proto),
+            proto,
+        )
+        found = found or _unloadable(inner, depth + 1)
+    return found
 
 
 def _refusal(unit: Unit) -> Reason | None:
     """Why the provider leaves a unit to ONNX Runtime; None if it accepts it."""
     node, rule = unit.node, _rule(unit)
     if not isinstance(rule, Provider):
-        return Reason(rule, unit.operator, node.label, kind=Why.OPERATOR)
-    if unit.grouped and not unit.kind and not rule.grouped:
-        required = "an operator that the provider maps between DequantizeLinear and QuantizeLinear"
-        return Reason(required, node.type, node.label, kind=Why.QUANTISATION_TYPE)
-    if unit.level < rule.level:
-        return Reason(f"feature level {rule.level}", str(unit.level), node.label, kind=Why.FEATURE_LEVEL)
-    if node.version < rule.opset and not node.domain:
-        return Reason(f"opset {rule.opset}", str(node.version), node.label, kind=Why.OPERATOR_VERSION)
-    for kind, found in (
-        (Why.DYNAMIC_SHAPE, _shape_problem(unit.inputs, unit.graph)),
-        (Why.OPERAND_VALUE, _external_problem(unit)),
-    ):
-        if found is not None:
-            return Reason(*found, node.label, kind=kind)
-    if rule.types is not None and not unit.quantised and unit.type() not in rule.types:
-        return Reason(f"an input 0 of {' or '.join(rule.types)}", unit.type(), node.label, kind=Why.INPUT_TYPE)
-    return first_refusal(rule.conditions, unit, unit.level, node.label)
+        return _unmapped(rule, unit.operator, node)
+    return first_refusal(rule.every, unit, unit.level, node.label, Stage.PROVIDER)
+
+
+def _unmapped(rule: str, operator: str, node: Node) -> Reason:
+    return Reason(rule, operator, node.label, kind=Why.OPERATOR, stage=Stage.PROVIDER)
+
+
+def _failure(unit: Unit) -> Reason | None:
+    """Why the model cannot be built, or run, with a unit that the provider accepts; None if it can."""
+    rule = _rule(unit)
+    assert isinstance(rule, Provider)
+    return first_refusal(rule.builds, unit, unit.level, unit.node.label, Stage.BUILDER)
 
 
 def _rule(unit: Unit) -> Provider | str:
     """The rule of the operator that the provider sees."""
     definition = REGISTRY.get(f"{CONTRIB}.{unit.kind}") if unit.kind else declared(unit.node)
     return NO_BUILDER if definition is None else definition.provider
-
-
-def _shape_problem(inputs: Sequence[Io], graph: Graph) -> tuple[str, str] | None:
-    for io in inputs:
-        tensor = graph.tensors.get(io.name)
-        if io.name and (tensor is None or tensor.shape is None or any(d < 0 for d in tensor.shape)):
-            return "inputs of known shape (see --shape)", f"{None if tensor is None else tensor.shape} for {io.name}"
-    return None
-
-
-def _external_problem(unit: Unit) -> tuple[str, str] | None:
-    names = [name for io in unit.inputs for name in (io.name, io.scale, io.point)]
-    found = next((name for name in names if name in unit.graph.external), None)
-    return None if found is None else ("constants inside the file", f"{found} in another one")
 
 
 def io_of(node: Node) -> tuple[tuple[Io, ...], tuple[Io, ...]]:

@@ -19,7 +19,7 @@ _WEIGHTS = (("int8", 0), ("uint8", 128))
 def is_hybrid(inputs: Sequence[HostTensor]) -> bool:
     """True for float activations beside signed 8-bit weights of zero point 0, which may be stored sign-flipped.
 
-    Weights are the first input behind the data that is not omitted: coupled LSTMs have none of the input gate.
+    Weights are the first input after the data that is not omitted: coupled LSTMs have none of the input gate.
     """
     filter = next((one for one in inputs[1:] if not one.omitted), None)
     return filter is not None and inputs[0].dtype == np.float32 and (filter.dtype.name, filter.zero_point) in _WEIGHTS

@@ -2,7 +2,7 @@
 
 What the delegate mapping or a low feature level leaves to the host is computed as NNAPI's reference kernels would, which for
 8-bit tensors is TFLite's integer arithmetic. Both ways are bound when an operation is prepared; only a lowering that requires
-values which execution alone knows (such as a computed axis) is repeated with them.
+values which only execution knows (such as a computed axis) is repeated with them.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
             tensor if array is None else replace(tensor, data=array.reshape(tensor.dims))
             for tensor, array in zip(inputs, arrays, strict=True)
         ]
-        # Kernels of recurrent operators always return their new states, which nobody may require.
+        # Kernels of recurrent operators always return their new states, which no operator may read.
         return shaped(_first(ways, tensors))
 
     def shaped(results: Sequence[Array]) -> Sequence[Array]:

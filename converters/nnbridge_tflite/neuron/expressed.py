@@ -109,7 +109,7 @@ class NeuronGraph:
 
     @cached_property
     def constant(self) -> Mapping[int, tuple[int, ...]]:
-        """Operators that compute from constants alone, by index, and the operators that read them; -1 for the graph's outputs."""
+        """Operators that compute only from constants, by index, and the operators that read them; -1 for the graph's outputs."""
         readers: dict[int, list[int]] = {i: [-1] for i in self.subgraph.outputs}
         for operator in self.subgraph.operators:
             for i in operator.inputs:

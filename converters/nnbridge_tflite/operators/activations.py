@@ -11,6 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import since
 from nnbridge.errors import Stage
 from nnbridge.operations.arithmetic import mbqm, product_multiplier, quantize_multiplier, saturate, wrap32
 from nnbridge.types import FLOATS, QUANT8, FuseCode, OperationCode
@@ -34,7 +35,7 @@ from nnbridge_tflite.host.ordered import total
 from nnbridge_tflite.host.sixteen_bits import interpolated, looked_up, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import Function, unary
-from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, DelegateRule, from_level, input_rank, output_in
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, DelegateRule, Past, from_level, input_rank, output_in
 
 _RELU = DelegateRule(version=2, types=FLOAT_QUANT8)
 
@@ -81,7 +82,7 @@ ELU = unary(
     "x where it is above 0, else e^x - 1.",
     lambda a: np.where(a > 0, a, np.expm1(np.minimum(a, 0))),
     tabled=True,
-    delegate=DelegateRule(version=1, level=4, types=FLOAT),
+    delegate=DelegateRule(version=1, level=4, types=FLOAT, past=(Past(until="2.4", types=()),)),
 )
 GELU = TfliteOperator(
     "GELU",
@@ -93,13 +94,13 @@ LEAKY_RELU = TfliteOperator(
     "LEAKY_RELU",
     "max(x, 0) + alpha · min(x, 0)",
     options=(Option("alpha", 0.0, "slope below 0"),),
-    delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8),
+    delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8, since="2.5"),
 )
 PRELU = TfliteOperator(
     "PRELU",
     "max(x, 0) + alpha · min(x, 0) with an alpha for each channel.",
     inputs("input", "alpha"),
-    delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8),
+    delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8, past=(Past(until="2.3", types=("FLOAT32", "UINT8")),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.PRELU, to.input(0), to.input(1)))],
 )
 SOFTMAX = TfliteOperator(
@@ -109,7 +110,7 @@ SOFTMAX = TfliteOperator(
     delegate=DelegateRule(
         version=2,
         types=FLOAT_QUANT8,
-        conditions=(RANK_4, output_in(*FLOAT_QUANT8), input_rank("an input of rank 2 or 4", 2, 4, below=3)),
+        conditions=(RANK_4, since("2.5", output_in(*FLOAT_QUANT8)), input_rank("an input of rank 2 or 4", 2, 4, below=3)),
     ),
     rows=True,
     lowerings=[Lowering(lambda to: to.finish(OperationCode.SOFTMAX, to.input(0), _beta(to)))],

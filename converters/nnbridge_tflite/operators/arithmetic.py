@@ -11,6 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
+from nnbridge.converters.rules import since
 from nnbridge.errors import Why
 from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate, squared_differences
@@ -22,11 +23,13 @@ from nnbridge_tflite.lowerer import INT32, Lowerer, through_float
 from nnbridge_tflite.operators.elementwise import host_as_stored
 from nnbridge_tflite.rules import (
     FLOAT,
+    FLOAT_QUANT8,
     NUMBERS,
     RANK_4,
     Condition,
     DelegateRule,
     OperatorView,
+    Past,
     first_type,
     from_level,
     input_in,
@@ -60,7 +63,9 @@ def _scalars_are_constant(node: OperatorView) -> bool:
     return all(t is None or t.shape or node.constant(i) for i in (0, 1) for t in [node.input(i)])
 
 
-_CONDITIONS = (no_activation(("INT32",)), from_level(4, "int32", lambda node: node.type(0) != "INT32"), RANK_4)
+_INT32 = (no_activation(("INT32",)), from_level(4, "int32", lambda node: node.type(0) != "INT32"))
+_CONDITIONS = (*_INT32, since("2.12", RANK_4))
+_NO_INT32 = Past(until="2.3", types=FLOAT_QUANT8)
 _LARGER = DelegateRule(
     version=3,
     level=3,
@@ -71,14 +76,18 @@ _FLOATS_FIRST = from_level(3, "8-bit tensors", lambda node: node.type(0) in ("FL
 _SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be powers of two, which are then computed by shifts")
 
 ADD = binary(
-    "ADD", "a + b", np.add, options=(FUSED, _SHIFT16), delegate=DelegateRule(version=2, types=NUMBERS, conditions=_CONDITIONS)
+    "ADD",
+    "a + b",
+    np.add,
+    options=(FUSED, _SHIFT16),
+    delegate=DelegateRule(version=2, types=NUMBERS, conditions=_CONDITIONS, past=(_NO_INT32,)),
 )
 SUB = binary(
     "SUB",
     "a - b",
     np.subtract,
     options=(FUSED, _SHIFT16),
-    delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_CONDITIONS, _FLOATS_FIRST)),
+    delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_INT32, RANK_4, _FLOATS_FIRST), past=(_NO_INT32,)),
 )
 MUL = binary(
     "MUL",
@@ -86,14 +95,19 @@ MUL = binary(
     np.multiply,
     options=(FUSED,),
     known_when_prepared=True,
-    delegate=DelegateRule(version=3, types=NUMBERS, conditions=(*_CONDITIONS, version_at_most(2, lambda node: node.accelerated))),
+    delegate=DelegateRule(
+        version=3,
+        types=NUMBERS,
+        conditions=(*_CONDITIONS, version_at_most(2, lambda node: node.accelerated)),
+        past=(_NO_INT32, Past(until="2.5", version=2)),
+    ),
 )
 DIV = binary(
     "DIV",
     "a / b; integers are rounded towards zero.",
     None,
     options=(FUSED,),
-    delegate=DelegateRule(version=1, level=2, types=FLOAT, conditions=(RANK_4,)),
+    delegate=DelegateRule(version=1, level=2, types=FLOAT, conditions=(since("2.12", RANK_4),)),
 )
 MAXIMUM = binary("MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER)
 MINIMUM = binary("MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER)
@@ -107,6 +121,7 @@ SQUARED_DIFFERENCE = binary(
         level=2,
         types=NUMBERS,
         conditions=(RANK_4, input_in("FLOAT32", "UINT8", below=4), input_in("FLOAT32", below=3)),
+        since="2.7",
     ),
 )
 

@@ -14,9 +14,11 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.lowerer import BOOL8, Lowerer
 from nnbridge_tflite.operators.arithmetic import binary
 from nnbridge_tflite.operators.elementwise import unary
-from nnbridge_tflite.rules import NUMBERS, Condition, DelegateRule, first_type
+from nnbridge_tflite.rules import NUMBERS, Condition, DelegateRule, Past, first_type
 
-_COMPARISON = DelegateRule(version=2, level=3, types=("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
+_FROM_2_7 = (Past(until="2.6", level=2),)
+"""Older releases hand over, at feature level 2, what NNAPI has from level 3 on."""
+_COMPARISON = DelegateRule(version=2, level=3, types=("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"), past=_FROM_2_7)
 _LOGICAL = DelegateRule(version=1, level=3, types=("BOOL",))
 
 EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = (
@@ -43,6 +45,7 @@ SELECT = TfliteOperator(
         level=3,
         types=NUMBERS,
         of=1,
+        past=_FROM_2_7,
         conditions=(
             Condition(
                 "a condition of the tensors' shape",

@@ -9,6 +9,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import since, until
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
@@ -23,6 +24,7 @@ from nnbridge_tflite.rules import (
     Condition,
     DelegateRule,
     OperatorView,
+    Past,
     constant,
     first_type,
     from_level,
@@ -36,7 +38,7 @@ _MOVES = Folding(moves_only=True)
 
 
 def _as_in(part: HostTensor, out: HostTensor) -> Array:
-    """A part with the parameters of the whole, in float32; uint8 alone may have others."""
+    """A part with the parameters of the whole, in float32; only uint8 may have others."""
     data = data_of(part)
     if data.dtype != np.uint8 or not quantised(part) or (part.scale, part.zero_point) == (out.scale, out.zero_point):
         return data
@@ -87,7 +89,10 @@ CONCATENATION = TfliteOperator(
     folding=_MOVES,
     known_when_prepared=True,
     delegate=DelegateRule(
-        version=2, types=("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4, _ONE_SCALE)
+        version=2,
+        types=("FLOAT16", *FLOAT_QUANT8),
+        conditions=(no_activation(NUMBERS_HALF), RANK_4, _ONE_SCALE),
+        past=(Past(until="2.4", types=()),),
     ),
     kernel=lambda inputs, outputs, options: [np.concatenate([_as_in(t, outputs[0]) for t in inputs], options["axis"])],
 )
@@ -101,7 +106,13 @@ PACK = TfliteOperator(
         version=2,
         level=4,
         types=NUMBERS,
-        conditions=(input_in("FLOAT32", "INT8", below=6), _axis_before_last(new=True, below=6)),
+        conditions=(
+            since("2.8", input_in("FLOAT32", "INT8", below=6)),
+            since("2.8", _axis_before_last(new=True, below=6)),
+            until("2.7", _axis_before_last(new=True)),
+        ),
+        since="2.6",
+        past=(Past(until="2.7", types=("FLOAT32", "INT8", "INT32")),),
     ),
     kernel=lambda inputs, outputs, options: [np.stack([data_of(t) for t in inputs], options["axis"])],
 )
@@ -116,6 +127,7 @@ UNPACK = TfliteOperator(
         level=4,
         types=FLOAT_QUANT8,
         conditions=(input_rank("an input of rank 2 to 4", 2, 3, 4), _axis_before_last(new=False)),
+        since="2.8",
     ),
 )
 SPLIT = TfliteOperator(
@@ -131,6 +143,7 @@ SPLIT = TfliteOperator(
         types=NUMBERS,
         of=1,
         conditions=(type_in(0, "INT32"), constant(0, "axis"), from_level(4, "int8", lambda node: node.type(1) != "INT8")),
+        past=(Past(until="2.3", types=("FLOAT32", "UINT8", "INT32")),),
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
 )
@@ -152,6 +165,7 @@ SPLIT_V = TfliteOperator(
             type_in(2, "INT32"),
             Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0), kind=Why.OPERAND_VALUE),
         ),
+        since="2.7",
     ),
 )
 

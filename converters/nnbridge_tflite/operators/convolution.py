@@ -11,6 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import since, until
 from nnbridge.errors import Stage, Why
 from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm
@@ -36,7 +37,7 @@ from nnbridge_tflite.host.numbers import (
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
-from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, constant, from_level
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, Past, constant, from_level
 
 DILATIONS = (
     Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),
@@ -75,6 +76,12 @@ def _one_scale(node: OperatorView) -> bool:
     return filter is None or not filter.quantisation.per_channel
 
 
+_ONE_GROUP = Condition(
+    "one group: releases before 2.9 hand over groups as CONV_2D",
+    _one_group,
+    lambda node: str(node.input(1)),
+    stage=Stage.RUNNING,
+)
 CONV_2D = TfliteOperator(
     "CONV_2D",
     "Products over a sliding window; fewer channels in the filter than in the data make groups.",
@@ -87,9 +94,11 @@ CONV_2D = TfliteOperator(
             *OLD_PRODUCTS,
             Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none", kind=Why.MISSING_OPERAND),
             _DILATIONS_FROM_LEVEL_3,
-            from_level(3, "groups", _one_group),
+            since("2.9", from_level(3, "groups", _one_group)),
+            until("2.8", _ONE_GROUP),
             from_level(3, "a scale for each channel", _one_scale),
         ),
+        past=(Past(until="2.6", version=3),),
     ),
     check=_check,
     work=work.CONVOLUTION,
@@ -111,7 +120,12 @@ TRANSPOSE_CONV = TfliteOperator(
     "Each input cell spread over a window of the output.",
     inputs("output_shape!", "filter", "input", "bias?"),
     options=(PADDING, *STRIDES, FUSED, _BIAS_TYPE),
-    delegate=DelegateRule(version=4, level=3, conditions=(constant(0, "output shape"), constant(1, "filter"))),
+    delegate=DelegateRule(
+        version=4,
+        level=3,
+        conditions=(constant(0, "output shape"), constant(1, "filter")),
+        past=(Past(until="2.4", version=1), Past(until="2.5", version=2), Past(until="2.14", version=3)),
+    ),
     check=_check_transposed,
     shaped_by=0,
     work=work.transposed_convolution(2),
@@ -184,7 +198,7 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
         return filter
     to.require_known(filter, "constant weights for float activations")
     if not to.free:
-        # The delegate adds a DEQUANTIZE for these alone; other operations get the weights as they are, which NNAPI refuses.
+        # The delegate adds a DEQUANTIZE only for these; other operations get the weights as they are, which NNAPI refuses.
         return _dequantised_at_run(to, filter) if to.name in ("CONV_2D", "FULLY_CONNECTED", "LSTM") else filter
     to.mapping = MappingKind.WIDE
     to.draft.spend(math.prod(filter.dims))
@@ -192,7 +206,7 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
 
 
 def _dequantised_at_run(to: Lowerer, filter: Value) -> Value:
-    """What the delegate does with hybrid weights: symmetric 8-bit behind a DEQUANTIZE."""
+    """What the delegate does with hybrid weights: symmetric 8-bit after a DEQUANTIZE."""
     if filter.channel_quant is not None:
         return to.emit(OperationCode.DEQUANTIZE, filter, out=Value(FLOAT32, filter.dims))
     centred = filter.zero_point == 0

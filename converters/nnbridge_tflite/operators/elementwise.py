@@ -29,7 +29,7 @@ from nnbridge_tflite.host.numbers import (
 )
 from nnbridge_tflite.host.sixteen_bits import is_sixteen, looked_up
 from nnbridge_tflite.lowerer import Lowerer, through_float
-from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, DelegateRule, input_in
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, DelegateRule, Past, input_in
 
 Function = Callable[[Array], Array]
 
@@ -104,9 +104,15 @@ RSQRT = unary(
     lambda a: 1 / np.sqrt(a),
     OperationCode.RSQRT,
     tabled=True,
-    delegate=DelegateRule(version=2, level=3, types=FLOAT_QUANT8, conditions=(input_in(*FLOAT, below=7),)),
+    delegate=DelegateRule(
+        version=2,
+        level=3,
+        types=FLOAT_QUANT8,
+        conditions=(input_in(*FLOAT, below=7),),
+        past=(Past(until="2.7", version=1, types=FLOAT),),
+    ),
 )
-COS = unary("COS", "cos x", np.cos, delegate=_MATH)
+COS = unary("COS", "cos x", np.cos, delegate=DelegateRule(version=1, level=3, types=FLOAT, since="2.14"))
 FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=DelegateRule(version=1))
 LOG = unary(
     "LOG",
@@ -122,7 +128,7 @@ NEG = unary(
     "-x",
     np.negative,
     OperationCode.NEG,
-    delegate=DelegateRule(version=2, level=3, types=("FLOAT32", "INT32")),
+    delegate=DelegateRule(version=2, level=3, types=("FLOAT32", "INT32"), past=(Past(until="2.6", level=2),)),
     as_stored=True,
 )
 

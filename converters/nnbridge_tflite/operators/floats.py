@@ -1,6 +1,6 @@
 """Float kernels that compute bit for bit what TFLite's reference kernels do: sums in their order, the C library's functions.
 
-Recurrent operators, ELU, GELU and RFFT2D are not here: TFLite has optimised kernels alone, whose sums follow the processor.
+Recurrent operators, ELU, GELU and RFFT2D are not here: TFLite has only optimised kernels, whose sums follow the processor.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _blocks(counts: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
 def _convolved(data: Array, weights: Array, options: Options) -> Array:
     """Sums over a sliding window; ``weights`` have the channels in and out last, of the former those of a group.
 
-    Cells that see padding alone add zeros and are passed over.
+    Cells that see only padding add zeros and are passed over.
     """
     *size, depth, units = weights.shape
     window, groups = windows(data.shape[1:-1], size, options), data.shape[-1] // depth

@@ -9,13 +9,14 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding, elements_of_shape
+from nnbridge.converters.rules import since, until
 from nnbridge.errors import Stage, Why
 from nnbridge.operations.lookup import numbers_of_bits, projected_bits
 from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, INT32, Lowerer, Value
-from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, OperatorView, first_type, type_in
+from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, OperatorView, Past, first_type, type_in
 
 _PICKS = Folding(lambda data, indices: data.size * indices.size, moves_only=True)
 
@@ -24,6 +25,7 @@ def _is_projection(node: OperatorView) -> bool:
     return node.option("type") != 1 or (node.level >= 3 and len(node.operator.inputs) == 2)
 
 
+_OLD_TYPES = ("FLOAT32", "FLOAT16", "INT32", "UINT8")
 _ROWS = Condition("indices of rank 1 or more", lambda node: node.rank(1), lambda node: "a scalar", kind=Why.RANK)
 GATHER = TfliteOperator(
     "GATHER",
@@ -35,7 +37,13 @@ GATHER = TfliteOperator(
     ),
     folding=_PICKS,
     known_when_prepared=True,
-    delegate=DelegateRule(version=2, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"), _ROWS)),
+    delegate=DelegateRule(
+        version=2,
+        level=3,
+        types=NUMBERS_HALF,
+        conditions=(since("2.4", type_in(1, "INT32")), until("2.3", type_in(1, *_OLD_TYPES)), _ROWS),
+        past=(Past(until="2.3", version=1, types=_OLD_TYPES),),
+    ),
     needs_ranks=True,
 )
 GATHER_ND = TfliteOperator("GATHER_ND", "Slices at tuples of indexes.", inputs("params", "indices"), folding=_PICKS)
@@ -85,7 +93,7 @@ HASHTABLE_LOOKUP = TfliteOperator(
 )
 LSH_PROJECTION = TfliteOperator(
     "LSH_PROJECTION",
-    "Bits by the sign of the items' weighted fingerprints behind each seed: one by one, or as one number for each hash.",
+    "Bits by the sign of the items' weighted fingerprints after each seed: one by one, or as one number for each hash.",
     inputs("seeds", "items", "weights?"),
     options=(Option("type", 0, "1 sparse (one number), 2 dense (bits)"),),
     delegate=DelegateRule(

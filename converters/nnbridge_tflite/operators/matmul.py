@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import until
 from nnbridge.errors import Why
 from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
@@ -19,7 +20,7 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integ
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
-from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, from_level, input_rank
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, Past, from_level, input_rank
 
 _ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "true: floats beside 8-bit weights get a zero point")
 
@@ -41,10 +42,13 @@ FULLY_CONNECTED = TfliteOperator(
             NO_OLD_HYBRID,
             *OLD_PRODUCTS,
             from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
+            until("2.5", Condition("a bias", lambda node: node.input(2), lambda node: "none", kind=Why.MISSING_OPERAND)),
+            until("2.5", Condition("no kept dimensions", lambda n: not n.option("keep_num_dims"), lambda n: "keep_num_dims")),
             Condition(
                 "no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16", kind=Why.OUTPUT_TYPE
             ),
         ),
+        past=(Past(until="2.3", version=4),),
     ),
     check=lambda node: node.require_weights(0, 1, 2),
     work=work.FULLY_CONNECTED,
@@ -80,6 +84,7 @@ BATCH_MATMUL = TfliteOperator(
             ),
             Condition("stacks of one size", _same_stacks, lambda node: node.input(1), kind=Why.OPERAND_SIZE),
         ),
+        since="2.8",
     ),
     work=work.STACKED_PRODUCTS,
 )
@@ -92,7 +97,7 @@ RFFT2D = TfliteOperator(
 
 @RFFT2D.host_kernel
 def real_fourier(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The transform; of one row, that along the row alone, as those along columns of one number change nothing.
+    """The transform; of one row, only that along the row, as those along columns of one number change nothing.
 
     In float64, as LiteRT does: NumPy takes half of the time for it that it takes in float32 (96 rows of 512: 96 of 240 us).
     """

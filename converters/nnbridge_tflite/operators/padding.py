@@ -40,7 +40,7 @@ MIRROR_PAD = TfliteOperator(
     "Padded with mirror images.",
     PAD.inputs,
     options=(Option("mode", 0, "0 REFLECT, without the edge; 1 SYMMETRIC, with it"),),
-    delegate=DelegateRule(version=2, level=7, types=NUMBERS, conditions=(NO_EMPTY,)),
+    delegate=DelegateRule(version=2, level=7, types=NUMBERS, conditions=(NO_EMPTY,), since="2.8"),
     lowerings=[
         Lowering(lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))))
     ],

@@ -9,6 +9,7 @@ import numpy as np
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import until
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import FLOATS, OperandCode, OperationCode
@@ -35,6 +36,7 @@ from nnbridge_tflite.rules import (
     Condition,
     DelegateRule,
     OperatorView,
+    Past,
     first_type,
     input_in,
     output_in,
@@ -69,7 +71,9 @@ CAST = TfliteOperator(
             input_in("FLOAT32", "UINT8", "INT32", below=4),
             output_in(*NUMBERS),
             output_in("FLOAT32", "UINT8", "INT32", below=4),
+            until("2.3", output_in("FLOAT32", "UINT8", "INT32")),
         ),
+        past=(Past(until="2.3", types=("FLOAT32", "UINT8", "INT32")),),
     ),
     as_stored=True,
 )
@@ -89,8 +93,10 @@ QUANTIZE = TfliteOperator(
                 Why.OUTPUT_TYPE,
             ),
             output_in(*QUANT8),
+            until("2.3", output_in("UINT8")),
             Condition("scales above 0", _scaled, first_type, kind=Why.QUANTISATION_PARAMETERS),
         ),
+        past=(Past(until="2.3", version=1, types=("FLOAT32",)),),
     ),
     lowerings=[Lowering(lambda to: to.finish_quantised(to.dequantised(to.input(0))))],
 )
@@ -110,7 +116,9 @@ DEQUANTIZE = TfliteOperator(
             Condition(
                 "int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, 4, Why.QUANTISATION_PARAMETERS
             ),
+            until("2.3", Condition("int8 with zero point 0", _symmetric_int8, first_type, kind=Why.QUANTISATION_PARAMETERS)),
         ),
+        past=(Past(until="2.5", version=2, types=QUANT8),),
     ),
 )
 DENSIFY = TfliteOperator(

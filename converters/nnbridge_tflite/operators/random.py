@@ -88,7 +88,7 @@ def _used(start: int, blocks: int) -> Array:
 
 
 def _next_floats(count: int, inputs: Tensors, options: Options) -> tuple[Array, Array]:
-    """Floats of whole blocks, so many at least, and the state behind them."""
+    """Floats of whole blocks, so many at least, and the state after them."""
     start, blocks = _start(inputs, options), -(-count // 4)
     return _floats(_words(start, blocks, _seeds(options))), _used(start, blocks)
 
@@ -112,7 +112,7 @@ def host_random_normal(inputs: Tensors, outputs: Tensors, options: Options) -> S
 
 
 SKIPPED = 2 * 256
-"""Blocks that LiteRT's MULTINOMIAL leaves behind for each sample, of which a run counts whole fours."""
+"""Blocks that LiteRT's MULTINOMIAL skips for each sample, of which a run counts whole fours."""
 
 
 @MULTINOMIAL.host_kernel

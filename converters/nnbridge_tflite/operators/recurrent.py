@@ -13,6 +13,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import until
 from nnbridge.errors import Stage, Why
 from nnbridge.operations import work
 from nnbridge.operations.integer_lstm import IntegerLstm
@@ -93,6 +94,7 @@ LSTM = TfliteOperator(
                 _weights_type,
                 kind=Why.INPUT_TYPE,
             ),
+            until("2.4", Condition("no int8 weights", lambda n: _weights_type(n) != "INT8", _weights_type, kind=Why.INPUT_TYPE)),
             Condition(
                 "constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel",
                 _basic,
@@ -242,7 +244,7 @@ def sequence_lstm(to: Lowerer) -> None:
 
 @LSTM.lowering()
 def lstm(to: Lowerer) -> None:
-    """LSTM: one step; scratch and states are outputs that nobody reads."""
+    """LSTM: one step; scratch and states are outputs that nothing reads."""
     data = to.input(0)
     _require_full(to)
     clips = _clips(to, data)
@@ -341,7 +343,7 @@ def bidirectional_rnn(to: Lowerer) -> None:
 
 @SVDF.lowering()
 def svdf(to: Lowerer) -> None:
-    """SVDF: one step; the new state is an output that nobody reads."""
+    """SVDF: one step; the new state is an output that nothing reads."""
     inputs = [
         to.input(0),
         *_floats(to, range(1, 5)),

@@ -11,6 +11,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import since, until
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import quantize_multiplier, saturate
 from nnbridge.operations.integer_mean import IntegerMean
@@ -32,7 +33,18 @@ from nnbridge_tflite.host.numbers import (
 )
 from nnbridge_tflite.host.sixteen_bits import by_upper_bits
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
-from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, MOST_4, NO_SCALAR_OUT, OLD_FLOATS, Condition, DelegateRule
+from nnbridge_tflite.rules import (
+    FLOAT,
+    FLOAT_QUANT8,
+    MOST_4,
+    NO_SCALAR_OUT,
+    OLD_FLOATS,
+    Condition,
+    DelegateRule,
+    OperatorView,
+    Past,
+    first_type,
+)
 
 _AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_PROD, OperationCode.REDUCE_SUM)
 """Reductions whose integers do not go through floats: booleans, and sums and products, which TFLite rounds otherwise."""
@@ -60,11 +72,26 @@ def _reduction(
     return declared
 
 
+def _same_parameters(node: OperatorView) -> bool:
+    data, out = node.input(0), node.output()
+    return data is None or (data.quantisation.scale, data.quantisation.zero_point) == (
+        out.quantisation.scale,
+        out.quantisation.zero_point,
+    )
+
+
+_ONE_SCALE = Condition(
+    "one scale and zero point for input and output", _same_parameters, first_type, kind=Why.QUANTISATION_PARAMETERS
+)
 _EXTREME = DelegateRule(
     version=2,
     level=3,
     types=FLOAT_QUANT8,
-    conditions=(Condition("an input that is not a scalar", lambda node: node.rank(0), lambda node: "a scalar", kind=Why.RANK),),
+    conditions=(
+        since("2.4", Condition("an input that is not a scalar", lambda n: n.rank(0), lambda n: "a scalar", kind=Why.RANK)),
+        until("2.3", NO_SCALAR_OUT),
+    ),
+    past=(Past(until="2.3", version=1, types=()),),
 )
 SUM = _reduction(
     "SUM", "Sums.", np.sum, OperationCode.REDUCE_SUM, DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,))
@@ -85,7 +112,7 @@ REDUCE_ANY = _reduction(
     "Whether one is true.",
     np.any,
     OperationCode.REDUCE_ANY,
-    DelegateRule(version=2, level=3, conditions=(NO_SCALAR_OUT,)),
+    DelegateRule(version=2, level=3, conditions=(NO_SCALAR_OUT,), past=(Past(until="2.3", version=1),)),
 )
 MEAN = TfliteOperator(
     "MEAN",
@@ -96,7 +123,7 @@ MEAN = TfliteOperator(
         version=2,
         level=2,
         types=FLOAT_QUANT8,
-        conditions=(NO_SCALAR_OUT, OLD_FLOATS, MOST_4),
+        conditions=(NO_SCALAR_OUT, OLD_FLOATS, since("2.12", MOST_4), until("2.6", _ONE_SCALE)),
     ),
 )
 CUMSUM = TfliteOperator(

@@ -10,6 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Lowering, Option, lowers
 from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import since, until
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
@@ -23,6 +24,7 @@ from nnbridge_tflite.rules import (
     Condition,
     DelegateRule,
     OperatorView,
+    Past,
     constant,
     input_in,
     type_in,
@@ -39,6 +41,15 @@ def _stated(node: OperatorView) -> bool:
 _OUT_MOST_4 = Condition(
     "an output of rank 4 at most", lambda node: len(node.output().shape) <= 4, lambda node: str(node.output()), kind=Why.RANK
 )
+_TWO_INPUTS = Condition(
+    "two inputs", lambda node: len(node.operator.inputs) > 1, lambda node: len(node.operator.inputs), kind=Why.MISSING_OPERAND
+)
+_NO_COMPUTED_INT64 = Condition(
+    "a constant where the value is INT64",
+    lambda node: node.type(1) != "INT64" or node.constant(1),
+    lambda node: "computed",
+    kind=Why.INPUT_TYPE,
+)
 _STATED = Condition("new dimensions, in the options of one input", _stated, lambda node: "none", kind=Why.RANK)
 
 
@@ -54,9 +65,10 @@ RESHAPE = TfliteOperator(
         types=NUMBERS,
         conditions=(
             input_in(*FLOAT_QUANT8, below=6),
-            MOST_4,
-            _OUT_MOST_4,
-            _STATED,
+            since("2.9", MOST_4),
+            since("2.9", _OUT_MOST_4),
+            since("2.5", _STATED),
+            until("2.4", _TWO_INPUTS),
             Condition(
                 "a constant shape",
                 lambda node: node.input(1) is None or node.constant(1),
@@ -64,6 +76,7 @@ RESHAPE = TfliteOperator(
                 kind=Why.NOT_CONSTANT,
             ),
         ),
+        past=(Past(until="2.7", types=FLOAT_QUANT8),),
     ),
 )
 SQUEEZE = TfliteOperator(
@@ -155,6 +168,7 @@ FILL = TfliteOperator(
             constant(0, "dimensions"),
             Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar", kind=Why.RANK),
             type_in(1, "FLOAT32", "INT32", "INT64"),
+            until("2.5", _NO_COMPUTED_INT64),
         ),
     ),
 )
@@ -172,7 +186,7 @@ REVERSE_V2 = TfliteOperator(
     "Backwards along the named axes.",
     inputs("input", "axes"),
     folding=_MOVES,
-    delegate=DelegateRule(version=3, level=7, types=NUMBERS),
+    delegate=DelegateRule(version=3, level=7, types=NUMBERS, since="2.8"),
     kernel=lambda inputs, outputs, options: [np.flip(data_of(inputs[0]), tuple(integers(inputs[1])))],
 )
 REVERSE_SEQUENCE = TfliteOperator(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import lowers
+from nnbridge.converters.rules import since
 from nnbridge.operations.arithmetic import rdbp
 from nnbridge.operations.resizing import Neighbours, neighbours, neighbours_fixed
 from nnbridge.types import OperationCode
@@ -50,7 +51,7 @@ RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     "Images of another size, of the nearest pixels.",
     inputs("images", "size!"),
     options=ALIGNMENT,
-    delegate=DelegateRule(version=3, level=3, types=FLOAT_QUANT8, conditions=_CONDITIONS),
+    delegate=DelegateRule(version=3, level=3, types=FLOAT_QUANT8, conditions=(since("2.4", _CONDITIONS[0]), *_CONDITIONS[1:])),
 )
 
 

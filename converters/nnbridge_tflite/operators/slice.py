@@ -15,7 +15,7 @@ from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.read.graph import Operator, Tensor
-from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, DelegateRule, type_in
+from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, DelegateRule, Past, type_in
 
 
 def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
@@ -27,7 +27,7 @@ def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
 
 
 def _strided(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
-    """With ends that count from the begins, STRIDED_SLICE needs the strides alone."""
+    """With ends that count from the begins, STRIDED_SLICE needs only the strides."""
     return (3,) if operator.options.get("offset") else (1, 2, 3)
 
 
@@ -52,7 +52,7 @@ STRIDED_SLICE = TfliteOperator(
         Option("offset", False, "ends count from the begins"),
     ),
     folding=Folding(moves_only=True),
-    delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8),
+    delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8, past=(Past(until="2.7", types=()),)),
     dynamic_unless=_strided,
     known_when_prepared=True,
     needs_ranks=True,

@@ -40,7 +40,7 @@ STABLEHLO_PAD = TfliteOperator(
     inputs("input", "value"),
     options=(
         Option("edge_padding_low", (), "elements before each dimension; negative ones are cut"),
-        Option("edge_padding_high", (), "elements behind each dimension; negative ones are cut"),
+        Option("edge_padding_high", (), "elements after each dimension; negative ones are cut"),
         Option("interior_padding", (), "elements between two neighbours"),
     ),
 )
@@ -53,7 +53,7 @@ STABLEHLO_REDUCE_WINDOW = TfliteOperator(
         Option("window_strides", (), "1 where there are none"),
         Option("base_dilations", (), "how far the array's elements are moved apart; 1 where there are none"),
         Option("window_dilations", (), "how far the window's cells are apart; 1 where there are none"),
-        Option("padding", (), "elements before and behind each dimension, in turn"),
+        Option("padding", (), "elements before and after each dimension, in turn"),
         Option("body_subgraph_index", 0, "the subgraph that combines two elements"),
     ),
     applies="body_subgraph_index",

@@ -77,7 +77,7 @@ UNIQUE = TfliteOperator(
     dynamic_unless=NEVER_KNOWN,
 )
 BUCKETIZE = TfliteOperator(
-    "BUCKETIZE", "Which of the intervals between boundaries each number lies in.", options=(Option("boundaries", (), "in order"),)
+    "BUCKETIZE", "Index of the interval between boundaries for each number.", options=(Option("boundaries", (), "in order"),)
 )
 
 

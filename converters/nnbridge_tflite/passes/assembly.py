@@ -1,4 +1,4 @@
-"""From drafted subgraphs to finished models: copies for outputs that need one, states behind the interface."""
+"""From drafted subgraphs to finished models: copies for outputs that need one, states after the interface."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def model_with_states(
     *,
     hosted: bool = False,
 ) -> Model:
-    """The model of a drafted main subgraph, with its variables as states behind the interface."""
+    """The model of a drafted main subgraph, with its variables as states after the interface."""
     carried = [key for key in variables.starts if key in variables.changed]
     for key, start in variables.starts.items():
         if key not in variables.changed:

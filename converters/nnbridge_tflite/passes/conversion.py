@@ -14,6 +14,7 @@ from nnbridge.converters.declaration import Lowering
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.releases import within
 from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge.model import Source
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, definition_of
@@ -216,7 +217,7 @@ class Conversion:
         return self._lower(declared, operator, through_host=sixteen) if unlowered is None else self.host(operator, [unlowered])
 
     def _fold(self, declared: TfliteOperator | None, operator: Operator) -> bool:
-        """Compute what depends on constants alone; True if no node remains, as one does where the delegate has one."""
+        """Compute what depends only on constants; True if no node remains, as one does where the delegate has one."""
         found = folded(declared, operator, self.values)
         node = not self._pruned(operator)
         remains = node and self.context.options.mapping == MappingKind.DELEGATE
@@ -248,7 +249,7 @@ class Conversion:
         options = self.context.options
         wide = options.mapping == MappingKind.WIDE
         rule = declared.delegate if declared is not None else None
-        refused = refusals(rule, operator, self.values, options.feature_level, options.accelerated)
+        refused = refusals(rule, operator, self.values, options.feature_level, options.accelerated, options.tflite)
         if self.context.failure is not None and not refused:
             return self.host(operator, [self.context.failure])
         reasons: list[Reason] = []
@@ -271,15 +272,17 @@ class Conversion:
         return self.host(operator, reasons)
 
     def _pruned(self, operator: Operator) -> bool:
-        """True for what Android's delegate computes itself: dense and float32 forms of constants.
+        """True for what Android's delegate computes itself, since TFLite 2.6: dense and float32 forms of constants.
 
-        Everything else stays a node of the graph, also what depends on constants alone.
+        Everything else stays a node of the graph, also what depends only on constants.
         """
+        if self.context.options.mapping == MappingKind.DELEGATE and not within(self.context.options.tflite, "2.6", ""):
+            return False
         halves = operator.name == "DEQUANTIZE" and self.graph.tensors[operator.inputs[0]].type.name == "FLOAT16"
         return halves or operator.name == "DENSIFY"
 
     def _has_sixteen_bits(self, declared: TfliteOperator | None, operator: Operator) -> bool:
-        """True if the operator reads or writes quantised 16-bit data (state alone does not count)."""
+        """True if the operator reads or writes quantised 16-bit data (states do not count)."""
         if declared is not None and declared.as_stored:
             return False
         found = [self.graph.tensors[i] for i in (*operator.inputs[:3], *operator.outputs) if i >= 0]
@@ -288,7 +291,7 @@ class Conversion:
     def _try(
         self, declared: TfliteOperator | None, lowering: Lowering, operator: Operator, mapping: MappingKind, *, through_host: bool
     ) -> Reason | str:
-        """Lower an operator in one way: the mapping, or why it does not apply, with nothing left behind."""
+        """Lower an operator in one way: the mapping, or why it does not apply, with nothing left in the draft."""
         steps = len(self.draft.steps)
         free = self.context.options.mapping == MappingKind.WIDE
         try:

@@ -61,11 +61,16 @@ class NodeConversion(Conversion):
         return Mapped(operator.index, operator.name, MappingKind.HOST, tuple(reasons))
 
 
-def alone(file: TfliteFile, number: int, graph: TfliteSubgraph, level: int, accelerated: bool) -> NodeConversion:
-    """A graph of a file as a delegate is offered it, bodies and decompositions too."""
+def of_nodes(level: int, accelerated: bool, tflite: str) -> ConversionOptions:
+    """What decides for nodes that a delegate is offered."""
+    return ConversionOptions(level, MappingKind.DELEGATE.value, accelerated=accelerated, tflite=tflite)
+
+
+def alone(file: TfliteFile, number: int, graph: TfliteSubgraph, options: ConversionOptions) -> NodeConversion:
+    """A graph of a file as a delegate is offered it, bodies and decompositions too; only what decides for nodes counts."""
     TYPES.register(HOST)
-    options = ConversionOptions(level, MappingKind.DELEGATE.value, accelerated=accelerated)
-    draft = Draft(level, most_new_elements(file.pool))
+    options = of_nodes(options.feature_level, options.accelerated, options.tflite)
+    draft = Draft(options.feature_level, most_new_elements(file.pool))
     found = NodeConversion(Context(file, options, 0), number, graph, draft, Variables())
     found.values.make_inputs(graph.inputs)
     found.convert()

@@ -29,7 +29,7 @@ def infer_dims(
     outputs: Sequence[Value],
     results: Sequence[Value],
 ) -> None:
-    """Set the dimensions of a host operation's outputs; ``results`` are those with new states behind them.
+    """Set the dimensions of a host operation's outputs; ``results`` are those with new states after them.
 
     What the file declares holds where the inputs are as it declares them and no computed number decides dimensions.
     """

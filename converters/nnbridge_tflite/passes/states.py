@@ -11,7 +11,7 @@ Key = Hashable
 
 
 def outlives_bodies(key: Key) -> bool:
-    """True for resource variables. Variable tensors of a body start anew each time that IF or WHILE runs, as in LiteRT."""
+    """True for resource variables. Variable tensors of a body start again each time that IF or WHILE runs, as in LiteRT."""
     return isinstance(key, tuple) and isinstance(key[0], str)
 
 

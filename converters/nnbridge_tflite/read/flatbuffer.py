@@ -169,7 +169,7 @@ class Decoder:
         length = _U16.unpack_from(self._data, vtable)[0]
         if length < 4 or length % 2 or vtable + length > self._size:
             raise Malformed("a vtable of even length inside the file", f"{length} bytes at byte {vtable}")
-        # A hostile file may have long vtables that overlap; what lies behind the last declared field is not read.
+        # A hostile file may have long vtables that overlap; what comes after the last declared field is not read.
         count = min(length, max([field.slot for field in self._fields(name)], default=0) + 2) // 2
         layout = _layout(self._fields, name, struct.unpack_from(f"<{count}H", self._data, vtable))
         offsets = tuple([(field.name, offset, self._reader(field)) for field, offset in layout.elsewhere])
@@ -236,7 +236,7 @@ class Decoder:
         return self._vectors[key]
 
     def _length(self, target: int, size: int) -> int:
-        """The number that stands before a vector's elements."""
+        """The number before a vector's elements."""
         try:
             length: int = _U32.unpack_from(self._data, target)[0]
         except struct.error:

@@ -1,4 +1,4 @@
-"""TFLite metadata: what the metadata flatbuffer and the archive behind the file say of a model's inputs and outputs.
+"""TFLite metadata: what the metadata flatbuffer and the archive after the file's end say of a model's inputs and outputs.
 
 The schema is TensorFlow Lite Support's ``metadata_schema.fbs`` (identifier M001); the tables and fields that are of use are
 written down here, others are passed over.
@@ -113,7 +113,7 @@ def tensor_metadata(table: Mapping[str, Any], labels: Mapping[str, list[str]]) -
 
 
 def with_archive(content: bytes, path: Path) -> bytes:
-    """A rewritten model with the files of the archive behind the original. ConversionError for more than a rewrite copies."""
+    """A rewritten model with the files of the archive at the original's end. ConversionError for more than a rewrite copies."""
     if not zipfile.is_zipfile(path):
         return content
     made = io.BytesIO(content)
@@ -167,7 +167,7 @@ _UNREADABLE = (zipfile.BadZipFile, RuntimeError, OSError, ValueError, EOFError, 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive behind a model; ConversionError for what cannot be read of it."""
+    """The archive at a model's end; ConversionError for what cannot be read of it."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

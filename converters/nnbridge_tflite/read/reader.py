@@ -45,7 +45,7 @@ ENTRY = 8
 
 @dataclass(frozen=True, slots=True)
 class TfliteFile:
-    """A mapped file and what stands in it."""
+    """A mapped file and its content."""
 
     path: Path
     pool: Pool
@@ -135,11 +135,11 @@ class _GraphReading:
         )
 
     def _buffer(self, index: int, table: Table) -> Span:
-        """A buffer's place: inside the flatbuffer, or behind it in large files."""
+        """A buffer's place: inside the flatbuffer, or after it in large files."""
         span: Span | None = table["data"]
         if span is not None:
             return span
-        # Offsets 0 and 1 are the schema's ways of saying that there is nothing behind the flatbuffer.
+        # Offsets 0 and 1 are the schema's ways of saying that there is nothing after the flatbuffer.
         offset, size = table["offset"], table["size"]
         if offset <= 1 or size == 0:
             return Span(0, 0)

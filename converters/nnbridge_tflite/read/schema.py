@@ -61,7 +61,7 @@ class Field:
 
 
 class _Recorder:
-    """Stands in for a FlatBuffers table; remembers what an accessor asks of it first.
+    """Replacement for a FlatBuffers table; remembers what an accessor asks of it first.
 
     First, because an accessor may fall back on another field: ``builtin_code`` does, on its deprecated predecessor.
     """

@@ -31,7 +31,7 @@ class _Level:
     size: int
     """Children of each node of a dense level."""
     segments: Indexes | None
-    """Where each node's children stand in ``indices``; None for a dense level."""
+    """Begin of each node's children in ``indices``; None for a dense level."""
     indices: Indexes
 
 

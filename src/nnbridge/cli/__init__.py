@@ -1,7 +1,7 @@
 """The command line ``nnbridge``; :mod:`nnbridge.cli.commands` holds its commands.
 
 Exit status: 0 on success, 1 where a comparison or conformance run fails and for nothing else, 2 for bad input, output that
-cannot be written, shortages and internal errors, with one message; 130 and 141 after an interrupt and where nobody reads the
+cannot be written, shortages and internal errors, with one message; 130 and 141 after an interrupt and where no process reads the
 output, as in shells. SIGTERM and SIGHUP end the process as they end others, once temporary files are removed.
 """
 
@@ -26,7 +26,7 @@ class _Terminated(BaseException):
 
 
 class _Notes(io.FileIO):
-    """Standard error: what cannot be written, as the disk is full or nobody reads it, is dropped and changes no exit status."""
+    """Standard error: what cannot be written, as the disk is full or nothing reads it, is dropped and changes no exit status."""
 
     def write(self, data: Any) -> int:
         """All of the data, written or not."""

@@ -32,6 +32,8 @@ _WORDS = {
 """Name of a parameter → what its files are; files of other parameters are called by their option."""
 
 
+_LONGEST_PATH = 4096
+"""Characters of a file's path: longer texts are not tried as paths, of which they hold one after each mark."""
 DEFAULTS_FILE = "nnbridge.cli.defaults_file"
 """Where the root context's ``meta`` has the path of the file that defaults of options come from."""
 
@@ -48,7 +50,7 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
             continue
         if not output.name:
             raise InputError(Reason("a file's name", f"the folder {str(output)!r}", operand=option))
-        if output.exists() and not output.is_file():
+        if os.path.exists(output) and not os.path.isfile(output):
             continue  # Pipes and devices may be written to by several; a folder is refused when it is opened.
         for what, path in in_use:
             if _same(output, path):
@@ -59,7 +61,7 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
 
 
 def _named_files(outputs: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """The file of defaults, and what each file is that the arguments and options of the command at hand name, but ``outputs``."""
+    """The file of defaults, and what each file is that the arguments and options of the current command name, but ``outputs``."""
     context = click.get_current_context(silent=True)
     defaults: Path | None = None if context is None else context.find_root().meta.get(DEFAULTS_FILE)
     if defaults is not None:
@@ -75,7 +77,7 @@ def _named_files(outputs: Iterable[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _named_by(values: Sequence[object], *, folders: bool) -> list[Path]:
-    """Files, and folders if asked, that values of one parameter name: alone, behind ``NAME=``, as devices, joined by ``+``."""
+    """Files, and folders if asked, that values of one parameter name: as such, after ``NAME=``, as devices, joined by ``+``."""
     typed = [str(value) for value in values if isinstance(value, (str, Path))]
     parts = [part for text in typed for part in text.split("+")]
     paths = {*map(Path, typed), *input_files(typed), *device_files([*typed, *parts])}
@@ -95,7 +97,9 @@ def _same(one: Path, other: Path) -> bool:
 def device_files(devices: Sequence[str]) -> list[Path]:
     """The profiles and modules that names of devices may be read from."""
     found = []
-    for name in (name.strip() for group in devices for name in group.split(",")):
+    for name in dict.fromkeys(name.strip() for group in devices for name in group.split(",")):
+        if len(name) > _LONGEST_PATH:
+            continue
         parts = re.sub(r"(#.*|@\d+)$", "", name).split(":")
         for k, part in enumerate(parts):
             found += [Path(":".join(parts[k:])), Path(part), Path(part.replace(".", "/") + ".py")]
@@ -104,7 +108,8 @@ def device_files(devices: Sequence[str]) -> list[Path]:
 
 def input_files(texts: Sequence[str]) -> list[Path]:
     """The files of ``--input FILE`` and ``--input NAME=FILE``; names may hold equals signs as well."""
-    return [Path(text[k:]) for text in texts for k in (0, *(n + 1 for n, character in enumerate(text) if character == "="))]
+    starts = ((text, k) for text in texts for k in (0, *(n + 1 for n, character in enumerate(text) if character == "=")))
+    return [Path(text[k:]) for text, k in starts if len(text) - k <= _LONGEST_PATH]
 
 
 def parse_preparation(
@@ -172,13 +177,13 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def typed_options() -> set[str]:
-    """The names of the options of the command at hand that were typed."""
+    """The names of the options of the current command that were typed."""
     context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
     return {n for p in context.command.params if context.get_parameter_source(p.name or "") is typed for n in p.opts}
 
 
 def refuse_options(*options: str, why: str) -> None:
-    """UsageError for any of these options of the command at hand that was typed: it would do nothing."""
+    """UsageError for any of these options of the current command that was typed: it would do nothing."""
     typed = typed_options()
     for parameter in click.get_current_context().command.params:
         if set(options) & set(parameter.opts) & typed:
@@ -197,7 +202,7 @@ def tolerances_of(atol: float | None, rtol: float | None, quant_steps: int) -> T
 
 @contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
-    """A variable of the environment has a value meanwhile, in a command's other processes too."""
+    """A variable of the environment has a value inside the block, in a command's other processes too."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -1,7 +1,7 @@
 """A user's own defaults: ``[tool.nnbridge]`` of pyproject.toml, or nnbridge.toml, from the current folder upwards.
 
 Keys are the long options of commands. Those of the table itself hold for every command that has the option, those of a table
-with a command's name for that command alone. What is typed wins.
+with a command's name for that command only. What is typed wins.
 
 A file that is found, and not named by ``--config``, counts only if no one else can have written it, and never decides what is
 run, imported, written or connected to: it may have come with what somebody else made (docs/security.md).
@@ -88,7 +88,7 @@ def read_defaults(
 
 
 def _here() -> Path:
-    """The current folder; the root where it was removed meanwhile."""
+    """The current folder; the root where it was removed."""
     try:
         return Path.cwd()
     except OSError:
@@ -99,7 +99,7 @@ def _nearest(folder: Path, passed_over: list[str]) -> tuple[Path, dict[str, Any]
     for place in (folder, *folder.parents):
         for name in (_OWN, _SHARED):
             path = place / name
-            if not path.is_file():
+            if not os.path.isfile(path):
                 continue
             fault = foreign_file(path)
             if fault:
@@ -122,7 +122,7 @@ def _mentions_nnbridge(path: Path) -> bool:
 
 
 def _table(path: Path, content: bytes) -> dict[str, Any]:
-    """``[tool.nnbridge]``, or the whole file if it is nnbridge's alone."""
+    """``[tool.nnbridge]``, or the whole file if it has only nnbridge's settings."""
     data = table_of(content, path, _WHAT)
     tool = data.get("tool", {})
     own = tool.get("nnbridge") if isinstance(tool, dict) else None

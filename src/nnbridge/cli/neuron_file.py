@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @command(name="neuron-file", short_help="A TFLite file, compiled by LiteRT's MediaTek compiler.")
 @MODEL
-@option("--device", "devices", multiple=True, required=True, metavar="NAME[,NAME…]", help="Devices that stand for the NPU.")
+@option("--device", "devices", multiple=True, required=True, metavar="NAME[,NAME…]", help="Devices that represent the NPU.")
 @option("-o", "--output", type=Written(path_type=Path, dir_okay=False), required=True, help="The compiled TFLite file.")
 @option("--soc", default="mt6989", metavar="mtNNNN", help="MediaTek's chip that the file names; the result is the same for all.")
 @option("--flag", "flags", multiple=True, metavar="--NAME=VALUE", help="A flag of LiteRT's apply_plugin_main; repeatable.")

@@ -14,6 +14,7 @@ from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.cli.sections import COMPARISON, CONVERSION, DEVICES, INPUTS, OUTPUT, SectionOption
+from nnbridge.converters.releases import NEWEST, RUNTIMES, TFLITE
 from nnbridge.engines import AUTO, HOSTS, OWN
 from nnbridge.errors import ConversionError, InputError, Reason
 from nnbridge.target import PARTITIONING, PREFERENCES, Target
@@ -40,7 +41,7 @@ class Written(click.Path):
 
 WRITTEN = Written(path_type=Path)
 """The type of options that name a file to write."""
-_CONVERSION = ("signature", "layout", "float64", "mapping", "allow_dynamic_dimensions")
+_CONVERSION = ("signature", "layout", "float64", "mapping", "allow_dynamic_dimensions", *RUNTIMES)
 PREPARATION = ("--resize", "--mean", "--std", "--scale", "--image-layout", "--rate")
 """Options that mean something to inputs from files only."""
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -92,6 +93,13 @@ def conversion_options(command: Command) -> Command:
     )
 
 
+def release_options(command: Command) -> Command:
+    """The releases of the runtimes that hand operators over."""
+    tflite = f"""The release of the app's TFLite, such as 2.8 ({TFLITE.names[0]} to {TFLITE.names[-2]}): what its delegate maps,
+        requires and sets by default (docs/releases.md)."""
+    return with_options(command, of_conversion("--tflite", metavar="RELEASE", default=NEWEST, help=tflite))
+
+
 def model_options(command: Command) -> Command:
     """Options of every command that converts a model file."""
     mapping = """What is handed to NNAPI. phone: what a phone does, which is delegate (Android's TFLite delegate) for TFLite files
@@ -99,7 +107,7 @@ def model_options(command: Command) -> Command:
     dynamic = """As TFLite's delegate with this option: graphs with tensors of computed shape are handed over, too, which TFLite
         refuses without it."""
     return with_options(
-        conversion_options(command),
+        release_options(conversion_options(command)),
         of_conversion("--mapping", values=("phone", "wide", "delegate", "provider"), default="phone", help=mapping),
         of_conversion("--allow-dynamic-dimensions", is_flag=True, help=dynamic),
     )
@@ -107,7 +115,7 @@ def model_options(command: Command) -> Command:
 
 def device_options(command: Command, host: str = OWN) -> Command:
     """Options of every command that compiles; ``host``: what computes operators that no device gets, unless stated."""
-    devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone. module:NAME
+    devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: CPU only. module:NAME
         imports that module, found in the current folder too, and runs its code."""
     fallback = """The place of what the devices do not take. app: the app's TFLite, as its delegate has it from Android 10 on;
         cpu: NNAPI's CPU; none: the plan fails (createForDevices). Default: as on the phone."""

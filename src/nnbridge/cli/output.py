@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from nnbridge.report.json_data import json_text
+from nnbridge.json_data import json_text
 from nnbridge.report.terminal import Table, printable, show
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _stored(context: click.Context, parameter: click.Parameter, value: Any) -> N
 
 
 def _asked(name: str) -> bool:
-    """True if an option of :func:`output_options` was typed, before the command or behind it."""
+    """True if an option of :func:`output_options` was typed, before the command or after it."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(f"{_META}{name}"))
 
@@ -48,11 +48,11 @@ def verbose() -> bool:
 
 
 def output_options() -> list[click.Option]:
-    """``-v``, ``-q`` and ``--no-color``, which stand before every command or behind it."""
+    """``-v``, ``-q`` and ``--no-color``, allowed before every command or after it."""
     flag: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": _stored}
     return [
         click.Option(["-v", "--verbose"], **flag, help="The phone's log on standard error, as logcat shows it."),
-        click.Option(["-q", "--quiet"], **flag, help="No notes and no progress: the answer and errors alone."),
+        click.Option(["-q", "--quiet"], **flag, help="Only the result and errors: no notes, no progress."),
         click.Option(["--no-color"], **flag, help="No colours on terminals, as with NO_COLOR in the environment."),
     ]
 
@@ -135,7 +135,7 @@ class Interruption:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner on standard error, where that is a terminal; what drivers print meanwhile goes to standard error."""
+    """A spinner on standard error, where that is a terminal; what drivers print during it goes to standard error."""
     shown = _console(err=True)
     with drivers_apart():
         if not shown.is_terminal or _asked("quiet"):
@@ -160,7 +160,7 @@ def progress(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[i
 
 @contextmanager
 def drivers_apart() -> Iterator[None]:
-    """What drivers and their processes print goes to standard error: standard output is for the command's answer alone."""
+    """What drivers and their processes print goes to standard error: standard output is only for the command's result."""
     out = sys.stdout
     with redirect_stdout(sys.stderr):
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.output import echo, progress, working
-from nnbridge.report.json_data import json_text
+from nnbridge.json_data import json_text
 from nnbridge.report.terminal import counted
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What ``bisect`` and ``reduce`` share: their options, drivers in processes of their own, the samples that are searched on."""
+"""What ``bisect`` and ``reduce`` share: their options, drivers in separate processes, the samples that are searched on."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _APART = ("process:", "socket:")
 
 def search_options(command: Command) -> Command:
     """Options of every command that searches for a symptom."""
-    devices = """Drivers to search on, in order, before NNAPI's CPU; repeatable. Code that is not nnbridge's own runs in a process
-        of its own, which is restarted when it dies."""
+    devices = """Drivers to search on, in order, before NNAPI's CPU; repeatable. Code that is not part of nnbridge runs in a
+        separate process, which is restarted when it dies."""
     same = "Run such code in this process: faster, but a driver that dies or hangs ends the search."
-    timeout = "Time that a call to a driver in a process of its own may take, or a command of --predicate."
+    timeout = "Time that a call to a driver in a separate process may take, or a command of --predicate."
     return with_options(
         command,
         option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
@@ -91,7 +91,7 @@ def search_of(
 
 
 def apart(name: str) -> str:
-    """The name of the same device in a process of its own, unless it is there already or all of its code is nnbridge's."""
+    """The name of the same device in a separate process, unless it is there already or all of its code is nnbridge's."""
     from nnbridge.devices import CPU_NAME, shipped
     from nnbridge.devices.profile_file import SUFFIX
     from nnbridge.devices.samples import SAMPLE_DRIVERS

@@ -15,9 +15,9 @@ from nnbridge.apart import Apart
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.converters import opened
+from nnbridge.engines.onnx_session import open_session, serialised
 from nnbridge.errors import InputError, Reason, first_line, pass_shortage
 from nnbridge.extensions import TYPES, Codec, numpy_type
-from nnbridge.onnx_session import open_session, serialised
 
 
 class OnnxRuntime:

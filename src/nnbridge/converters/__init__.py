@@ -6,6 +6,7 @@ An importer turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -19,6 +20,7 @@ from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.hosted import SourceParts
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.converters.recorded import Route
+from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
@@ -67,6 +69,8 @@ class ConversionOptions:
     allow_dynamic_dimensions: bool = False
     """The delegate is applied to graphs with tensors whose dimensions only a run knows; without it, TFLite refuses the delegate
     for such graphs, and NNAPI gets nothing of them."""
+    tflite: str = NEWEST
+    """The release of TFLite whose delegate it is, such as ``2.8``; ``newest``: the newest whose source was read."""
     left: Mapping[int, Reason] | None = None
     """Operators of the converted graph that stay with the file's own runtime (the host), by index: why devices do not get them.
     None where NNAPI's CPU computes what devices refuse."""
@@ -171,6 +175,8 @@ class Importer(ABC):
                 raise OptionError(
                     Reason(f"no such option, which does nothing with {self.name} files", str(value), str(self.path), option.name)
                 )
+        for name, releases in RUNTIMES.items():
+            releases.require(getattr(options, name))
         if options.mapping not in (PHONE, *self.mappings):
             rule = f"a mapping of {self.name} files ({', '.join(self.mappings)})"
             raise OptionError(Reason(rule, options.mapping, str(self.path), "mapping"))
@@ -215,8 +221,8 @@ def opened(path: str | Path) -> Importer:
 
 
 def _head_of_model(path: Path) -> bytes:
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "a device or pipe" if path.exists() else "no such file"
+    if not os.path.isfile(path):
+        found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else "no such file"
         raise ConversionError(Reason("a model file", found, str(path)))
     try:
         with path.open("rb") as file:

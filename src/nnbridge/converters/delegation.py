@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeAlias
 from nnbridge.budget import WorkBudget
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason, Stage
+from nnbridge.converters.releases import NEWEST
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, counted
 from nnbridge.model import Model
 
 Dims: TypeAlias = "Sequence[tuple[int, ...]]"
@@ -58,6 +59,8 @@ class DelegateTarget:
     """The lowest of its devices."""
     accelerated: bool = False
     """True for devices without NNAPI's CPU."""
+    tflite: str = NEWEST
+    """The release whose delegate it is."""
 
 
 class Delegation(Protocol):
@@ -77,6 +80,9 @@ class Delegation(Protocol):
 
     def dynamic_operator(self) -> tuple[int, int] | None:
         """Subgraph and index of the operator that is why."""
+
+    def weights(self, subgraph: int) -> Mapping[int, int]:
+        """Tensors that are a constant in another type or form, and that constant: operators that the delegate reads through."""
 
     def preview(self, subgraph: int, nodes: Sequence[int]) -> Sequence[NodeGroup]:
         """How TFLite groups nodes, in the order of their run."""
@@ -122,8 +128,13 @@ class Decision:
 
 
 def taken(one: Mapped) -> bool:
-    """True for an operator that the delegate takes, whatever comes of it."""
-    return one.mapping == MappingKind.DELEGATE or stage_of(one) in (Stage.BUILDING, Stage.DEVICE, Stage.RUNNING)
+    """True for an operator that the client takes, whatever comes of it."""
+    taken_stages = (*FAILS_BUILDING, Stage.DEVICE, Stage.RUNNING)
+    return one.mapping in (MappingKind.DELEGATE, MappingKind.PROVIDER) or stage_of(one) in taken_stages
+
+
+FAILS_BUILDING = (Stage.BUILDER, Stage.BUILDING)
+"""Stages at which the client has no model, so that the program has no interpreter or session."""
 
 
 def stage_of(one: Mapped) -> Stage | None:
@@ -215,43 +226,90 @@ def _largest(groups: Sequence[tuple[NodeGroup, Any]], limit: int) -> list[tuple[
 
 
 @dataclass(frozen=True, slots=True)
+class ClientWords:
+    """A client of NNAPI on a phone, and its words."""
+
+    name: str
+    runtime: str
+    """What runs the rest of the file."""
+    operator: str
+    """The word for an operator of a file."""
+    no_graph: str
+    """What the program has where the runtime refuses the client for the whole file."""
+    no_model: str
+    """What it has where no model can be built."""
+    no_run: str
+    """What it has where NNAPI fails to run the model."""
+
+
+CLIENTS: Mapping[str, ClientWords] = {
+    MappingKind.DELEGATE: ClientWords(
+        "TFLite's NNAPI delegate",
+        "TFLite",
+        "operator",
+        "the app's interpreter is not created with it, unless it sets allow_dynamic_dimensions",
+        "the app's interpreter is not created",
+        "the app's invoke() fails",
+    ),
+    MappingKind.PROVIDER: ClientWords(
+        "ONNX Runtime's NNAPI provider", "ONNX Runtime", "node", "no session", "no session", "each run fails"
+    ),
+}
+"""Mapping → the client that maps so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
-    """Where a phone fails with the delegate, as the outcomes of a file's operators have it."""
+    """Where a phone fails, as the outcomes of a file's operators have it."""
 
     stage: Stage
-    """``graph``, ``building`` or ``running``."""
+    """``loading``, ``graph``, ``provider-building``, ``building`` or ``running``."""
     reason: Reason
     """The operator, and what it lacks; ``says``: the line in the phone's log."""
     taken: int
-    """Operators that the delegate takes."""
+    """Operators that the client takes."""
     operators: int
+    client: ClientWords
 
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
-        reason = self.reason
+        reason, client = self.reason, self.client
         log = f' (log: "{reason.says}")' if reason.says else ""
-        if self.stage is Stage.GRAPH:
-            lost = "the app's interpreter is not created with it, unless it sets allow_dynamic_dimensions"
-            return f"TFLite refuses the delegate: {reason.found}{log}: {lost}"
         place = " ".join(part for part in (reason.operation, reason.operand) if part)
-        what = f"{place}: NNAPI requires {reason.rule}, found {reason.found}{log}"
-        if self.stage is Stage.BUILDING:
-            share = f"{self.taken:,} of {self.operators:,} operator{'' if self.operators == 1 else 's'}"
-            return f"TFLite's NNAPI delegate takes {share}; building fails at {what}: the app's interpreter is not created"
-        return f"NNAPI's CPU fails to run {what}; a driver may compute it, else the app's invoke() fails"
+        who = client.runtime if self.stage is Stage.LOADING else "its builder" if self.stage is Stage.BUILDER else "NNAPI"
+        what = f"{place}: {who} requires {reason.rule}, found {reason.found}{log}"
+        if self.stage is Stage.LOADING:
+            return f"{client.runtime} does not load this file: {what}"
+        if self.stage is Stage.GRAPH:
+            return f"{client.runtime} refuses the delegate: {reason.found}{log}: {client.no_graph}"
+        if self.stage in FAILS_BUILDING:
+            share = f"{self.taken:,} of {counted(self.operators, client.operator)}"
+            return f"{client.name} takes {share}; building fails at {what}: {client.no_model}"
+        return f"NNAPI's CPU fails to run {what}; a driver may compute it, else {client.no_run}"
 
 
-def refusal_of(outcomes: Iterable[Mapped]) -> Refusal | None:
-    """Where a phone fails with the delegate, of all the operators' reasons the first stage; None where it does not."""
+def refusal_of(outcomes: Iterable[Mapped], mapping: str = MappingKind.DELEGATE) -> Refusal | None:
+    """Where a phone fails with the client of a mapping, of all the operators' reasons the first stage; None where it does not."""
     listed = [one for one in outcomes if one.mapping not in _NO_OPERATORS]
-    for stage in (Stage.GRAPH, Stage.BUILDING, Stage.RUNNING):
-        first = next((one for one in listed if stage_of(one) is stage), None)
-        if first is not None:
-            count = sum(map(taken, listed))
-            reason = first.reasons[0]
-            return Refusal(stage, _required(first, first.subgraph) if stage is Stage.RUNNING else reason, count, len(listed))
+    client = CLIENTS.get(mapping)
+    for stages in ((Stage.LOADING,), (Stage.GRAPH,), FAILS_BUILDING, (Stage.RUNNING,)) if client is not None else ():
+        first = next((one for one in listed if stage_of(one) in stages), None)
+        if first is not None and client is not None:
+            stage, reason = first.reasons[0].stage, first.reasons[0]
+            assert stage is not None
+            placed = _required(first, first.subgraph, client.operator) if stage is Stage.RUNNING else reason
+            return Refusal(stage, placed, sum(map(taken, listed)), len(listed), client)
     return None
+
+
+def first_failure(outcomes: Iterable[Mapped], mapping: str) -> Reason | None:
+    """Why the client gets no model at all: the file is not loaded, or a model cannot be built. None under other mappings."""
+    client = CLIENTS.get(mapping)
+    listed = list(outcomes)
+    fatal = ((Stage.LOADING,), FAILS_BUILDING)
+    first = next((one for stages in fatal for one in listed if stage_of(one) in stages), None)
+    return None if client is None or first is None else _required(first, first.subgraph, client.operator)
 
 
 _NO_OPERATORS = (MappingKind.FOLDED, MappingKind.DEAD)
@@ -343,11 +401,11 @@ def building_failure(one: Mapped, subgraph: int = 0) -> Reason:
     return _required(one, subgraph)
 
 
-def _required(one: Mapped, subgraph: int) -> Reason:
+def _required(one: Mapped, subgraph: int, word: str = "operator") -> Reason:
     """An operator's first reason, with the operator's place in the file."""
     place = f" of subgraph {subgraph}" if subgraph else ""
     why = one.reasons[0]
-    return replace(why, operation=f"operator {one.index} {one.operator}{place}", found=why.found or "another")
+    return replace(why, operation=f"{word} {one.index} {one.operator}{place}", found=why.found or "another")
 
 
 @dataclass(frozen=True)

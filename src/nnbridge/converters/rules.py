@@ -6,10 +6,10 @@ Conditions state what the delegate or provider itself checks. What NNAPI does no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from nnbridge.errors import Reason, Why, listed
+from nnbridge.errors import Reason, Stage, Why, listed
 
 Node = TypeVar("Node")
 """What a condition looks at: an operator with its tensors and options, or a node unit."""
@@ -29,22 +29,44 @@ class Condition(Generic[Node]):
     below: int = LAST_LEVEL
     """Checked below this feature level only."""
     kind: Why = Why.OPERAND_VALUE
+    stage: Stage | None = None
+    """The part of a phone that has the condition, where it is not the client's check."""
+    says: Callable[[Node], str] | None = None
+    """The line in the phone's log."""
+    since: str = ""
+    """The first release of the runtime that checks it."""
+    until: str = ""
+    """The last release that checks it."""
 
 
-def _reason(condition: Condition[Node], node: Node, label: str) -> Reason:
+def since(release: str, condition: Condition[Node]) -> Condition[Node]:
+    """A condition that older releases do not have."""
+    return replace(condition, since=release)
+
+
+def until(release: str, condition: Condition[Node]) -> Condition[Node]:
+    """A condition that newer releases do not have."""
+    return replace(condition, until=release)
+
+
+def _reason(condition: Condition[Node], node: Node, label: str, stage: Stage) -> Reason:
     """The reason of a condition that does not hold."""
-    return Reason(condition.rule, listed(condition.found(node)), label, kind=condition.kind)
+    says = "" if condition.says is None else condition.says(node)
+    return Reason(condition.rule, listed(condition.found(node)), label, "", condition.kind, says, condition.stage or stage)
 
 
-def first_refusal(conditions: Sequence[Condition[Node]], node: Node, level: int, label: str) -> Reason | None:
-    """The reason of the first condition that does not hold at a feature level; None if all hold."""
+def first_refusal(conditions: Sequence[Condition[Node]], node: Node, level: int, label: str, stage: Stage) -> Reason | None:
+    """The reason of the first condition that does not hold at a feature level; None if all hold.
+
+    ``stage``: the part of a phone that has conditions which name none.
+    """
     for condition in conditions:
         if level < condition.below and not condition.holds(node):
-            return _reason(condition, node, label)
+            return _reason(condition, node, label, stage)
     return None
 
 
-def broken(conditions: Sequence[Condition[Node]], node: Node, level: int, label: str) -> Iterator[Reason]:
+def broken(conditions: Sequence[Condition[Node]], node: Node, level: int, label: str, stage: Stage) -> Iterator[Reason]:
     """The reasons of all conditions that do not hold. One that presupposes another, which is broken, is not looked at."""
     count = 0
     for condition in conditions:
@@ -56,4 +78,4 @@ def broken(conditions: Sequence[Condition[Node]], node: Node, level: int, label:
             continue
         if not holds:
             count += 1
-            yield _reason(condition, node, label)
+            yield _reason(condition, node, label, stage)

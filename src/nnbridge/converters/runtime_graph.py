@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nnbridge.converters.inspection import Mapped
+from nnbridge.errors import Reason
 from nnbridge.model import Array, Model
 
 
@@ -86,6 +87,10 @@ class Claims(Protocol):
     @property
     def claimed(self) -> frozenset[int]:
         """These, and nodes that they read and that the importer computes."""
+
+    @property
+    def failing(self) -> Mapping[int, Reason]:
+        """Nodes that NNAPI gets, and of which the model cannot be built, or run."""
 
     @property
     def units(self) -> Sequence[frozenset[int]]:

@@ -27,12 +27,12 @@ from nnbridge.delegate.kernel import DelegateKernel, compiled
 from nnbridge.delegate.options import DelegateOptions
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, ConversionError, InputError, NnapiError, Stage
+from nnbridge.json_data import json_text
 from nnbridge.log_lines.patterns import BY_NAME, DELEGATE_NAME
 from nnbridge.model import Model
 from nnbridge.ndk.core import traced
 from nnbridge.ndk.device_functions import devices_of_process
 from nnbridge.plan_data import plan_as_dict
-from nnbridge.report.json_data import json_text
 from nnbridge.runtime.compilation import supported_operations
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
@@ -102,6 +102,12 @@ class Delegate:
         except ConversionError as error:
             self.log(f"WARNING: nothing is handed to NNAPI: {error}\n")
             return 0
+        with context.reading(graph.delegation.weights(graph.subgraph)):
+            return self._hand_over(context, graph, plan, replace_nodes)
+
+    def _hand_over(
+        self, context: InterpreterContext, graph: OpenGraph, plan: Sequence[int], replace_nodes: Callable[[Sequence[int]], int]
+    ) -> int:
         dims = context.all_dims(graph.tensors)
         decision = self.decide(context, graph, dims, plan)
         if self.options.verbose_validation:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.api import plan
+from nnbridge.converters.releases import RUNTIMES
 from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import InputError, Reason
 from nnbridge.report.outcomes import OperatorOutcome, outcomes_of
@@ -74,6 +75,7 @@ def _typed(text: str) -> dict[str, Any]:
         "signature",
         "float64",
         "kernels",
+        *RUNTIMES,
     ):
         parser.add_argument(f"--{name}")
     for name in ("feature-level", "max-partitions", "threads"):

@@ -17,6 +17,7 @@ from nnbridge.compare.comparison import compare
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Sample, seeded_inputs, seeded_samples
 from nnbridge.converters import PHONE, ConversionOptions
+from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.cost.plan import cost_of
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
@@ -55,6 +56,8 @@ class MatrixSettings:
     timed: bool = False
     """Measure the time of a run on this machine."""
     preference: int = 1
+    tflite: str = NEWEST
+    """The release of TFLite whose delegate it is."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,9 @@ class _Opened:
 
     def __init__(self, task: Task) -> None:
         self.settings = task.settings
-        self.file = ModelFile(task.path, ConversionOptions(task.level, task.settings.mapping))
+        file = ModelFile(task.path, ConversionOptions(task.level, task.settings.mapping))
+        known = {name: getattr(task.settings, name) for name in RUNTIMES if name in file.importer.options}
+        self.file = file.with_(**known)
         self.file.importer.resolved(self.file.asked)
 
     @cached_property

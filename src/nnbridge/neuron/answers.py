@@ -20,7 +20,7 @@ from nnbridge.storage.compiled import CompiledPartition
 
 @dataclass(frozen=True)
 class NpuTarget:
-    """The devices that stand for the NPU."""
+    """The devices that represent the NPU."""
 
     names: tuple[str, ...]
     """As the environment named them."""

@@ -17,10 +17,10 @@ from typing import Any
 from nnbridge.clib.glue import ArgumentConverter
 from nnbridge.converters.recorded import RecordedOperand, RecordedOperation, Recording
 from nnbridge.errors import BadDataError, BadStateError, Reason
+from nnbridge.json_data import json_text
 from nnbridge.ndk.core import HANDLES, Buffer, Handle, OperandType, SymmPerChannelQuantParams, exactly, free, function, not_null
 from nnbridge.neuron.answers import answered, compiled, route, target
 from nnbridge.neuron.signatures import NEURON, NEURON_SIGNATURES
-from nnbridge.report.json_data import json_text
 from nnbridge.types import EXTENSION_PREFIX_SHIFT
 
 LOG = logging.getLogger("nnbridge.neuron")

@@ -18,7 +18,7 @@ from nnbridge.model import Array
 from nnbridge.provider.graph import DTYPES, GraphReader
 from nnbridge.provider.interface import FAIL, Interface
 from nnbridge.provider.options import parse
-from nnbridge.provider.session import ProviderKernel, ProviderSession
+from nnbridge.provider.session import FailingKernel, ProviderKernel, ProviderSession
 from nnbridge.provider.source import NAMES
 
 
@@ -72,7 +72,7 @@ class _ProviderGlue:
     def __init__(self, embedded: Any) -> None:
         self._lib, self.ffi = embedded.lib, embedded.ffi
         self._sessions: dict[int, ProviderSession] = {}
-        self._kernels: dict[int, ProviderKernel] = {}
+        self._kernels: dict[int, ProviderKernel | FailingKernel] = {}
 
     def ready(self, api: Any, version: Any) -> int:
         """Python runs: note the functions of ONNX Runtime; 1, or 0 with the reason on standard error."""

@@ -11,18 +11,18 @@ import numpy as np
 
 from nnbridge import devices as device_list
 from nnbridge.converters import converters
+from nnbridge.converters.partitions import partitions
 from nnbridge.converters.runtime_graph import Claims, RuntimeGraph, RuntimePart
 from nnbridge.devices.device import Device
-from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, Stage
 from nnbridge.extensions import host_operation
+from nnbridge.json_data import json_text
 from nnbridge.model import Array
 from nnbridge.ndk.core import TRACE, traced
 from nnbridge.ndk.device_functions import devices_of_process, partitioning_mode
 from nnbridge.plan_data import plan_as_dict
 from nnbridge.provider.interface import INFO, WARNING
 from nnbridge.provider.options import ProviderOptions
-from nnbridge.provider.partitions import partitions
-from nnbridge.report.json_data import json_text
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage.atomic import atomic_write
@@ -40,7 +40,23 @@ class ProviderPartition:
     """Nodes of a graph that run as one, by number, and their model."""
 
     nodes: frozenset[int]
-    part: RuntimePart
+    part: RuntimePart | None
+    """None where the model cannot be built, or run."""
+    writes: frozenset[str]
+    """The values that the nodes write."""
+    fails: Reason | None = None
+    """Why it cannot."""
+
+
+@dataclass(frozen=True)
+class FailingKernel:
+    """A partition whose model NNAPI builds and cannot run."""
+
+    fails: Reason
+
+    def compute(self, read: Callable[[int], Array]) -> list[Array]:
+        """OP_FAILED, as each run on a phone."""
+        raise OpFailedError(self.fails)
 
 
 @dataclass
@@ -119,7 +135,7 @@ class ProviderSession:
             self.log(WARNING, f"{self.name}: nothing is handed to NNAPI: {error}")
             return []
         groups = partitions(graph.nodes, found.claimed, found.claimed - found.supported, found.units)
-        chosen = [partition for group in groups if (partition := self._partition(found, group)) is not None]
+        chosen = [partition for group in groups if (partition := self._partition(graph, found, group)) is not None]
         count = sum(len(partition.nodes & found.supported) for partition in chosen)
         self.log(
             WARNING if len(chosen) > 1 else INFO,
@@ -129,9 +145,13 @@ class ProviderSession:
         self.partitions = chosen
         return chosen
 
-    def _partition(self, found: Claims, nodes: frozenset[int]) -> ProviderPartition | None:
+    def _partition(self, graph: RuntimeGraph, found: Claims, nodes: frozenset[int]) -> ProviderPartition | None:
         if not nodes & found.supported:
             return None
+        writes = frozenset(name for i in nodes for name in graph.nodes[i].outputs if name)
+        fails = next((found.failing[i] for i in sorted(nodes) if i in found.failing), None)
+        if fails is not None:
+            return ProviderPartition(nodes, None, writes, fails)
         try:
             part = found.part(nodes)
         except ConversionError as error:
@@ -139,14 +159,20 @@ class ProviderSession:
             return None
         if self.options.use_fp16:
             part = replace(part, model=replace(part.model, relaxed=True))
-        return ProviderPartition(nodes, part)
+        return ProviderPartition(nodes, part, writes)
 
-    def compile(self, inputs: Sequence[str], outputs: Sequence[str]) -> ProviderKernel:
+    def compile(self, inputs: Sequence[str], outputs: Sequence[str]) -> ProviderKernel | FailingKernel:
         """Compile the partition that has these outputs. NnapiError where NNAPI fails, as in Android's provider."""
-        found = next((p for p in self.partitions if {*outputs} <= p.part.results.keys()), None)
+        found = next((p for p in self.partitions if {*outputs} <= p.writes), None)
         if found is None:
             raise InputError(Reason("a partition that was claimed", f"one with the outputs {', '.join(outputs)}"))
         part = found.part
+        if part is None:
+            assert found.fails is not None
+            if found.fails.stage is not Stage.RUNNING:
+                raise BadDataError(found.fails)
+            self.partitions.remove(found)
+            return FailingKernel(found.fails)
         missing = [name for name in part.inputs if name not in inputs]
         if missing:
             raise InputError(Reason("inputs of the partition", f"none named {', '.join(missing)}"))

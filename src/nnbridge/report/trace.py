@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.extensions import readable_operation
-from nnbridge.report.json_data import json_text
+from nnbridge.json_data import json_text
 from nnbridge.report.terminal import counted_kinds
 from nnbridge.runtime.partitioner import ExecutionStep
 from nnbridge.runtime.plan import Plan

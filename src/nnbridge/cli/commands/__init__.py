@@ -130,7 +130,7 @@ class _Group(click.Group):
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """Errors as one message and an exit status; click's own ends have theirs. Exit status 1 is a failed comparison's alone."""
+    """Errors as one message and an exit status; click's own ends have theirs. Only a failed comparison has exit status 1."""
     try:
         yield
     except NnapiError as error:

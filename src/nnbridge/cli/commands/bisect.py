@@ -19,7 +19,7 @@ WHAT = "any"
 KINDS = ("fails", "falls-back", "differs", "slow")
 
 
-@command(short_help="Find the operations that bring an error on a device.")
+@command(short_help="Find the operations that cause an error on a device.")
 @MODEL
 @option("--predicate", values=(WHAT, *KINDS), default=WHAT, help="What to look for; any: all but slow.")
 @of_comparison("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with. Default: NNAPI's CPU.")
@@ -42,7 +42,7 @@ def bisect(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Find the operations that, placed on a device, bring a difference, a failure, a fallback or a delay.
+    """Find the operations that, placed on a device, cause a difference, a failure, a fallback or a delay.
 
     Operations that are not on the device run on NNAPI's CPU. Exit status 0 if operations were found without which the device
     is right, 1 if there is nothing wrong or it is not the device, 130 after Ctrl-C.

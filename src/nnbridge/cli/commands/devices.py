@@ -13,7 +13,7 @@ from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import Written, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
 from nnbridge.cli.sections import group
-from nnbridge.report.json_data import json_text
+from nnbridge.json_data import json_text
 from nnbridge.report.terminal import counted
 from nnbridge.types import OperationCode
 

@@ -12,7 +12,7 @@ import click
 
 from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
-from nnbridge.cli.options import WRITTEN, in_section, of_comparison, of_conversion, of_devices, of_output, option
+from nnbridge.cli.options import WRITTEN, in_section, of_comparison, of_conversion, of_devices, of_output, option, release_options
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
 from nnbridge.cli.sections import RUN, command
 from nnbridge.errors import InputError, Reason
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 _STORE = Path("matrix.db")
 _OF_RUNS = (
-    *("--devices", "--android", "--feature-level", "--mapping", "--preference", "--reference", "--seeds", "--time", "--store"),
+    *("--devices", "--android", "--feature-level", "--mapping", "--tflite", "--preference", "--reference", "--seeds", "--time"),
+    "--store",
     *("--fresh", "--html", "--csv", "--markdown", "--junit", "--github", "--budget", "--jobs", "--timeout", "--scheduler"),
 )
 """Options of a run, which ``--diff`` has no use for."""
@@ -48,6 +49,7 @@ of_run = in_section(RUN)
 )
 @of_conversion("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
 @of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as of plan.")
+@release_options
 @of_devices("--preference", values=PREFERENCES, default="fast", help="As of plan.")
 @of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
@@ -73,6 +75,7 @@ def matrix(
     androids: tuple[str, ...],
     levels: tuple[str, ...],
     mapping: str,
+    tflite: str,
     preference: str,
     reference: str | None,
     seeds: str,
@@ -131,7 +134,7 @@ def matrix(
         raise InputError(Reason("a file's name", f"the folder {str(path)!r}", operand="--store"))
     found = find_models(models, path.with_name(f"{path.name}.models"))
     check_outputs({"--store": path, **outputs}, {"a model": found.values()})
-    settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference])
+    settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference], tflite)
     groups = tasks(found, find_devices(devices), _levels(androids, levels), settings)
     with Store(path) as cached:
         if fresh:
@@ -207,7 +210,7 @@ def _stored(text: str) -> list[Cell]:
     """The cells of ``FILE`` or ``FILE@DEVICE``."""
     from nnbridge.matrix.store import Store
 
-    name, _, device = text.rpartition("@") if not Path(text).is_file() else (text, "", "")
+    name, _, device = text.rpartition("@") if not os.path.isfile(text) else (text, "", "")
     with Store.existing(Path(name or text)) as stored:
         cells = stored.all()
     chosen = [cell for cell in cells if device in ("", cell.device)]

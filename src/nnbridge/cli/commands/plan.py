@@ -113,15 +113,12 @@ def plan(
     try:
         planned = finished(file, target)
     except ConversionError as error:
-        if not bound:
-            raise
         # A compiler reads files that LiteRT, and with it the conversion, refuses.
-        if as_json:
-            listed = operators_of(bound, {})
-            print_json({"model": str(model), "operators": listed, "not_converted": error.reason.as_dict(), **estimates})
-        else:
-            print_blocks([*operators_only(bound, full), f"Not converted, so that nothing runs: {error}", *tables])
-        return
+        if bound and as_json:
+            print_json({"model": str(model), "error": error.reason.as_dict(), "operators": operators_of(bound, {}), **estimates})
+        elif bound:
+            print_blocks([*operators_only(bound, full), *tables])
+        raise
     except NnapiError as error:
         refused = error.planned.refusals if error.planned is not None else []
         if as_json and refused:
@@ -139,7 +136,7 @@ def plan(
     else:
         costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
         rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
-        print_blocks([planned.summary.sentence, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
+        print_blocks([*planned.summary.lines, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
 
 
 def _explain(file: ModelFile, target: Target, log: str, as_json: bool) -> None:

@@ -46,7 +46,7 @@ is known is written beside it, such as FILE.reason.json."""
 @option("-o", "--output", type=WRITTEN, required=True, metavar="FILE.html|FILE.json", help=FILE)
 @option("--overlay", type=WRITTEN, metavar="FILE.json", help="Write the files for Model Explorer as well as the page.")
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="Compare outputs with this, and every tensor on the way.")
-@of_comparison("--no-layers", is_flag=True, help="With --reference: compare outputs alone.")
+@of_comparison("--no-layers", is_flag=True, help="With --reference: compare outputs only.")
 @option(
     "--against-device",
     "against",
@@ -148,7 +148,7 @@ def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str,
         written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
         print_json({**written, **verdict, "summary": summary.as_dict(), **beside})
         return
-    for line in (summary.sentence, *evidence_lines(evidence)):
+    for line in (*summary.lines, *evidence_lines(evidence)):
         echo(line)
     if found is not None:
         echo(found.sentence)
@@ -178,7 +178,7 @@ def _write_overlay(
 
 
 def _command() -> str:
-    """The command line as typed, with files by their names alone: where they lie is nobody else's business."""
+    """The command line as typed, with the names of files only: paths are not disclosed."""
     context = click.get_current_context()
     words = []
     for parameter in context.command.params:
@@ -205,4 +205,4 @@ def _without_folder(value: object) -> str:
 
 def _notes(devices: Sequence[str]) -> list[str]:
     own = [path.name for path in device_files(devices) if path.suffix == ".toml"]
-    return [f"{name} is a profile of one's own; the command needs it at hand." for name in dict.fromkeys(own)]
+    return [f"{name} is a custom profile; running the command needs that file." for name in dict.fromkeys(own)]

@@ -52,7 +52,7 @@ _PROFILE_RUNS = 20
 @option("--repeat", type=click.IntRange(min=1), metavar="N", default=1, help="Runs in a row; states continue.")
 @of_output("--samples", type=WRITTEN, metavar="FILE.npz", help="Write inputs and outputs for compare --reference.")
 @of_output("--save-image", type=WRITTEN, metavar="FILE.png", help="Draw boxes, mask or points over the input image.")
-@option("--profile", is_flag=True, help="Time each operation alone: as many runs as --repeat states, 20 by default.")
+@option("--profile", is_flag=True, help="Time each operation by itself: as many runs as --repeat states, 20 by default.")
 @compute_options
 @of_output("--trace", type=WRITTEN, metavar="FILE.json", help="Write a timeline that Perfetto opens.")
 @running_options
@@ -100,7 +100,7 @@ def run(
     if not inputs:
         refuse_options(*PREPARATION, why="no --input has a file")
     if samples is not None and repeat > 1:
-        raise InputError(Reason("one run, as compare begins each sample anew", f"--repeat {repeat}", operand="--samples"))
+        raise InputError(Reason("one run per sample, as states restart with each", f"--repeat {repeat}", operand="--samples"))
     check_outputs({"--output": output, "--samples": samples}, suffix=".npz")
     check_outputs({"--save-image": save_image}, suffix=".png")
     check_outputs({"--trace": trace}, suffix=".json")
@@ -289,7 +289,7 @@ def _show(
 
 
 def _stacked(stacks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The arrays of all samples, one behind another."""
+    """The arrays of all samples, concatenated."""
     import numpy as np
 
     for name, array in stacks[0].items():

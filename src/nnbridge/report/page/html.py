@@ -10,7 +10,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from nnbridge.report.json_data import json_ready
+from nnbridge.json_data import json_ready
 from nnbridge.report.page.schema import PageData
 from nnbridge.report.terminal import printable
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nnbridge.converters.partitions import partitions
 from nnbridge.converters.runtime_graph import RuntimeNode
-from nnbridge.provider.partitions import partitions
 
 
 def graph(*edges: str) -> list[RuntimeNode]:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from nnbridge.converters.runtime_graph import RuntimeNode
+
+class PartitionedNode(Protocol):
+    """What the rule reads of a node: names of values, empty for omitted ones."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    @property
+    def captured(self) -> tuple[str, ...]: ...
 
 
 def partitions(
-    nodes: Sequence[RuntimeNode], claimed: frozenset[int], folded: frozenset[int], units: Sequence[frozenset[int]]
+    nodes: Sequence[PartitionedNode], claimed: frozenset[int], folded: frozenset[int], units: Sequence[frozenset[int]]
 ) -> list[frozenset[int]]:
     """Groups of claimed nodes, between two of which no path leads through a node outside.
 
@@ -28,7 +38,7 @@ def partitions(
     return [frozenset(i for i, number in group_of.items() if number == k) for k in range(len(groups))]
 
 
-def _free(nodes: Sequence[RuntimeNode], folded: frozenset[int]) -> frozenset[int]:
+def _free(nodes: Sequence[PartitionedNode], folded: frozenset[int]) -> frozenset[int]:
     """Folded nodes that read nothing that other nodes write."""
     written: set[str] = set()
     free = set()
@@ -40,7 +50,7 @@ def _free(nodes: Sequence[RuntimeNode], folded: frozenset[int]) -> frozenset[int
     return frozenset(free)
 
 
-def _readers(nodes: Sequence[RuntimeNode]) -> dict[str, list[int]]:
+def _readers(nodes: Sequence[PartitionedNode]) -> dict[str, list[int]]:
     """The nodes that read each value."""
     found: dict[str, list[int]] = {}
     for i, node in enumerate(nodes):
@@ -63,7 +73,7 @@ class _Waves:
     """Units that read what the group writes."""
 
     @classmethod
-    def of(cls, nodes: Sequence[RuntimeNode], included: frozenset[int], units: Sequence[frozenset[int]]) -> _Waves:
+    def of(cls, nodes: Sequence[PartitionedNode], included: frozenset[int], units: Sequence[frozenset[int]]) -> _Waves:
         """The graph of the included nodes."""
         unit_of = {i: i for i in included}
         for unit in units:
