@@ -31,6 +31,7 @@ VALUES = {
     "rest": "beta > 0",
     "since": "HAL version 1.2",
     "source": "main",
+    **dict.fromkeys(("value", "other"), "0.25"),
     "condition": "NumDimensions(input) != 4",
 }
 FORMS = [(pattern, form) for pattern in PATTERNS if not pattern.within for form in pattern.forms]

@@ -316,7 +316,7 @@ EXCERPTS = (
         "sherpa-onnx, a note on Kokoro",
         files.parts,
         "Failed to create session: op_builder_helpers.cc:145 AddNnapiSplit count [0] does not evenly divide dimension 1 [256]\n",
-        (("ort-split", "operator 0 Split", "as Slice nodes"),),
+        (("ort-split", "operator 1 Split", "requires num_outputs from opset 18 on"),),
     ),
     Excerpt(
         "a note on yolo11n",

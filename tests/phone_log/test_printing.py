@@ -145,6 +145,18 @@ def test_the_provider_s_words_say_which_input_is_open(tmp_path: Path) -> None:
     )
 
 
+def test_a_node_that_the_provider_cannot_build_ends_the_log_with_its_error(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    path = files.parts(tmp_path)
+    assert texts(path, "onnxruntime", device="nnapi-sample_all")[-1] == "count [0] does not evenly divide dimension 1 [4]"
+    assert not texts(path, "ExecutionPlan", device="nnapi-sample_all")
+
+
+def test_an_older_release_is_named(tmp_path: Path) -> None:
+    own = [line.text for line in lines(UINT8, device="arm-nn-18.05", tflite="2.8") if not line.tag]
+    assert own[1] == "what is handed over is TFLite 2.8's; forms and line numbers are the newest release's"
+
+
 def test_devices_before_nnapi_have_no_line_of_nnapi() -> None:
     assert not [line for line in lines(MODELS / "digits_int8.tflite", device="ethos-u55-128") if line.tag]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nnbridge.converters.delegation import FAILS_BUILDING
 from nnbridge.converters.structure import FileGraph
 from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, Stage, counted
 from nnbridge.file import ModelFile
@@ -223,16 +224,9 @@ class PlanFacts:
 
     @cached_property
     def nodes_by_name(self) -> Mapping[str, Key]:
-        """Nodes by the names that an ONNX file gives them, and by their outputs."""
-        found = {}
-        for graph in self.graphs.values():
-            for one in graph.operators:
-                found.update({graph.tensors[i]: (graph.number, one.index) for i in one.outputs if graph.tensors})
-        for operation in self.planned.model.main.operations:
-            source = operation.source
-            if source is not None and operation.name.startswith(label := f"{source.index}: {source.operator} "):
-                found[operation.name.removeprefix(label)] = source.key
-        return found
+        """Nodes by their own names in an ONNX file."""
+        every = ((graph.number, one) for graph in self.graphs.values() for one in graph.operators)
+        return {one.name: (number, one.index) for number, one in every if one.name}
 
     @cached_property
     def by_client(self) -> Mapping[Key, str]:
@@ -448,7 +442,7 @@ class _AboutLine:
 
 def _about(line: _AboutLine, facts: PlanFacts) -> _Found:
     if line.pattern.writer is Writer.ORT:
-        return _of_provider(line, facts)
+        return (_of_session if line.pattern.level == "E" else _of_provider)(line, facts)
     return _ABOUT.get(line.pattern.name, _of_message)(line, facts)
 
 
@@ -534,6 +528,13 @@ def _dynamic(line: _AboutLine, facts: PlanFacts) -> _Found:
         now = f"this plan's TFLite stops at {said}" if said else "this plan's TFLite computes it early: a newer release helps"
         return writers, f"tensor {tensor} has dimensions that only a run knows; {now}"
     return mine, said or "by this plan no tensor is dynamic: another file, or inputs that were resized"
+
+
+def _of_session(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """An error that leaves the program without a session: the first node that the provider fails to build."""
+    named, rule = _of_provider(line, facts)
+    failing = [key for key, (stage, _) in facts.failures.items() if stage in FAILS_BUILDING and (not named or key in named)][:1]
+    return (tuple(failing), facts.failures[failing[0]][1]) if failing else (named, rule)
 
 
 def _of_provider(line: _AboutLine, facts: PlanFacts) -> _Found:

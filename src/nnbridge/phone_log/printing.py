@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nnbridge.converters.delegation import GraphVerdict
+from nnbridge.converters.delegation import GraphVerdict, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.releases import NEWEST
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.errors import NnbridgeError, Reason, Stage, Why
 from nnbridge.log_lines.patterns import BY_NAME, DELEGATE_NAME
@@ -53,6 +54,10 @@ class PhoneLine:
 def phone_lines(planned: Planned) -> Iterator[PhoneLine]:
     """The lines while the app opens the file on the phone, in their order."""
     yield PhoneLine(_FORM)
+    if planned.file.asked.tflite != NEWEST:
+        yield PhoneLine(
+            f"what is handed over is TFLite {planned.file.asked.tflite}'s; forms and line numbers are the newest release's"
+        )
     if planned.bound:
         names = ", ".join(device.name for device in planned.bound)
         yield PhoneLine(f"{names}: looks at the file before NNAPI, which logs nothing of it")
@@ -197,7 +202,7 @@ def _required(reason: Reason) -> str:
 def _provider(planned: Planned) -> Iterator[PhoneLine]:
     """The provider's verbose lines; it looks at the nodes that ONNX Runtime's optimiser leaves."""
     nodes = [one for one in planned.mapped if one.mapping not in (MappingKind.FOLDED, MappingKind.DEAD)]
-    names = _node_names(planned)
+    names = {(graph.number, one.index): one.name for graph in planned.file.graphs for one in graph.operators}
     for node in nodes:
         supported = node.mapping in ON_NNAPI
         yield from (_provider_reason(node, reason) for reason in _reasons(node))
@@ -212,7 +217,14 @@ def _provider(planned: Planned) -> Iterator[PhoneLine]:
     counts = line("provider-partitions", partitions=partitions, total=len(nodes), nodes=handed)
     yield counts if partitions > 1 else replace(counts, level="I")
     yield PhoneLine("indexes and counts are the file's; ONNX Runtime's optimiser may have removed nodes before")
-    yield from _nnapi(planned)
+    failure = refusal_of(planned.mapped, planned.mapping)
+    if failure is None or failure.stage is Stage.RUNNING:
+        yield from _nnapi(planned)
+    if failure is not None:
+        read = next(read_lines(failure.reason.says), None)
+        if read is not None and read.pattern is not None:
+            yield PhoneLine(failure.reason.says, read.pattern.tag, "E")
+        yield PhoneLine(failure.sentence)
 
 
 def _reasons(node: Mapped) -> Iterable[Reason]:
@@ -235,16 +247,6 @@ def _api(level: str) -> str:
     """A feature level in NNAPI's numbers: 27 to 31, then 1000006 and so on."""
     number = int(level) if level.isdigit() else 0
     return str(26 + number if number <= 5 else 1_000_000 + number)
-
-
-def _node_names(planned: Planned) -> dict[tuple[int, int], str]:
-    """The names that the file has for its nodes, of those that became operations."""
-    found: dict[tuple[int, int], str] = {}
-    for operation in planned.model.main.operations:
-        source = operation.source
-        if source is not None and operation.name.startswith(label := f"{source.index}: {source.operator} "):
-            found.setdefault(source.key, operation.name.removeprefix(label))
-    return found
 
 
 # -- NNAPI ---------------------------------------------------------------------------------------------------------------
