@@ -130,7 +130,7 @@ def test_a_custom_operator_may_be_unknown_to_the_app(tmp_path: Path) -> None:
 def test_the_provider_prints_each_node_and_its_partitions() -> None:
     pytest.importorskip("onnx")
     found = texts(MODELS / "digits_float32.onnx", "onnxruntime", device="nnapi-sample_all")
-    unit = "type: [Conv] index: [0] name: [conv]"
+    unit = "type: [Conv] index: [0] name: [conv_sum_node]"
     assert found[0] == f"Node supported: [1] Operator {unit} as part of the NodeUnit {unit}"
     assert found[-1].endswith("NNAPI: 1 number of nodes in the graph: 15 number of nodes supported by NNAPI: 15")
 
