@@ -274,20 +274,31 @@ class PlanFacts:
             found.setdefault(reason.found, []).append(key)
         return {name: tuple(keys) for name, keys in found.items()}
 
+    @cached_property
     def dynamic(self) -> tuple[Key | None, str]:
         """The first operator whose output's dimensions only a run knows, and the plan's words."""
         delegation = self.file.importer.delegation()
         reason = None if delegation is None else delegation.dynamic()
         return (None, "") if delegation is None or reason is None else (delegation.dynamic_operator(), reason.found)
 
-    def around(self, tensor: str) -> tuple[Key, ...]:
-        """The operators that write and read a tensor of a name."""
-        return tuple(
-            (graph.number, one.index)
-            for graph in self.graphs.values()
-            for one in graph.operators
-            if any(graph.tensors[i] == tensor for i in (*one.outputs, *one.inputs) if graph.tensors)
-        )
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[Key, ...]]:
+        """An operator of the file's format → those of its type; ONNX's without their domain too."""
+        found: dict[str, list[Key]] = {}
+        for key, one in self.operators.items():
+            for name in {one.operator, one.operator.rpartition(".")[2]}:
+                found.setdefault(name, []).append(key)
+        return {name: tuple(keys) for name, keys in found.items()}
+
+    @cached_property
+    def around(self) -> Mapping[str, tuple[Key, ...]]:
+        """The name of a tensor → the operators that write and read it."""
+        found: dict[str, dict[Key, None]] = {}
+        for graph in self.graphs.values():
+            for one in graph.operators if graph.tensors else ():
+                for i in (*one.outputs, *one.inputs):
+                    found.setdefault(graph.tensors[i], {})[graph.number, one.index] = None
+        return {name: tuple(sorted(keys)) for name, keys in found.items()}
 
     def writer(self, tensor: int, subgraph: int = 0) -> tuple[Key, ...]:
         """The operator that writes a tensor."""
@@ -306,7 +317,7 @@ class PlanFacts:
         if matches:
             return ((0, node),)
         # A node of a body, or of another file.
-        return tuple(key for key, one in self.operators.items() if one.index == node and one.operator.endswith(named))
+        return tuple(key for key in self.by_name.get(named, ()) if key[1] == node)
 
     @cached_property
     def _groups(self) -> tuple[tuple[Key, ...], ...]:
@@ -485,13 +496,13 @@ def _before_node(line: _AboutLine, facts: PlanFacts) -> _Found:
 
 
 def _of_flex(line: _AboutLine, facts: PlanFacts) -> _Found:
-    keys = tuple(key for key, one in facts.operators.items() if one.operator.startswith("Flex"))
+    keys = tuple(sorted(key for name, several in facts.by_name.items() if name.startswith("Flex") for key in several))
     return keys, "" if keys else "the file has no operator of TensorFlow's: the log is of another file"
 
 
 def _of_custom(line: _AboutLine, facts: PlanFacts) -> _Found:
     name = line.get("operator")
-    keys = tuple(key for key, one in facts.operators.items() if one.operator == name)
+    keys = facts.by_name.get(name, ())
     return keys, "" if keys else f"the file has no operator {name[:_SHOWN]!r}"
 
 
@@ -502,7 +513,7 @@ def _of_code(line: _AboutLine, facts: PlanFacts) -> _Found:
 
 
 def _of_tensor(line: _AboutLine, facts: PlanFacts) -> _Found:
-    keys = facts.around(line.get("tensor_name"))
+    keys = facts.around.get(line.get("tensor_name"), ())
     return keys, _failing(facts, keys) if keys else f"the file has no tensor {line.get('tensor_name')[:_SHOWN]!r}"
 
 
@@ -521,7 +532,7 @@ def _at_run(line: _AboutLine, facts: PlanFacts) -> _Found:
 
 def _dynamic(line: _AboutLine, facts: PlanFacts) -> _Found:
     tensor = _number(line.get("tensor"))
-    first, said = facts.dynamic()
+    first, said = facts.dynamic
     mine = () if first is None else (first,)
     writers = facts.writer(tensor) if tensor >= 0 else ()
     if writers and writers != mine:
@@ -551,10 +562,10 @@ def _of_provider(line: _AboutLine, facts: PlanFacts) -> _Found:
     if line.get("operation_code"):
         return facts.by_type.get(operation_name(_number(line.get("operation_code"))), ()), ""
     if line.get("tensor_name"):
-        keys = facts.around(line.get("tensor_name"))
+        keys = facts.around.get(line.get("tensor_name"), ())
     else:
         wanted = _KINDS.get(line.pattern.name) or ((kind,) if kind else ())
-        keys = tuple(key for key, one in facts.operators.items() if one.operator.rpartition(".")[2] in wanted)
+        keys = tuple(sorted(key for name in wanted for key in facts.by_name.get(name, ())))
         keys = tuple(key for key in keys if key in facts.by_client) or keys
     return keys, _refusals(facts.by_client, keys)
 
@@ -566,7 +577,7 @@ _KINDS = {"ort-split": ("Split",), "ort-rank-2": ("MatMul", "Gemm"), "ort-known-
 def _of_operator(line: _AboutLine, facts: PlanFacts) -> _Found:
     """An operator by its type and version only: the lines of a log are in the file's order, one for each that is refused."""
     name, words, version = line.get("operation"), line.get("rest")[:_SHOWN], _number(line.get("version"))
-    keys = tuple(key for key, one in facts.operators.items() if one.operator == name)
+    keys = facts.by_name.get(name, ())
     keys = tuple(key for key in keys if facts.versions.get(key, version) == version) or keys
     said = f'"{words}"' if words else ""
     if line.pattern.name != "delegate-refused" or not keys:
@@ -620,7 +631,7 @@ def _prefixed(facts: PlanFacts, name: str) -> tuple[Key, ...]:
 
 def _unbuilt(facts: PlanFacts, name: str) -> tuple[Key, ...]:
     """Operators of a TFLite file that are called as NNAPI's operation, and are never built."""
-    return tuple(key for key, one in facts.operators.items() if one.operator == name)
+    return facts.by_name.get(name, ())
 
 
 def _number(text: str) -> int:

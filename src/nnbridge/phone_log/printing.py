@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nnbridge.converters.delegation import GraphVerdict, refusal_of
+from nnbridge.converters.delegation import GraphVerdict, Refusal, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.releases import NEWEST
@@ -201,6 +201,10 @@ def _required(reason: Reason) -> str:
 
 def _provider(planned: Planned) -> Iterator[PhoneLine]:
     """The provider's verbose lines; it looks at the nodes that ONNX Runtime's optimiser leaves."""
+    failure = refusal_of(planned.mapped, planned.mapping)
+    if failure is not None and failure.stage is Stage.LOADING:
+        yield from _session_error(failure)
+        return
     nodes = [one for one in planned.mapped if one.mapping not in (MappingKind.FOLDED, MappingKind.DEAD)]
     names = {(graph.number, one.index): one.name for graph in planned.file.graphs for one in graph.operators}
     for node in nodes:
@@ -217,14 +221,18 @@ def _provider(planned: Planned) -> Iterator[PhoneLine]:
     counts = line("provider-partitions", partitions=partitions, total=len(nodes), nodes=handed)
     yield counts if partitions > 1 else replace(counts, level="I")
     yield PhoneLine("indexes and counts are the file's; ONNX Runtime's optimiser may have removed nodes before")
-    failure = refusal_of(planned.mapped, planned.mapping)
     if failure is None or failure.stage is Stage.RUNNING:
         yield from _nnapi(planned)
     if failure is not None:
-        read = next(read_lines(failure.reason.says), None)
-        if read is not None and read.pattern is not None:
-            yield PhoneLine(failure.reason.says, read.pattern.tag, "E")
-        yield PhoneLine(failure.sentence)
+        yield from _session_error(failure)
+
+
+def _session_error(failure: Refusal) -> Iterator[PhoneLine]:
+    """ONNX Runtime's error where its words are known, and the plan's."""
+    read = next(read_lines(failure.reason.says), None)
+    if read is not None and read.pattern is not None:
+        yield PhoneLine(failure.reason.says, read.pattern.tag, "E")
+    yield PhoneLine(failure.sentence)
 
 
 def _reasons(node: Mapped) -> Iterable[Reason]:
