@@ -130,7 +130,7 @@ def test_a_custom_operator_may_be_unknown_to_the_app(tmp_path: Path) -> None:
 def test_the_provider_prints_each_node_and_its_partitions() -> None:
     pytest.importorskip("onnx")
     found = texts(MODELS / "digits_float32.onnx", "onnxruntime", device="nnapi-sample_all")
-    unit = "type: [Conv] index: [0] name: [conv]"
+    unit = "type: [Conv] index: [0] name: [conv_sum_node]"
     assert found[0] == f"Node supported: [1] Operator {unit} as part of the NodeUnit {unit}"
     assert found[-1].endswith("NNAPI: 1 number of nodes in the graph: 15 number of nodes supported by NNAPI: 15")
 
@@ -143,6 +143,18 @@ def test_the_provider_s_words_say_which_input_is_open(tmp_path: Path) -> None:
     assert "Dynamic shape is not supported for now, for input:x" in texts(
         tmp_path / "open.onnx", "onnxruntime", device="nnapi-sample_all"
     )
+
+
+def test_a_node_that_the_provider_cannot_build_ends_the_log_with_its_error(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    path = files.parts(tmp_path)
+    assert texts(path, "onnxruntime", device="nnapi-sample_all")[-1] == "count [0] does not evenly divide dimension 1 [4]"
+    assert not texts(path, "ExecutionPlan", device="nnapi-sample_all")
+
+
+def test_an_older_release_is_named(tmp_path: Path) -> None:
+    own = [line.text for line in lines(UINT8, device="arm-nn-18.05", tflite="2.8") if not line.tag]
+    assert own[1] == "what is handed over is TFLite 2.8's; forms and line numbers are the newest release's"
 
 
 def test_devices_before_nnapi_have_no_line_of_nnapi() -> None:

@@ -20,6 +20,9 @@ MAX_LINE = 8_192
 """Characters of a line that are looked at; logcat's own limit is half of it."""
 _MOST_WRAPPED = 3
 """Lines that a wrapped message continues on."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_QUOTED = " \t>|"
+"""What mailers and issues put before a line."""
 _BEFORE_LISTED = re.compile(r"^\s*(?:[A-Z]+: )?(?=[A-Z][A-Z0-9_]*:)")
 MAX_LINES = 3_000_000
 _MOST_WRAPS = 100_000
@@ -111,6 +114,8 @@ def log_lines(text: str) -> Iterator[LogLine]:
     last: dict[str, str] = {}
     long: re.Match[str] | None = None
     for number, line in numbered(text):
+        if line[0] == "\x1b":  # logcat -v color, and programs that colour whole lines
+            line = _COLOURS.sub("", line)
         found = _header(line)
         if found is not None and found.re is _HEADERS[0]:
             long = found
@@ -128,8 +133,8 @@ def log_lines(text: str) -> Iterator[LogLine]:
 
 
 def _header(line: str) -> re.Match[str] | None:
-    start = line[:_MOST_HEADER]
-    for header in _HEADERS if start[0] in _FIRST else ():
+    start = line[:_MOST_HEADER].lstrip(_QUOTED)
+    for header in _HEADERS if start[:1] in _FIRST else ():
         if (match := header.match(start)) is not None:
             return match
     return None

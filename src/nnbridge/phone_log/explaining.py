@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nnbridge.converters.delegation import FAILS_BUILDING
 from nnbridge.converters.structure import FileGraph
 from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, Stage, counted
 from nnbridge.file import ModelFile
@@ -223,16 +224,9 @@ class PlanFacts:
 
     @cached_property
     def nodes_by_name(self) -> Mapping[str, Key]:
-        """Nodes by the names that an ONNX file gives them, and by their outputs."""
-        found = {}
-        for graph in self.graphs.values():
-            for one in graph.operators:
-                found.update({graph.tensors[i]: (graph.number, one.index) for i in one.outputs if graph.tensors})
-        for operation in self.planned.model.main.operations:
-            source = operation.source
-            if source is not None and operation.name.startswith(label := f"{source.index}: {source.operator} "):
-                found[operation.name.removeprefix(label)] = source.key
-        return found
+        """Nodes by their own names in an ONNX file."""
+        every = ((graph.number, one) for graph in self.graphs.values() for one in graph.operators)
+        return {one.name: (number, one.index) for number, one in every if one.name}
 
     @cached_property
     def by_client(self) -> Mapping[Key, str]:
@@ -280,20 +274,31 @@ class PlanFacts:
             found.setdefault(reason.found, []).append(key)
         return {name: tuple(keys) for name, keys in found.items()}
 
+    @cached_property
     def dynamic(self) -> tuple[Key | None, str]:
         """The first operator whose output's dimensions only a run knows, and the plan's words."""
         delegation = self.file.importer.delegation()
         reason = None if delegation is None else delegation.dynamic()
         return (None, "") if delegation is None or reason is None else (delegation.dynamic_operator(), reason.found)
 
-    def around(self, tensor: str) -> tuple[Key, ...]:
-        """The operators that write and read a tensor of a name."""
-        return tuple(
-            (graph.number, one.index)
-            for graph in self.graphs.values()
-            for one in graph.operators
-            if any(graph.tensors[i] == tensor for i in (*one.outputs, *one.inputs) if graph.tensors)
-        )
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[Key, ...]]:
+        """An operator of the file's format → those of its type; ONNX's without their domain too."""
+        found: dict[str, list[Key]] = {}
+        for key, one in self.operators.items():
+            for name in {one.operator, one.operator.rpartition(".")[2]}:
+                found.setdefault(name, []).append(key)
+        return {name: tuple(keys) for name, keys in found.items()}
+
+    @cached_property
+    def around(self) -> Mapping[str, tuple[Key, ...]]:
+        """The name of a tensor → the operators that write and read it."""
+        found: dict[str, dict[Key, None]] = {}
+        for graph in self.graphs.values():
+            for one in graph.operators if graph.tensors else ():
+                for i in (*one.outputs, *one.inputs):
+                    found.setdefault(graph.tensors[i], {})[graph.number, one.index] = None
+        return {name: tuple(sorted(keys)) for name, keys in found.items()}
 
     def writer(self, tensor: int, subgraph: int = 0) -> tuple[Key, ...]:
         """The operator that writes a tensor."""
@@ -312,7 +317,7 @@ class PlanFacts:
         if matches:
             return ((0, node),)
         # A node of a body, or of another file.
-        return tuple(key for key, one in self.operators.items() if one.index == node and one.operator.endswith(named))
+        return tuple(key for key in self.by_name.get(named, ()) if key[1] == node)
 
     @cached_property
     def _groups(self) -> tuple[tuple[Key, ...], ...]:
@@ -391,7 +396,8 @@ def _explained(lines: Sequence[ReadLine], facts: PlanFacts, log: str) -> Iterato
         operation = read.fields.get("operation", "")
         seen = counts.get((read.pattern.name, operation), 0)
         counts[read.pattern.name, operation] = seen + 1
-        keys, rule = _about(_AboutLine(read.pattern, read.fields, places.get(position), seen), facts)
+        after = next(iter(lines[position + 1 : position + 2]), None)
+        keys, rule = _about(_AboutLine(read.pattern, read.fields, places.get(position), seen, after), facts)
         operators = [facts.operators[key] for key in keys if key in facts.operators]
         pattern = read.pattern
         yield ExplainedLine(
@@ -437,6 +443,8 @@ class _AboutLine:
     """The operator of a line of ExecutionPlan."""
     seen: int = 0
     """How many lines of this pattern and operator come before."""
+    after: ReadLine | None = None
+    """The next line that has a pattern."""
 
     def get(self, name: str) -> str:
         """A field; empty where the line does not have it."""
@@ -445,7 +453,7 @@ class _AboutLine:
 
 def _about(line: _AboutLine, facts: PlanFacts) -> _Found:
     if line.pattern.writer is Writer.ORT:
-        return _of_provider(line, facts)
+        return (_of_session if line.pattern.level == "E" else _of_provider)(line, facts)
     return _ABOUT.get(line.pattern.name, _of_message)(line, facts)
 
 
@@ -476,9 +484,25 @@ def _of_node(line: _AboutLine, facts: PlanFacts) -> _Found:
     return keys, _failing(facts, keys)
 
 
+def _before_node(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """The node that the next line names."""
+    after = line.after
+    known = after is not None and after.pattern is not None and after.pattern.name == "node-failed"
+    return (
+        (facts.of_node(_number(after.fields.get("node", "")), after.fields.get("operator", "")), "")
+        if after and known
+        else ((), "")
+    )
+
+
+def _of_flex(line: _AboutLine, facts: PlanFacts) -> _Found:
+    keys = tuple(sorted(key for name, several in facts.by_name.items() if name.startswith("Flex") for key in several))
+    return keys, "" if keys else "the file has no operator of TensorFlow's: the log is of another file"
+
+
 def _of_custom(line: _AboutLine, facts: PlanFacts) -> _Found:
     name = line.get("operator")
-    keys = tuple(key for key, one in facts.operators.items() if one.operator == name)
+    keys = facts.by_name.get(name, ())
     return keys, "" if keys else f"the file has no operator {name[:_SHOWN]!r}"
 
 
@@ -489,7 +513,7 @@ def _of_code(line: _AboutLine, facts: PlanFacts) -> _Found:
 
 
 def _of_tensor(line: _AboutLine, facts: PlanFacts) -> _Found:
-    keys = facts.around(line.get("tensor_name"))
+    keys = facts.around.get(line.get("tensor_name"), ())
     return keys, _failing(facts, keys) if keys else f"the file has no tensor {line.get('tensor_name')[:_SHOWN]!r}"
 
 
@@ -508,13 +532,20 @@ def _at_run(line: _AboutLine, facts: PlanFacts) -> _Found:
 
 def _dynamic(line: _AboutLine, facts: PlanFacts) -> _Found:
     tensor = _number(line.get("tensor"))
-    first, said = facts.dynamic()
+    first, said = facts.dynamic
     mine = () if first is None else (first,)
     writers = facts.writer(tensor) if tensor >= 0 else ()
     if writers and writers != mine:
         now = f"this plan's TFLite stops at {said}" if said else "this plan's TFLite computes it early: a newer release helps"
         return writers, f"tensor {tensor} has dimensions that only a run knows; {now}"
     return mine, said or "by this plan no tensor is dynamic: another file, or inputs that were resized"
+
+
+def _of_session(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """An error that leaves the program without a session: the first node that the provider fails to build."""
+    named, rule = _of_provider(line, facts)
+    failing = [key for key, (stage, _) in facts.failures.items() if stage in FAILS_BUILDING and (not named or key in named)][:1]
+    return (tuple(failing), facts.failures[failing[0]][1]) if failing else (named, rule)
 
 
 def _of_provider(line: _AboutLine, facts: PlanFacts) -> _Found:
@@ -531,10 +562,10 @@ def _of_provider(line: _AboutLine, facts: PlanFacts) -> _Found:
     if line.get("operation_code"):
         return facts.by_type.get(operation_name(_number(line.get("operation_code"))), ()), ""
     if line.get("tensor_name"):
-        keys = facts.around(line.get("tensor_name"))
+        keys = facts.around.get(line.get("tensor_name"), ())
     else:
         wanted = _KINDS.get(line.pattern.name) or ((kind,) if kind else ())
-        keys = tuple(key for key, one in facts.operators.items() if one.operator.rpartition(".")[2] in wanted)
+        keys = tuple(sorted(key for name in wanted for key in facts.by_name.get(name, ())))
         keys = tuple(key for key in keys if key in facts.by_client) or keys
     return keys, _refusals(facts.by_client, keys)
 
@@ -546,7 +577,7 @@ _KINDS = {"ort-split": ("Split",), "ort-rank-2": ("MatMul", "Gemm"), "ort-known-
 def _of_operator(line: _AboutLine, facts: PlanFacts) -> _Found:
     """An operator by its type and version only: the lines of a log are in the file's order, one for each that is refused."""
     name, words, version = line.get("operation"), line.get("rest")[:_SHOWN], _number(line.get("version"))
-    keys = tuple(key for key, one in facts.operators.items() if one.operator == name)
+    keys = facts.by_name.get(name, ())
     keys = tuple(key for key in keys if facts.versions.get(key, version) == version) or keys
     said = f'"{words}"' if words else ""
     if line.pattern.name != "delegate-refused" or not keys:
@@ -600,7 +631,7 @@ def _prefixed(facts: PlanFacts, name: str) -> tuple[Key, ...]:
 
 def _unbuilt(facts: PlanFacts, name: str) -> tuple[Key, ...]:
     """Operators of a TFLite file that are called as NNAPI's operation, and are never built."""
-    return tuple(key for key, one in facts.operators.items() if one.operator == name)
+    return facts.by_name.get(name, ())
 
 
 def _number(text: str) -> int:
@@ -613,6 +644,8 @@ _ABOUT: Mapping[str, Callable[[_AboutLine, PlanFacts], _Found]] = {
     **dict.fromkeys(("node-failed", "litert-refused"), _of_node),
     **dict.fromkeys(("delegate-refused", "gpu-operator", "unresolved-builtin"), _of_operator),
     "unresolved-custom": _of_custom,
+    "select-ops": _of_flex,
+    "kernel-condition": _before_node,
     "old-not-delegated": _of_code,
     "api-error-tensor": _of_tensor,
     "operand-type": _of_type,

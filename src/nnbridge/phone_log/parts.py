@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nnbridge.converters.delegation import GraphVerdict, PhoneVerdict, stage_of
+from nnbridge.converters.delegation import FAILS_BUILDING, GraphVerdict, PhoneVerdict, stage_of
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.devices.device import Device
 from nnbridge.errors import Reason, Stage
@@ -45,10 +45,11 @@ def tflite_verdict(planned: Planned) -> PhoneVerdict | None:
 
 
 def building_and_running_failures(planned: Planned) -> Mapping[Key, Reason]:
-    """The operators at which the phone fails after TFLite's delegate took them: while it builds the model, or runs it."""
+    """The operators at which the phone fails after the client took them: while it builds the model, or runs it."""
     delegation = planned.file.importer.delegation()
     if delegation is None or planned.mapping != MappingKind.DELEGATE:
-        return {}
+        stages = (*FAILS_BUILDING, Stage.RUNNING)
+        return {one.key: one.reasons[0] for one in planned.mapped if stage_of(one) in stages}
     target = delegate_target(planned.file, target_drivers(planned))
     return {
         (graph, one.index): one.reasons[0]
