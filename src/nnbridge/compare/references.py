@@ -155,7 +155,7 @@ _RUNTIMES = {"litert": ("LiteRT", "ai_edge_litert"), "onnxruntime": ("ONNX Runti
 class ApartReference:
     """A reference in a separate process: what ends that process is an EndedError of the call, and the next one has another."""
 
-    def __init__(self, name: str, path: Path, signature: str, *, compiled: bool, preserve: bool) -> None:
+    def __init__(self, name: str, path: Path, signature: str, *, compiled: bool, preserve: bool, wait: bool = True) -> None:
         self.name = name
         title, package = _RUNTIMES[name]
         target = f"{__name__}:_{name}"
@@ -163,7 +163,11 @@ class ApartReference:
             target = f"{__name__}:_compiled" if compiled else "nnbridge.compare.litert:opened"
         if find_spec(package) is None:
             resolve_name(target)(path, signature, preserve)  # raises what is missing
-        self._apart = Apart(title, target, path, signature, preserve)
+        self._apart = Apart(title, target, path, signature, preserve, wait=wait)
+
+    def ready(self) -> None:
+        """Wait until the runtime has read the file; its errors are raised."""
+        self._apart.start()
 
     def reset(self) -> None:
         """Reset states to their first values."""
@@ -189,10 +193,10 @@ def _compiled(path: Path, _: str, __: bool) -> LiteRT:
     return CompiledLiteRT(path)
 
 
-def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False) -> ApartReference:
+def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False, wait: bool = True) -> ApartReference:
     """A reference runtime by name for a model file, and maybe one signature of it; ``preserve`` retains every tensor.
 
-    It runs in a separate process.
+    It runs in a separate process, which reads the file meanwhile where this one is not to ``wait``: until ``ready``.
     """
     if name not in REFERENCES:
         raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="reference"))
@@ -206,4 +210,4 @@ def reference(name: str, path: Path, signature: str = "", *, preserve: bool = Fa
         str(path).encode()
     except UnicodeEncodeError as error:
         raise InputError(Reason(f"a path in UTF-8, which {name} can open", str(path), operand="MODEL")) from error
-    return ApartReference(name, path, signature, compiled=file.is_compiled, preserve=preserve)
+    return ApartReference(name, path, signature, compiled=file.is_compiled, preserve=preserve, wait=wait)

@@ -46,7 +46,10 @@ def _local(text: str) -> list[Path]:
         return sorted(file for file in files if file.suffix.lower() in _suffixes() and os.path.isfile(file))
     if os.path.exists(path) or not _PATTERN & set(text):
         return [path] if os.path.isfile(path) else []
-    return sorted(Path(file) for file in glob(text, recursive=True) if os.path.isfile(file))
+    try:
+        return sorted(Path(file) for file in glob(text, recursive=True) if os.path.isfile(file))
+    except RecursionError:  # Python's glob goes into itself for each folder of the text.
+        return []
 
 
 def _remote(address: str, cache: Path) -> list[Path]:

@@ -16,9 +16,11 @@ from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 
 if TYPE_CHECKING:
+    from nnbridge.advice import Advised
     from nnbridge.devices.device import Device
     from nnbridge.devices.source_profiles import BoundDevice
     from nnbridge.estimate.plans import Estimate
+    from nnbridge.report.terminal import Table
 
 _ESTIMATE = (
     "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
@@ -75,14 +77,10 @@ def plan(
       nnbridge plan model.tflite --device ethos-u55-128 --estimate
       nnbridge plan model.tflite --device ethos-u55-128 --optimise --memory 262144
     """
-    from nnbridge.advice import advise
-    from nnbridge.cost import cost_of
     from nnbridge.devices.evidence import evidences
     from nnbridge.errors import ConversionError
     from nnbridge.plan import opened_devices
     from nnbridge.plan_data import operators_of
-    from nnbridge.report.advice import advice_tables
-    from nnbridge.report.cost import cost_tables
     from nnbridge.report.estimate import estimate_as_dict, estimate_tables
     from nnbridge.report.inspection import host_reasons
     from nnbridge.report.outputs import evidence_lines
@@ -119,7 +117,19 @@ def plan(
         elif refused:
             print_blocks([refusals_table(error.planned.model.name, refused)])
         raise
-    advised = advise(file, target) if with_advice else None
+    advised: Advised | None = None
+    more: list[Table | str] = []
+    if with_cost:
+        from nnbridge.cost import cost_of
+        from nnbridge.report.cost import cost_tables
+
+        more += cost_tables(cost_of(planned.compilation.plan))
+    if with_advice:
+        from nnbridge.advice import advise
+        from nnbridge.report.advice import advice_tables
+
+        advised = advise(file, target)
+        more += advice_tables(advised)
     known = evidences(planned.drivers)
     if as_json:
         changes = (
@@ -127,8 +137,7 @@ def plan(
         )
         print_json({**planned.to_dict(), **changes, **estimates})
     else:
-        costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
-        rest = [*host_reasons(planned.mapping, planned.mapped), *costs, *(advice_tables(advised) if advised is not None else ())]
+        rest = [*host_reasons(planned.mapping, planned.mapped), *more]
         print_blocks([planned.summary.sentence, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
 
 
