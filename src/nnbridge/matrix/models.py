@@ -41,7 +41,7 @@ def _suffixes() -> tuple[str, ...]:
 def _local(text: str) -> list[Path]:
     path = Path(text)
     if os.path.isdir(path):
-        # Path.rglob ends where a folder of another process vanishes meanwhile.
+        # Path.rglob ends where a folder of another process vanishes in the meantime.
         files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
         return sorted(file for file in files if file.suffix.lower() in _suffixes() and os.path.isfile(file))
     if os.path.exists(path) or not _PATTERN & set(text):
