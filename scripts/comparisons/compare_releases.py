@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from nnbridge.converters.releases import TFLITE, within
+from nnbridge.releases import TFLITE, within
 from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.rules import DelegateRule
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from nnbridge.converters.delegation import DelegateTarget, Delegation
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import TFLITE
 from nnbridge.errors import OptionError, Reason
 from nnbridge.file import ModelFile
+from nnbridge.releases import TFLITE
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 
 _LEVELS = tuple(range(1, int(RUNTIME_FEATURE_LEVEL) + 1))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from nnbridge.converters.delegation import GraphVerdict, Refusal, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import NEWEST
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.errors import NnbridgeError, Reason, Stage, Why
 from nnbridge.log_lines.patterns import BY_NAME, DELEGATE_NAME
@@ -27,6 +26,7 @@ from nnbridge.phone_log.parts import (
     tflite_verdict,
 )
 from nnbridge.plan import Planned
+from nnbridge.releases import NEWEST
 from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import INTERPRETER
 from nnbridge.types import OperandCode, OperationCode
