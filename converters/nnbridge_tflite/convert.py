@@ -20,6 +20,7 @@ from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
 from nnbridge_tflite.passes.dynamic import first_dynamic
+from nnbridge_tflite.passes.loading import not_loaded
 from nnbridge_tflite.passes.nodes import alone, most_new_elements
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, SubgraphSignature
@@ -72,7 +73,7 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
     model, mapped = _placed(file, options, None)
     if options.mapping != MappingKind.DELEGATE:
         return model, mapped
-    refused = next((reason for one in mapped for reason in one.reasons if reason.stage is Stage.GRAPH), None)
+    refused = next((reason for one in mapped for reason in one.reasons if reason.stage in (Stage.LOADING, Stage.GRAPH)), None)
     if refused is None:
         mapped = tuple(_of_bodies(file, options, mapped))
         refused = first_failure(mapped, options.mapping)
@@ -132,11 +133,14 @@ def _placed(file: TfliteFile, options: ConversionOptions, failure: Reason | None
 
 
 def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
-    """Why TFLite refuses the delegate for all of the file's graphs, if it does."""
+    """Why TFLite does not load the file, or refuses the delegate for all of its graphs, if it does."""
     if options.allow_dynamic_dimensions and not within(options.tflite, "2.4", ""):
         raise OptionError(Reason("TFLite 2.4 or newer", options.tflite, operand="allow_dynamic_dimensions"))
-    if options.mapping != MappingKind.DELEGATE or options.allow_dynamic_dimensions:
+    if options.mapping != MappingKind.DELEGATE:
         return None
+    reason = not_loaded(file.graph)
+    if reason is not None or options.allow_dynamic_dimensions:
+        return reason
     found = first_dynamic(file.graph)
     return None if found is None else found.reason()
 

@@ -14,14 +14,14 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import HALVES_RULE, DelegateTarget, PhoneVerdict, verdict_of, whole_or_nothing
+from nnbridge.converters.delegation import HALVES_RULE, DelegateTarget, PhoneVerdict, refusal_of, verdict_of, whole_or_nothing
 from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.cost import cost_of
 from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.engines import host_for
-from nnbridge.errors import InputError, NnapiError, OptionError, Reason, Why
+from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Array, Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
@@ -241,6 +241,16 @@ class Planned:
             return None
         return delegate_verdict(self.file, self.drivers if self.fallback is Fallback.APP else (), self.max_partitions)
 
+    def require_loaded(self) -> None:
+        """ConversionError where the file's own runtime does not load it: on a phone nothing of it runs."""
+        refusal = refusal_of(self.mapped, self.mapping)
+        if refusal is not None and refusal.stage is Stage.LOADING:
+            rule = (
+                f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
+            )
+            place = f"{self.file.path} {refusal.reason.operation}"
+            raise ConversionError(replace(refusal.reason, rule=rule, operation=place))
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about the target that a reader of the plan must know."""
@@ -263,8 +273,9 @@ class Planned:
         """The outputs by name for one set of inputs: arrays by name, or in the model's order.
 
         Shapes and types are the model's; what can be converted without loss is. States begin as the file has them. InputError
-        for inputs that do not fit.
+        for inputs that do not fit, ConversionError for a file that the app's runtime does not load.
         """
+        self.require_loaded()
         from nnbridge.runtime.execution import Execution
 
         return Execution(self.compilation).run(inputs)

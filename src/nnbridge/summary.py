@@ -197,7 +197,7 @@ def summarise(
         mapped_for_nnapi - counts["refused"],
         counts["limited"],
         counts["device"],
-        elsewhere,
+        {} if refusal is not None and refusal.stage is Stage.LOADING else elsewhere,
         compilation.plan.fallback is not None and bool(drivers),
         "" if refusal is None else refusal.sentence,
         verdict.counts if verdict is not None and verdict.created and len(verdict.graphs) > 1 else "",

@@ -29,7 +29,7 @@ _WITHOUT: Mapping[str, str] = {
 }
 """Element types of an input -> operators without a kernel for them."""
 _MISSING = {(name, type) for types, names in _WITHOUT.items() for type in types.split() for name in names.split()}
-_OUTPUTS: Mapping[str, Mapping[str, tuple[float, int]]] = {
+WRITTEN_QUANTISATION: Mapping[str, Mapping[str, tuple[float, int]]] = {
     "L2_NORMALIZATION": {"uint8": (1 / 128, 128), "int8": (1 / 128, 0)},
     "LOGISTIC": {"uint8": (1 / 256, 0), "int8": (1 / 256, -128), "int16": (1 / 32768, 0)},
     "LOG_SOFTMAX": {"uint8": (16 / 256, 255), "int8": (16 / 256, 127)},
@@ -47,9 +47,9 @@ def check_kind(name: str, inputs: Tensors, outputs: Tensors) -> None:
         type = str(tensor.dtype)
         if (name, type) in _MISSING and (type == "float16" or quantised(tensor)):
             raise ValueError(f"an element type that LiteRT has a kernel of {name} for, found {type.upper()}")
-    if not inputs or name not in _OUTPUTS or not quantised(inputs[0]) or inputs[0].dtype != outputs[0].dtype:
+    if not inputs or name not in WRITTEN_QUANTISATION or not quantised(inputs[0]) or inputs[0].dtype != outputs[0].dtype:
         return
-    stated, out = _OUTPUTS[name].get(str(inputs[0].dtype)), outputs[0]
+    stated, out = WRITTEN_QUANTISATION[name].get(str(inputs[0].dtype)), outputs[0]
     if stated is not None and not (np.isclose(out.scale, stated[0], rtol=1e-3) and out.zero_point == stated[1]):
         raise ValueError(f"an output of scale {stated[0]:g} and zero point {stated[1]}, found {out.scale:g} and {out.zero_point}")
 

@@ -233,7 +233,8 @@ class Conversion:
         if self.context.file.graph.is_compiled:
             return Reason("an operator of a compiled partition", operator.name, operator.label)
         if self.context.refused is not None:
-            return replace(self.context.refused, operation=operator.label)
+            of_all = self.context.refused.stage is Stage.LOADING
+            return self.context.refused if of_all else replace(self.context.refused, operation=operator.label)
         if self._calls.inlined and self.context.options.mapping == MappingKind.DELEGATE:
             # TFLite calls the subgraph, which is a graph of its own for the delegate.
             return Reason(NO_SUBGRAPHS, self._calls.label, operator.label, kind=Why.OPERATOR, stage=Stage.DELEGATE)

@@ -1,0 +1,129 @@
+"""Files that TFLite does not load: the first line of a plan says so, as LiteRT itself does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnbridge
+from nnbridge.errors import ConversionError
+from tests.commands import call
+from tests.tflite.files import TfliteBuilder
+
+interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+NO_DELEGATES = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+CONV = {"padding": 0, "stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
+NONE = {"fused_activation_function": 0}
+
+
+def quantised(scale: float, point: int = 0) -> dict[str, Any]:
+    return {"scale": scale, "zero_point": point}
+
+
+def elementwise(operator: str, type: str, points: tuple[int, int, int], options: dict[str, Any] | None = None) -> TfliteBuilder:
+    """x and y → z with these zero points, all of scale 0.01."""
+    file = TfliteBuilder()
+    x, y, z = (file.tensor((1, 4), type, **quantised(0.01, point)) for point in points)
+    file.operator(operator, [x, y], [z], options or NONE, version=2)
+    return file
+
+
+def joined(operator: str, type: str, first: dict[str, Any], second: dict[str, Any]) -> TfliteBuilder:
+    """Two inputs beside each other, and an output of scale 0.1."""
+    file = TfliteBuilder()
+    x, y = file.tensor((1, 4), type, **first), file.tensor((1, 4), type, **second)
+    out = file.tensor((1, 8) if operator == "CONCATENATION" else (2, 1, 4), type, **quantised(0.1))
+    options = {"axis": 1} if operator == "CONCATENATION" else {"axis": 0, "values_count": 2}
+    file.operator(operator, [x, y], [out], options, version=2)
+    return file
+
+
+def activation(operator: str, type: str, out: dict[str, Any], point: int = 0) -> TfliteBuilder:
+    file = TfliteBuilder()
+    x, y = file.tensor((1, 4), type, **quantised(0.001, point)), file.tensor((1, 4), type, **out)
+    version = 2 if operator == "LOG_SOFTMAX" else 3
+    file.operator(operator, [x], [y], {"beta": 1.0} if operator == "SOFTMAX" else {}, version=version)
+    return file
+
+
+def layer(operator: str, *, bias: int = 4, weights_point: int = 0, type: str = "int8", point: int = 0) -> TfliteBuilder:
+    """A layer of four outputs, with a bias of so many elements."""
+    file, filter = TfliteBuilder(), np.ones((4, 3, 3, 2), np.int8)
+    shape, out, options, version = (1, 5, 5, 2), (1, 5, 5, 4), CONV, 3
+    if operator == "DEPTHWISE_CONV_2D":
+        filter, options = np.ones((1, 3, 3, 4), np.int8), {**CONV, "depth_multiplier": 2}
+    if operator == "FULLY_CONNECTED":
+        filter, shape, out, options, version = np.ones((4, 2), np.int8), (1, 2), (1, 4), {}, 4
+    x, y = file.tensor(shape, type, **quantised(0.05, point)), file.tensor(out, type, **quantised(0.1))
+    weights = file.constant(filter, **quantised(0.01, weights_point))
+    added = file.constant(np.ones(bias, np.int64 if type == "int16" else np.int32), **quantised(0.0005))
+    if operator == "TRANSPOSE_CONV":
+        file.operator(operator, [file.constant(np.array(out, np.int32)), weights, x, added], [y], CONV, version)
+    else:
+        file.operator(operator, [x, weights, added], [y], options, version)
+    return file
+
+
+LAYERS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
+FILES = {
+    "CONCATENATION": joined("CONCATENATION", "int8", quantised(0.1), quantised(0.1)),
+    "CONCATENATION, another scale": joined("CONCATENATION", "int8", quantised(0.1), quantised(0.05)),
+    "CONCATENATION, another zero point": joined("CONCATENATION", "int8", quantised(0.1, 1), quantised(0.1)),
+    "CONCATENATION uint8, another scale": joined("CONCATENATION", "uint8", quantised(0.1), quantised(0.05)),
+    "CONCATENATION int16, a zero point": joined("CONCATENATION", "int16", quantised(0.1, 1), quantised(0.1)),
+    "PACK": joined("PACK", "int8", quantised(0.1), quantised(0.1)),
+    "PACK, another scale": joined("PACK", "int8", quantised(0.1), quantised(0.05)),
+    "PACK uint8, another zero point": joined("PACK", "uint8", quantised(0.1), quantised(0.1, 3)),
+    **{f"{o} int16": elementwise(o, "int16", (0, 0, 0), {**NONE, "pot_scale_int16": False}) for o in ("ADD", "SUB", "MUL")},
+    **{f"{o} int16, {p}": elementwise(o, "int16", p, {**NONE, "pot_scale_int16": False}) for o in ("ADD", "SUB") for p in
+       ((5, 0, 0), (0, -5, 0), (0, 0, 1))},
+    "ADD int8, zero points": elementwise("ADD", "int8", (5, 1, -3)),
+    **{f"{o} {t}": activation(o, t, quantised(s, p)) for o, t, s, p in (
+        ("SOFTMAX", "int8", 1 / 256, -128), ("SOFTMAX", "int16", 1 / 32768, 0), ("TANH", "int16", 1 / 32768, 0),
+        ("LOGISTIC", "int8", 1 / 256, -128), ("LOG_SOFTMAX", "int8", 16 / 256, 127))},
+    **{f"{o} {t}, {s:g} {p}": activation(o, t, quantised(s, p)) for o, t, s, p in (
+        ("SOFTMAX", "int8", 1 / 256, 0), ("SOFTMAX", "int8", 0.01, -128), ("SOFTMAX", "int16", 1e-4, 0),
+        ("TANH", "int16", 3e-5, 0),
+        ("LOGISTIC", "int8", 0.01, -128), ("LOG_SOFTMAX", "int8", 0.1, 127))},
+    "TANH int16, a zero point of the input": activation("TANH", "int16", quantised(1 / 32768), 1),
+    **{f"{o}": layer(o) for o in LAYERS},
+    **{f"{o}, a bias of {n}": layer(o, bias=n) for o in LAYERS for n in (1, 5)},
+    **{f"{o} int16, a zero point": layer(o, type="int16", point=2) for o in LAYERS},
+    "CONV_2D, weights with a zero point": layer("CONV_2D", weights_point=5),
+}  # fmt: skip
+
+
+def loads(path: Path) -> bool:
+    try:
+        interpreter.Interpreter(str(path), experimental_op_resolver_type=NO_DELEGATES).allocate_tensors()
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_plan_says_that_tflite_does_not_load_a_file_where_litert_does_not(name: str, tmp_path: Path) -> None:
+    file = FILES[name]
+    inputs = [0, 1] if name.startswith(("CONCATENATION", "PACK", "ADD", "SUB", "MUL")) else [0]
+    path = file.write(tmp_path / "m.tflite", inputs, file.operators[0]["outputs"])
+    refused = "does not load" in nnbridge.plan(path, device="nnapi-sample_all").summary.refusal
+    assert refused is not loads(path)
+
+
+def test_the_operator_and_what_it_lacks_come_first(tmp_path: Path) -> None:
+    path = layer("CONV_2D", bias=1).write(tmp_path / "m.tflite", [0], [1])
+    first = call("plan", str(path), "--device", "nnapi-sample_all").stdout.splitlines()[0]
+    lacks = "operator 0 CONV_2D: TFLite requires a bias element for each output channel, found 1 for 4 outputs"
+    assert first == f"On nnapi-sample_all, Android 13: TFLite does not load this file: {lacks}."
+
+
+def test_a_file_that_tflite_does_not_load_is_run_under_the_wide_mapping_only(tmp_path: Path) -> None:
+    path = layer("CONV_2D", weights_point=5).write(tmp_path / "m.tflite", [0], [1])
+    with pytest.raises(ConversionError, match=r"a file that TFLite loads, with 8-bit weights with zero points of 0.*found 5"):
+        nnbridge.run(path, seed=0)
+    failed = call("run", str(path), "--seed", "0")
+    assert (failed.exit_code, "operator 0 CONV_2D: expected a file that TFLite loads, with" in failed.stderr) == (2, True)
+    assert nnbridge.run(path, seed=0, mapping="wide")["t1"].shape == (1, 5, 5, 4)
