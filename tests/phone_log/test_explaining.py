@@ -153,6 +153,14 @@ def test_an_operation_whose_name_is_cut_is_one_of_those_that_begin_so() -> None:
     assert named(line) == "operator 1 DEPTHWISE_CONV_2D"
 
 
+def test_a_driver_with_a_profile_needs_no_other_one() -> None:
+    mine, other = nnbridge.explain_log(
+        UINT8, (REFUSED + REFUSED.replace("arm-nn", "other")).encode(), device="arm-nn-18.05"
+    ).lines
+    assert mine.next.endswith("digits_uint8.tflite --device arm-nn-18.05 --advice has what to change")
+    assert other.next.startswith("nnbridge devices learn log ")
+
+
 def test_the_command_reads_standard_input_and_escapes_what_it_repeats() -> None:
     result = CliRunner().invoke(
         cli, ["plan", UINT8, "--explain-log", "-"], input=REFUSED.replace("arm-nn-18.05", "a\x1b[31m") + "\x1b]0;x\n"

@@ -410,7 +410,7 @@ def _explained(lines: Sequence[ReadLine], facts: PlanFacts, log: str) -> Iterato
             tuple(operators[:_MOST_OPERATORS]),
             len(operators) <= 1 or pattern.ends_model or "node" in read.fields,
             rule,
-            _next(pattern, facts.file.path, log),
+            _next(_remedy(read, facts), facts.file.path, log),
             read.cut,
             read.line.times,
         )
@@ -425,8 +425,16 @@ def _message(read: ReadLine) -> str:
     return text[start : start + _SHOWN].strip()
 
 
-def _next(pattern: LinePattern, model: Path, log: str) -> str:
-    return re.sub(r"\bFILE\b", quote(str(model)), re.sub(r"\bLOG\b", quote(log), pattern.next))
+def _remedy(read: ReadLine, facts: PlanFacts) -> str:
+    """What to do: of a driver with a profile in this plan, no other profile is needed."""
+    assert read.pattern is not None
+    if read.pattern.name == "device-refused" and read.fields.get("device") in [driver.name for driver in facts.planned.drivers]:
+        return f"nnbridge plan FILE --device {quote(read.fields['device'])} --advice has what to change"
+    return read.pattern.next
+
+
+def _next(remedy: str, model: Path, log: str) -> str:
+    return re.sub(r"\bFILE\b", lambda _: quote(str(model)), re.sub(r"\bLOG\b", lambda _: quote(log), remedy))
 
 
 _Found = tuple[tuple[Key, ...], str]

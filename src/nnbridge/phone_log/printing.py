@@ -63,7 +63,10 @@ def phone_lines(planned: Planned) -> Iterator[PhoneLine]:
         yield PhoneLine(f"{names}: looks at the file before NNAPI, which logs nothing of it")
         return
     clients: Mapping[str, Callable[[Planned], Iterator[PhoneLine]]] = {"delegate": _tflite, "provider": _provider}
-    yield from clients.get(planned.mapping, _nnapi)(planned)
+    try:
+        yield from clients.get(planned.mapping, _nnapi)(planned)
+    except NnbridgeError as error:  # of a plan that failed, whose own error is reported
+        yield PhoneLine(f"the rest of the log is not emulated: {error}")
 
 
 def line(pattern: str, **values: object) -> PhoneLine:
