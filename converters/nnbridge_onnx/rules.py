@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.converters.releases import NEWEST, within
 from nnbridge.converters.rules import Condition
 from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
@@ -126,7 +127,12 @@ class Provider:
 
     @cached_property
     def every(self) -> tuple[UnitCondition, ...]:
-        """The conditions of its check, in the order of ``BaseOpBuilder::IsOpSupported``."""
+        """The conditions of the newest release's check, in the order of ``BaseOpBuilder::IsOpSupported``."""
+        return tuple(one for one in self.of_any_release if within(NEWEST, one.since, one.until))
+
+    @cached_property
+    def of_any_release(self) -> tuple[UnitCondition, ...]:
+        """The same with those of older releases."""
         return (*_common(self), *self.conditions)
 
 
