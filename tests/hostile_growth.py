@@ -405,17 +405,47 @@ def _loop(count: int, nodes: list[object]) -> bytes:
     return _onnx([_node("Loop", ["count", "", "x"], ["y"], body=body)], constants={"count": np.int64(count)})
 
 
-def _branches(depth: int) -> bytes:
+def _branches(depth: int, condition: str = "c", times: int = 1, leaf: str = "Relu") -> bytes:
+    """Branches of branches, so many one after the other in each; ``condition`` is a constant ``c``, or computed."""
     from onnx import TensorProto, helper
 
     def value(name: str) -> object:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4])
 
-    inner = helper.make_graph([_node("Relu", ["x"], ["z0"])], "leaf", [], [value("z0")])
+    inner = helper.make_graph([_node(leaf, ["x"], ["z0"])], "leaf", [], [value("z0")])
     for k in range(1, depth):
-        choice = _node("If", ["c"], [f"z{k}"], then_branch=inner, else_branch=inner)
-        inner = helper.make_graph([choice], f"b{k}", [], [value(f"z{k}")])
-    return _onnx([_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)], constants={"c": np.array(True)})
+        names = [f"z{k}_{i}" for i in range(times - 1)] + [f"z{k}"]
+        choices = [_node("If", [condition], [name], then_branch=inner, else_branch=inner) for name in names]
+        inner = helper.make_graph(choices, f"b{k}", [], [value(f"z{k}")])
+    begins = [_node("ReduceSum", ["x"], ["sum"], keepdims=0), _node("Cast", ["sum"], ["computed"], to=TensorProto.BOOL)]
+    last = _node("If", [condition], ["y"], then_branch=inner, else_branch=inner)
+    return _onnx([*begins, last], constants={"c": np.array(True)})
+
+
+def _choices(count: int) -> bytes:
+    """Branches that all read a large constant, one after the other."""
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+    body = helper.make_graph([_node("Slice", ["large", "zero", "one"], ["s"]), _node("Relu", ["s"], ["z"])], "b", [], [value])
+    begins = [_node("ReduceSum", ["x"], ["sum"], keepdims=0), _node("Cast", ["sum"], ["computed"], to=TensorProto.BOOL)]
+    choices = [_node("If", ["computed"], [f"i{i}"], then_branch=body, else_branch=body) for i in range(count)]
+    sums = [_node("Add", [f"a{i - 1}" if i else "x", f"i{i}"], [f"a{i}"]) for i in range(count)]
+    ends = [_node("Relu", [f"a{count - 1}"], ["y"])]
+    constants = {"large": np.ones((30_000, 4), np.float32), "zero": np.int64([0]), "one": np.int64([1])}
+    return _onnx([*begins, *choices, *sums, *ends], constants=constants)
+
+
+def _pairs(count: int, between: tuple[str, ...] = ()) -> bytes:
+    """QuantizeLinear and DequantizeLinear one after the other, with operators between the pairs."""
+    nodes, last = [], "x"
+    for i in range(count):
+        nodes += [_node("QuantizeLinear", [last, "s", "z"], [f"q{i}"]), _node("DequantizeLinear", [f"q{i}", "s", "z"], [f"d{i}"])]
+        last = f"d{i}"
+        for k, kind in enumerate(between):
+            nodes.append(_node(kind, [last], [f"r{i}_{k}"]))
+            last = f"r{i}_{k}"
+    return _onnx([*nodes, _node("Identity", [last], ["y"])], constants={"s": np.float32(0.1), "z": np.uint8(3)})
 
 
 _LONG = "n" * 400_000
@@ -443,6 +473,12 @@ ONNX: Mapping[str, Callable[[], Content]] = {
     "a loop with a constant": lambda: _loop(800, [*_constant_of(400_000)[:2], _node("Add", ["v", "s"], ["w"])]),
     "a loop with a long name": lambda: _loop(1_000, [_node("Relu", ["v"], [_LONG]), _node("Relu", [_LONG], ["w"])]),
     "branches in branches": lambda: _branches(11),
+    "branches in branches by a computed condition": lambda: _branches(11, "computed"),
+    "two branches in each branch": lambda: _branches(6, "computed", 2),
+    "branches that read a large constant": lambda: _choices(600),
+    "branches in a deep branch": lambda: _branches(9, "computed", 1, "Erf"),
+    "quantised pairs": lambda: _pairs(3_000),
+    "quantised pairs between operators": lambda: _pairs(1_500, ("Relu", "Abs")),
     "an unknown operator with a long name": lambda: _onnx([_node(_LONG, ["x"], ["a0"], domain="f"), _node("Cos", ["a0"], ["y"])]),
     "a long name that all nodes read": lambda: _onnx(
         [

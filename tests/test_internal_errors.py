@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from nnbridge.compare.comparison import OutputComparison
 from nnbridge.errors import ShortageError, pass_shortage
 from tests.commands import call
 from tests.tflite.files import TfliteBuilder
+
+MODEL = str(Path(__file__).parents[1] / "models" / "digits_int8.tflite")
 
 
 @pytest.fixture
@@ -94,3 +97,42 @@ def test_a_type_that_onnx_does_not_define_is_named_by_its_number(tmp_path: Path,
 def test_native_code_that_fails_without_a_reason_is_a_shortage(text: str) -> None:
     with pytest.raises(ShortageError, match="not enough memory"):
         pass_shortage(SystemError(text))
+
+
+NAMES = ["a" * 5000, "b/" * 3000, "a\0b", "x" * 300 + ".npz", "~" * 300]
+"""Names that no file can have."""
+NAMED = [
+    ("plan", "{}"), ("run", MODEL, "--input", "{}"), ("run", MODEL, "--input", "serving_default_image:0={}"),
+    ("plan", MODEL, "--device", "{}"), ("vts", "{}"), ("devices", "check", "{}"), ("devices", "learn", "{}", "-o", "o.toml"),
+    ("matrix", "--diff", "{}", "{}"), ("matrix", "{}", "--devices", "nnapi-sample_all", "--store", "s.db"),
+    ("compare", MODEL, "--seeds", "0", "--reference", "{}"), ("--config", "{}", "plan", MODEL),
+    ("convert", MODEL, "-o", "{}.nnapi"),
+    ("reduce", MODEL, "--predicate", "{}", "-o", "r.tflite"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", NAMED, ids=" ".join)
+def test_a_name_that_no_file_can_have_is_refused(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        result = call(*(argument.replace("{}", name) for argument in command))
+        assert isinstance(result.exception, SystemExit), (name[:20], result.exception)
+        assert result.exit_code == 2
+        assert result.stderr
+
+
+LONG = ["a" * 100_000, "nnapi-sample_all" * 6_000, "a=" * 50_000, "a:" * 50_000, "a." * 50_000, "a+" * 50_000, "9" * 100_000]
+
+
+@pytest.mark.parametrize("text", LONG, ids=lambda text: text[:4])
+@pytest.mark.parametrize("command", [("plan", MODEL, "--device"), ("run", MODEL, "--seed", "0", "-o", "o.npz", "--input")])
+def test_a_long_text_is_refused_in_time(
+    text: str, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compared with names, or tried as paths, takes no square of its length."""
+    monkeypatch.chdir(tmp_path)
+    start = time.process_time()
+    assert call(*command, text).exit_code == 2
+    assert time.process_time() - start < 1.5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import nnbridge
 from nnbridge.errors import Why
 from tests.commands import call
 from tests.conftest import MODELS
@@ -66,8 +68,38 @@ def test_the_delegates_refusals_are_all_stated(tmp_path: Path) -> None:
 
 def test_a_plan_begins_with_a_sentence() -> None:
     shown = call("plan", DIGITS, "--device", "nnapi-sample_minimal", "--android", "11").stdout.splitlines()
-    assert shown[0] == plan(DIGITS, "--device", "nnapi-sample_minimal", "--android", "11")["summary"]["sentence"]
-    assert shown[0].startswith("On nnapi-sample_minimal, Android 11: TFLite's NNAPI delegate hands over ")
+    summary = plan(DIGITS, "--device", "nnapi-sample_minimal", "--android", "11")["summary"]
+    assert shown[:2] == [f"{summary['judgement']}.", f"{summary['sentence']}."]
+    assert shown[1].startswith("On nnapi-sample_minimal, Android 11: TFLite's NNAPI delegate hands over ")
+
+
+@pytest.mark.parametrize(
+    ("device", "judgement"),
+    [
+        ("nnapi-sample_float_fast", "All 11 operators run on nnapi-sample_float_fast, in 1 partition"),
+        ("arm-nn-21.11,nnapi-sample_minimal", "All 11 operators run on arm-nn-21.11, in 1 partition"),
+        ("nnapi-sample_minimal", "5 of 11 operators (64.1 % of the multiply-adds) run on nnapi-sample_minimal"),
+    ],
+)
+def test_a_judgement_comes_before_the_figures(device: str, judgement: str) -> None:
+    assert plan(DIGITS, "--device", device)["summary"]["judgement"] == judgement
+
+
+def test_a_judgement_names_the_few_operators_that_stay() -> None:
+    detector = str(real_model("ssd_mobilenet_v1_quant_postprocess"))
+    for device in ("vsi-imx-1.3.0", "ethos-u55-128"):
+        stays = f"Runs on {device} except 1 operator (0 % of the multiply-adds): TFLite_Detection_PostProcess"
+        assert plan(detector, "--device", device)["summary"]["judgement"] == stays
+
+
+def test_a_judgement_without_operators_on_the_device_says_what_is_required() -> None:
+    summary = plan(DIGITS.replace("float32", "int8"), "--device", "nnapi-sample_float_fast", "--android", "9")["summary"]
+    assert summary["judgement"].startswith("No operator runs on nnapi-sample_float_fast; required: ")
+
+
+def test_a_judgement_warns_of_many_partitions() -> None:
+    summary = replace(nnbridge.plan(DIGITS, device="nnapi-sample_minimal").summary, partitions=31)
+    assert summary.judgement.endswith("; 31 partitions are probably slower than the CPU")
 
 
 def test_the_sentence_counts_operators_of_the_file_by_where_they_run() -> None:

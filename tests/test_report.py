@@ -157,8 +157,8 @@ def test_tables_in_a_pipe_are_plain_lines_with_whole_names(tmp_path: Path) -> No
     storage.save(replace(constant_add(np.ones(3, np.float32)), name=long), tmp_path / "m.nnapi")
     result = piped("plan", tmp_path / "m.nnapi", "--device", "nnapi-sample_minimal,nnapi-sample_float_slow").stdout
     lines = result.splitlines()
-    assert lines[4] == f"Plan of {long}: 1 on device in 1 step"
-    assert lines[5:7] == ["step  device                place   operations", "   0  nnapi-sample_minimal  device  ADD"]
+    assert lines[5] == f"Plan of {long}: 1 on device in 1 step"
+    assert lines[6:8] == ["step  device                place   operations", "   0  nnapi-sample_minimal  device  ADD"]
     assert lines[-1].startswith("nnapi-sample_minimal  ADD         nnapi-sample_float_slow: relative execution time 1.3, ")
     assert not set(result) & set("│┃─")
 

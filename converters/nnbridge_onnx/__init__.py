@@ -33,10 +33,15 @@ class OnnxModelFile(Importer):
         """The file as data, under the options that reading depends on; ConversionError for whatever is wrong with it."""
         from nnbridge_onnx.read.reader import read
 
-        key = options.mapping == "wide", options.float64, repr(options.shapes)
-        if key not in self._graphs:
-            self._graphs[key] = read(self.path, options)
-        return self._graphs[key]
+        def key(wide: bool) -> tuple[bool, str, str]:
+            return wide, options.float64, repr(options.shapes)
+
+        wide = options.mapping == "wide"
+        if key(wide) not in self._graphs:
+            self._graphs[key(wide)] = found = read(self.path, options)
+            if not found.loops:
+                self._graphs[key(not wide)] = found
+        return self._graphs[key(wide)]
 
     @cached_property
     def _graphs(self) -> dict[tuple[bool, str, str], Graph]:

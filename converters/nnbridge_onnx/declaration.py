@@ -25,6 +25,8 @@ import numpy as np
 from nnbridge.converters.declaration import AnyLower, Lower, OperatorDef, OperatorInput, OperatorOutput, Option, Registry
 from nnbridge.converters.folding import Folding, elements_broadcast, elements_multiplied
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import Condition
+from nnbridge.errors import Why
 from nnbridge.extensions import StatedKernel
 from nnbridge.model import Array
 from nnbridge.types import FuseCode
@@ -33,6 +35,16 @@ from nnbridge_onnx.rules import Provider
 
 CONTRIB = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
+
+RUNTIME_DOMAINS = frozenset(["", "ai.onnx", "ai.onnx.ml", CONTRIB, "com.microsoft.nchwc", "com.ms.internal.nhwc", "runtime"])
+"""Domains that ONNX Runtime has operators of, and that of nodes which it has loaded already."""
+KNOWN_DOMAIN: Condition[Node] = Condition(
+    "a library with the operator's domain (SessionOptions.register_custom_ops_library), or an operator that ONNX Runtime has",
+    lambda node: node.domain in RUNTIME_DOMAINS,
+    lambda node: node.domain,
+    kind=Why.OPERATOR,
+    says=lambda node: f"{node.domain}:{node.type}(-1) is not a registered function/op",
+)
 
 NO_BUILDER = "an operator that the provider maps"
 """Why ONNX Runtime's NNAPI provider never accepts an operator: it has no builder for it."""
@@ -120,6 +132,8 @@ class OnnxOperator(OperatorDef):
     number: int
     """The number of its operation in the host extension, which saved models hold; 0 for none of its own."""
     domain: str = ""
+    loads: tuple[Condition[Node], ...] = ()
+    """What ONNX Runtime requires to load a file with it."""
     provider: Provider | str = NO_BUILDER
     """When ONNX Runtime's NNAPI provider accepts it, or why it never does."""
     quantised: Quantised | None = None

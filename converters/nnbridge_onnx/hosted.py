@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.converters.cutting import Excerpt
 from nnbridge.converters.hosted import Ends, GraphKey, Piece, Tensor
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import host_options, is_options
@@ -95,12 +96,26 @@ class Parts:
         """The nodes between tensors; ``constants`` that depend on more than the file's (on dimensions) are initialisers.
 
         The nodes that compute the others are part of it: ONNX Runtime fuses the DequantizeLinear of weights with what reads it.
-        The nodes are the file's, or the importer's where functions, branches or loops that it writes out have one of the tensors.
+        The nodes are the file's, or the importer's where functions, branches or loops that it writes out have one of the tensors,
+        or where a branch that it left out reads others.
         """
+        names, ends = [str(name) for name in inputs], [str(name) for name in outputs]
+        wholes = [self._file] if self._file.names.issuperset((*names, *ends)) else []
+        missing = ""
+        for whole in (*wholes, self._written_out):
+            model, found = self._cut(whole, names, ends, constants)
+            missing = next((name for name in found.inputs if name not in inputs), "")
+            if not missing:
+                # ONNX Runtime does not say whether an input is a scalar or of any rank.
+                scalars = [n for n in found.inputs if (known := self._graph.tensors.get(n)) is not None and known.shape == ()]
+                return Piece(model.SerializeToString(), found.inputs, tuple(ends), {}, scalars)
+        raise ConversionError(Reason("tensors that the plan computes", missing, str(self._path)))
+
+    def _cut(
+        self, whole: _Whole, inputs: Collection[str], outputs: Sequence[str], constants: Mapping[Tensor, Array]
+    ) -> tuple[Any, Excerpt[str]]:
         from onnx import numpy_helper
 
-        names, ends = [str(name) for name in inputs], [str(name) for name in outputs]
-        whole = self._file if self._file.names.issuperset((*names, *ends)) else self._written_out
         model = copy.deepcopy(whole.model)
         stored, added = _from_constants(model.graph), set[str]()
         for name, array in constants.items():
@@ -110,14 +125,11 @@ class Parts:
                 dims = array.shape if known.shape is None or -1 in known.shape else known.shape
                 model.graph.initializer.append(numpy_helper.from_array(np.asarray(array, dtype).reshape(dims), str(name)))
                 added.add(str(name))
-        found = excerpt(model, ends, {*names, *added}, whole.types, str(self._path))
-        missing = next((name for name in found.inputs if name not in inputs), None)
-        if missing is not None:
-            raise ConversionError(Reason("tensors that the plan computes", missing, str(self._path)))
+        found = excerpt(model, outputs, {*inputs, *added}, whole.types, str(self._path))
         for tensor in model.graph.initializer:
             if tensor.name not in added:
                 tensor.CopyFrom(whole.weight(tensor.name))
-        return Piece(model.SerializeToString(), found.inputs, tuple(ends), {})
+        return model, found
 
 
 def _taken_out(graph: Any) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def inspect(path: Path, graph: Graph, convert: Callable[[str], tuple[Model, tupl
 def graphs(graph: Graph) -> tuple[FileGraph, ...]:
     """The main graph, with the operators of functions in place of their calls."""
     operators = [(node.index, node.operator, node.inputs, node.outputs) for node in graph.nodes]
-    return (named_graph(0, graph.name or "main", operators, graph.inputs, graph.outputs),)
+    own = [node.name for node in graph.nodes]
+    return (named_graph(0, graph.name or "main", operators, graph.inputs, graph.outputs, own),)
 
 
 def _info(name: str, graph: Graph) -> TensorInfo:

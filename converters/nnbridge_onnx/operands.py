@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.budget import WorkBudget
 from nnbridge.converters.draft import Draft, Region, Step, Unmappable, Value
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Reason
@@ -87,10 +88,18 @@ class Operands(Known):
     """The values of a graph's main level, by name. Lowerings of a node can be undone: :meth:`mark`, :meth:`restore`."""
 
     def __init__(
-        self, graph: Graph, draft: Draft, mapping: MappingKind, quantised: Mapping[str, QdqParameters], caller: Source | None
+        self,
+        graph: Graph,
+        draft: Draft,
+        mapping: MappingKind,
+        quantised: Mapping[str, QdqParameters],
+        caller: Source | None,
+        bodies: WorkBudget,
     ) -> None:
         super().__init__(graph)
         self.draft = draft
+        self.bodies = bodies
+        """Bytes of bodies that the file's control flow may still have converted."""
         self.mapping = mapping
         """What emitted operations are reported to come of."""
         self.quantised = quantised

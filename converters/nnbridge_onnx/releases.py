@@ -1,6 +1,6 @@
 """Releases of ONNX Runtime: what its NNAPI provider checked before, where that is not stated beside the operators' conditions.
 
-From ``onnxruntime/core/providers/nnapi/nnapi_builtin/builders`` at the commits of :data:`nnbridge.converters.releases.ORT`.
+From ``onnxruntime/core/providers/nnapi/nnapi_builtin/builders`` at the commits of :data:`nnbridge.releases.ORT`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from functools import cache
 
 import onnx
 
-from nnbridge.converters.releases import within
 from nnbridge.converters.rules import until
 from nnbridge.errors import Why
+from nnbridge.releases import within
 from nnbridge_onnx.rules import Provider, Unit, UnitCondition, condition
 
 MAPPED_SINCE: Mapping[str, str] = {

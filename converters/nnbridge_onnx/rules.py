@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.releases import NEWEST, within
 from nnbridge.converters.rules import Condition
 from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
+from nnbridge.releases import NEWEST, within
 from nnbridge_onnx.read import graph as graphs
 from nnbridge_onnx.read.graph import Dims, Graph, Node
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import in_file
-from nnbridge.converters.delegation import first_building_failure
+from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import within
 from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, Stage, Why, near
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model
+from nnbridge.releases import within
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
@@ -75,7 +75,7 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
     refused = next((reason for one in mapped for reason in one.reasons if reason.stage is Stage.GRAPH), None)
     if refused is None:
         mapped = tuple(_of_bodies(file, options, mapped))
-        refused = first_building_failure(mapped, options.mapping)
+        refused = first_failure(mapped, options.mapping)
         if refused is None:
             return model, mapped
         model, mapped = _placed(file, options, refused)

@@ -62,6 +62,13 @@ class TfliteDelegation:
         found = first_dynamic(self.file.graph)
         return None if found is None else (found.subgraph, found.operator.index)
 
+    def weights(self, subgraph: int) -> dict[int, int]:
+        """Outputs of DEQUANTIZE of float16 and of DENSIFY → the constants that they are computed from.
+
+        The delegate lets nodes read the constants (``FP16GraphPartitionHelper``) or takes such operators with their readers.
+        """
+        return weights(self.file.graph.subgraphs[subgraph])
+
     def preview(self, subgraph: int, nodes: Sequence[int]) -> list[NodeGroup]:
         """Groups of nodes as TFLite's ``PartitionGraphIntoIndependentNodeSubsets`` makes them."""
         return groups(self.file.graph.subgraphs[subgraph], frozenset(nodes))
@@ -128,6 +135,19 @@ class TfliteDelegation:
         return alone(self.file, number, graph, of_nodes(target.feature_level, target.accelerated, target.tflite))
 
 
+def weights(graph: TfliteSubgraph) -> dict[int, int]:
+    """Tensors that are float16 or sparse constants in another form → those constants."""
+    found: dict[int, int] = {}
+    for operator in graph.operators:
+        source = operator.inputs[0] if operator.name in ("DEQUANTIZE", "DENSIFY") and operator.inputs else -1
+        if source < 0 or (operator.name == "DEQUANTIZE" and graph.tensors[source].type.name != "FLOAT16"):
+            continue
+        constant = found.get(source, source)
+        if graph.tensors[constant].data is not None:
+            found |= dict.fromkeys(operator.outputs, constant)
+    return found
+
+
 def groups(graph: TfliteSubgraph, nodes: frozenset[int]) -> list[NodeGroup]:
     """Nodes that run as one: groups that are handed over and groups that stay alternate, each of all that is ready.
 
@@ -138,8 +158,9 @@ def groups(graph: TfliteSubgraph, nodes: frozenset[int]) -> list[NodeGroup]:
     ready: dict[bool, list[int]] = {True: [], False: []}
     effects = [operator.index for operator in graph.operators if _has_effects(graph, operator)]
     following = dict(itertools.pairwise(effects))
+    written = graph.written - weights(graph).keys()
     for operator in graph.operators:
-        needed = {i for i in operator.inputs if i in graph.written}
+        needed = {i for i in operator.inputs if i in written}
         missing[operator.index] = len(needed) + (operator.index in effects[1:])
         for i in needed:
             readers.setdefault(i, []).append(operator.index)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from nnbridge.converters.releases import NEWEST, within
 from nnbridge.converters.rules import Condition as SharedCondition
 from nnbridge.converters.rules import broken
 from nnbridge.errors import ConversionError, Reason, Stage, Why
+from nnbridge.releases import NEWEST, within
 from nnbridge_tflite.read.graph import Operator, Tensor
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def plan_facts(asked: Asked, *options: str) -> Facts:
         "steps on devices": sum(step["place"] == "device" for step in found["steps"]),
         "sentence": summary["sentence"],
         "devices of operations": [operation["device"] for operation in found["operations"]],
-        "LiteRT refuses": bool(summary.get("refused")),
+        "LiteRT refuses": bool(summary["refusal"]),
         "nodes": summary["on_device"],
         "partitions": summary["partitions"],
     }

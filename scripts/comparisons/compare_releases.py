@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from nnbridge.converters.releases import ORT, TFLITE, within
+from nnbridge.releases import ORT, TFLITE, within
 from nnbridge_onnx import declaration as onnx_operators
 from nnbridge_onnx.releases import MAPPED_SINCE
 from nnbridge_onnx.rules import Provider

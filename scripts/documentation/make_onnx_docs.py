@@ -3,7 +3,7 @@
 python scripts/documentation/make_onnx_docs.py           write the file
 python scripts/documentation/make_onnx_docs.py --check   exit with 1 if it is not up to date
 
-The first table is the operators' declarations. For the second one, every node test of the installed onnx package that holds one
+The first tables are the operators' declarations. For the last one, every node test of the installed onnx package that holds one
 node is converted; the node's outcome is counted for its operator and opset. It depends on the version of that package, which it
 names; it can only be checked with the same one.
 """
@@ -11,17 +11,26 @@ names; it can only be checked with the same one.
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
+import re
 import sys
+import textwrap
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
+from conditions import requirements
 from onnx.backend.test import loader
 
 from nnbridge.converters.declaration import OperatorInput, OperatorOutput
-from nnbridge.errors import NnbridgeError
-from nnbridge_onnx.declaration import REGISTRY, OnnxOperator
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.rules import LAST_LEVEL
+from nnbridge.errors import NnbridgeError, Stage, Why
+from nnbridge_onnx.builder_files import BUILDER_FILES
+from nnbridge_onnx.declaration import KNOWN_DOMAIN, REGISTRY, OnnxOperator
 from nnbridge_onnx.passes.conversion import convert_proto
 from nnbridge_onnx.rules import Provider
 
@@ -36,12 +45,34 @@ and what ONNX's own tests show.
 ## Declarations
 
 NNAPI: the number of lowerings that are tried, or the group on 8-bit values that it can be. Provider: the first feature level
-from which ONNX Runtime's NNAPI execution provider accepts it (`--mapping provider`), and the first opset if that is above 7.
+from which ONNX Runtime's NNAPI execution provider accepts it (`--mapping provider`), the first opset if that is above 7, and
+element types; further conditions are below.
 Host: `kernel` is nnbridge's own, else the `onnx` package's evaluator computes it; operators of `com.microsoft` are written out
 in ONNX's own first. Folded: computed at conversion where all inputs are known.
 
 | operator | | inputs and outputs | NNAPI | provider | host | folded |
 |---|---|---|---|---|---|---|
+"""
+CONDITIONS = """
+## Conditions of the provider
+
+What a node has to meet to be handed over, and what becomes of it otherwise. The provider checks every node first, and builds
+models of what it has accepted later:
+
+| kind | who refuses | what the program sees |
+|---|---|---|
+| `loading` | ONNX Runtime, which has no kernel for the node, nor the provider a builder | no session at all |
+| `provider` | the provider's check, `IsOpSupported` | the node stays with ONNX Runtime |
+| `provider-building` | the node's builder, `AddToModelBuilder` | no session |
+| `building` | NNAPI, whose validation of each operation is in [operations.md](operations.md) | no session |
+| `running` | NNAPI's CPU, by the shape rules of [operations.md](operations.md) | runs fail, unless a driver computes it |
+| `nnbridge` | no part of a phone: nnbridge does not convert it | the node stays with ONNX Runtime here |
+
+*Where*: NAME is NAME_op_builder.cc of onnxruntime/core/providers/nnapi/nnapi_builtin/builders/impl, whose commits are in
+`converters/nnbridge_onnx/builder_files.py`. *Below*: checked below this feature level only.
+
+| operator | condition | below | kind | where |
+|---|---|---|---|---|
 """
 TESTS = """
 ## Tests
@@ -84,12 +115,57 @@ def document() -> str:
                 counts[name, opset][_place(case.model)] += 1
     declared = "".join(map(_declaration, REGISTRY))
     tested = "".join(_row(name, opset, c) for (name, opset), c in sorted(counts.items()))
-    return HEAD + declared + TESTS.format(version=onnx.__version__) + tested
+    conditions = "".join(dict.fromkeys((*_shared(), *_stated(), *_built())))
+    return HEAD + declared + CONDITIONS + conditions + TESTS.format(version=onnx.__version__) + tested
+
+
+def _shared() -> Iterator[str]:
+    """The conditions of every operator."""
+    for condition in Provider().every:
+        if condition.kind not in (Why.FEATURE_LEVEL, Why.OPERATOR_VERSION, Why.INPUT_TYPE):
+            yield f"| *every* | {condition.rule} | | {Stage.PROVIDER} | base |\n"
+    for condition in KNOWN_DOMAIN, *(c for definition in REGISTRY for c in definition.loads):
+        names = ", ".join(d.name for d in REGISTRY if condition in d.loads) or "*every*"
+        yield f"| {names} | {condition.rule} | | {Stage.LOADING} | ONNX Runtime 1.32 |\n"
+    role = "no input or second output of its partition as its output"
+    yield f"| Identity | {role} | | {Stage.BUILDING} | {BUILDER_FILES['Identity']} |\n"
+    parameters = "scale and zero point that the operand has of its writer or first reader"
+    yield f"| *groups* | {parameters} | | {Stage.BUILDER} | op_builder_helpers.cc |\n"
+
+
+def _stated() -> Iterator[str]:
+    """The conditions of declarations: the check's, then those of building. Operators that share one share a row."""
+    sharing: dict[tuple[str, str, str, str], list[str]] = {}
+    for definition in REGISTRY:
+        rule = definition.provider
+        if isinstance(rule, Provider):
+            for conditions, stage in ((rule.conditions, Stage.PROVIDER), (rule.builds, Stage.BUILDER)):
+                for one in (one for one in conditions if not one.until):
+                    below = str(one.below) if one.below < LAST_LEVEL else ""
+                    key = one.rule, below, str(one.stage or stage), BUILDER_FILES[definition.type]
+                    sharing.setdefault(key, []).append(definition.name)
+    for (rule_text, below, kind, at), names in sharing.items():
+        short = re.sub(r" \(.*?\)", "", rule_text)
+        yield f"| {', '.join(names)} | {short} | {below} | {kind} | {at} |\n"
+
+
+def _built() -> Iterator[str]:
+    """The conditions of the functions that lower operators as the provider's builders do."""
+    sharing: dict[Callable[..., None], list[str]] = {}
+    for definition in REGISTRY:
+        if isinstance(definition.provider, Provider):
+            for lower in (*definition.lowerings_for(MappingKind.PROVIDER), definition.lower_quantised):
+                if lower is not None:
+                    sharing.setdefault(lower, []).append(definition.name)
+    for lower, names in sharing.items():
+        module = Path(inspect.getfile(lower)).name
+        for rule, stage in requirements(ast.parse(textwrap.dedent(inspect.getsource(lower)))):
+            yield f"| {', '.join(names)} | {rule} | | {stage} | `{lower.__name__}`, {module} |\n"
 
 
 def _declaration(definition: OnnxOperator) -> str:
     rule = definition.provider
-    since = "" if not isinstance(rule, Provider) else f"{rule.level}{f', opset {rule.opset}' if rule.opset > 7 else ''}"
+    since = _since(rule) if isinstance(rule, Provider) else ""
     inputs, outputs = (", ".join(_parameter(one) for one in side) for side in (definition.inputs, definition.outputs))
     nnapi = ", ".join(
         [*([str(len(definition.lowerings))] if definition.lowerings else []), *(["8-bit"] if definition.quantised else [])]
@@ -98,6 +174,12 @@ def _declaration(definition: OnnxOperator) -> str:
     folded = "yes" if definition.folding or definition.fold else ""
     cells = (definition.name, definition.summary.replace("|", "\\|"), f"{inputs} → {outputs}", nnapi, since, host, folded)
     return f"| {' | '.join(cells)} |\n"
+
+
+def _since(rule: Provider) -> str:
+    """First feature level, first opset and element types."""
+    opset = f", opset {rule.opset}" if rule.opset > 7 else ""
+    return f"{rule.level}{opset}" + ("" if rule.types is None else f": {', '.join(rule.types)}")
 
 
 def _parameter(one: OperatorInput | OperatorOutput) -> str:

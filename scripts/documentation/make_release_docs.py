@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
 from script_support import REPOSITORY, write_or_check
 
-from nnbridge.converters.releases import ORT, TFLITE, Releases, order
 from nnbridge.converters.rules import LAST_LEVEL, Condition
+from nnbridge.releases import ORT, TFLITE, Releases, order
 from nnbridge_onnx import declaration as onnx_operators
 from nnbridge_onnx.releases import EVERY_OPERATOR, MAPPED_SINCE, checks
 from nnbridge_onnx.rules import Provider

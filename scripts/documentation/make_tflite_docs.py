@@ -19,10 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
+from conditions import requirements
 from script_support import REPOSITORY, write_or_check
 
 from nnbridge.converters.rules import LAST_LEVEL
-from nnbridge.errors import Stage
 from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY, TfliteOperator
 from nnbridge_tflite.host.running import computable
 from nnbridge_tflite.read.schema import builtin_names
@@ -109,9 +109,8 @@ def lowered() -> Iterator[str]:
     for path in sorted((REPOSITORY / "converters/nnbridge_tflite/operators").glob("*.py")):
         for function in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(function, ast.FunctionDef) and (names := _lowered_by(function)):
-                for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-                    if ast.unparse(call.func) in ("to.require", "to.refuse", "to.require_known"):
-                        yield f"| {names} | {_rule(call)} |  | {_stage(call)} | `{function.name}`, {path.name} |"
+                for rule, stage in requirements(function):
+                    yield f"| {names} | {rule} |  | {stage} | `{function.name}`, {path.name} |"
 
 
 def _lowered_by(function: ast.FunctionDef) -> str:
@@ -123,18 +122,6 @@ def _lowered_by(function: ast.FunctionDef) -> str:
         return ""
     found = [re.sub(r"\.lowering\(\)|^lowers\(|\)$", "", text) for text in texts if "lower" in text]
     return ", ".join(found) if found else "" if texts else f"*{function.name}*"
-
-
-def _rule(call: ast.Call) -> str:
-    """A rule as it is written, with what is filled in between braces."""
-    at = {"to.require": 1, "to.refuse": 0, "to.require_known": 1}[ast.unparse(call.func)]
-    text = ast.unparse(call.args[at])
-    return re.sub(r"^f?['\"]|['\"]$", "", text).replace("|", "&#124;")
-
-
-def _stage(call: ast.Call) -> str:
-    given = next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "stage"), "Stage.OWN")
-    return str(Stage[given.removeprefix("Stage.")])
 
 
 def _row(name: str, declared: TfliteOperator | None, compared: dict[str, dict[tuple[str, str], float]]) -> str:

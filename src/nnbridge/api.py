@@ -31,7 +31,6 @@ from nnbridge.compare.tensors import stored_tensors, tensors_of
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
 from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.converters.inspection import Inspection
-from nnbridge.converters.releases import RUNTIMES
 from nnbridge.devices.device import Device
 from nnbridge.engines import AUTO
 from nnbridge.errors import InputError, Reason, near
@@ -43,6 +42,7 @@ from nnbridge.phone_log.explaining import LogExplanation
 from nnbridge.phone_log.explaining import explain_log as explain
 from nnbridge.plan import Planned
 from nnbridge.plan import plan as plan_file
+from nnbridge.releases import RUNTIMES
 from nnbridge.report.page import PageFacts, page, page_data
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.plan_runner import RunReport

@@ -170,11 +170,19 @@ _MAX_OPTIONS = 500
 """Words that one is compared with: a file that defines thousands may misspell thousands."""
 
 
+_LONGEST_WORD = 200
+
+
 def near(word: str, options: Iterable[str]) -> str:
     """A hint at what could have been meant, or nothing."""
     plain = {_plain(option): option for option in islice(options, _MAX_OPTIONS)}
-    found = get_close_matches(_plain(word), plain, 1, 0.7)
+    found = similar(_plain(word), plain, 1, 0.7)
     return f" (did you mean {plain[found[0]]}?)" if found else ""
+
+
+def similar(word: str, options: Iterable[str], most: int = 3, least: float = 0.5) -> list[str]:
+    """The options that are most like a word, none for one of hundreds of letters: comparing takes the square of its length."""
+    return get_close_matches(word, options, most, least) if len(word) <= _LONGEST_WORD else []
 
 
 def _plain(word: str) -> str:

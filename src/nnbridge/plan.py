@@ -17,7 +17,6 @@ from nnbridge import devices as device_list
 from nnbridge.converters.delegation import HALVES_RULE, DelegateTarget, PhoneVerdict, verdict_of, whole_or_nothing
 from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.cost import cost_of
 from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
@@ -26,6 +25,7 @@ from nnbridge.errors import InputError, NnapiError, OptionError, Reason, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Array, Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
+from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.feature_level_slices import Slices
@@ -112,13 +112,15 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
     beyond = {index: why for index, why in left.items() if why.kind is Why.PARTITIONS}
     handed = {one.index for one in offered.mapped if one.mapping == MappingKind.DELEGATE}
     left = {index: why for index, why in left.items() if index in handed}
-    if offered.model.states and not beyond and not any(isinstance(device, BoundDevice) for device in devices):
+    if offered.model.states and not any(isinstance(device, BoundDevice) for device in devices):
         # Operators on variables are no operations of the model, and cut TFLite's partitions all the same.
         verdict = delegate_verdict(offered, devices, limit)
         graph = None if verdict is None else next((one for one in verdict.graphs if one.subgraph == 0), None)
-        kept = handed if graph is None else {node for group in graph.groups for node in group}
-        rule = f"one of the {limit} largest delegated partitions, which operators on variables cut (--max-partitions {limit})"
-        left |= {i: Reason(rule, kind=Why.PARTITIONS) for i in handed - kept - set(left)}
+        if graph is not None:
+            kept = {node for group in graph.groups for node in group}
+            left = {index: why for index, why in left.items() if why.kind is not Why.PARTITIONS}
+            rule = f"one of the {limit} largest delegated partitions, which operators on variables cut (--max-partitions {limit})"
+            left |= {i: Reason(rule, kind=Why.PARTITIONS) for i in handed - kept - set(left)}
     refused = [why for why in left.values() if why.kind is not Why.PARTITIONS]
     if refused and levels and whole_or_nothing(offered.mapped):
         left = dict.fromkeys(handed, replace(refused[0], rule=HALVES_RULE, found=str(refused[0])))
@@ -224,7 +226,8 @@ class Planned:
         android = self.target.android_name
         if self.bound:
             claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
-            return summarise_claims(self.compilation, claims, android)
+            operators = [claim.operator.name for claim in self.bound[0].claims]
+            return summarise_claims(self.compilation, operators, claims, android)
         found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict)
         found = replace(found, release="".join(release for release in self.releases.values() if release != NEWEST))
         if not any(reason.kind is Why.DYNAMIC_GRAPH for one in self.mapped for reason in one.reasons):
@@ -299,10 +302,14 @@ class Planned:
         return pandas.DataFrame(rows)
 
     def __str__(self) -> str:
-        return self.summary.sentence
+        return "\n".join(self.summary.lines)
 
     def __repr__(self) -> str:
-        return f"Planned({self.file.path.name!r}: {self.summary.sentence})" if self.is_finished else f"Planned({self.file!r})"
+        return (
+            f"Planned({self.file.path.name!r}: {self.summary.judgement or self.summary.sentence})"
+            if self.is_finished
+            else f"Planned({self.file!r})"
+        )
 
     @property
     def is_finished(self) -> bool:
@@ -317,7 +324,7 @@ class Planned:
             for number, step in enumerate(data["steps"])
         )
         head = "<tr><th>step</th><th>device</th><th>operations</th></tr>"
-        return f"<p>{escape(self.summary.sentence)}</p><table>{head}{rows}</table>"
+        return f"<p>{escape(str(self)).replace(chr(10), '<br>')}</p><table>{head}{rows}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return plan, (ModelFile(self.file.path, self.file.asked), self.target)

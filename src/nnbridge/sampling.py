@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Samples:
 
 def with_outputs(inputs: Sequence[str]) -> str | None:
     """The first file of ``--input`` that holds a reference's outputs too, as ``run --samples`` and ``reduce`` write them."""
-    archives = (text for text in inputs if text.lower().endswith(".npz") and Path(text).is_file())
+    archives = (text for text in inputs if text.lower().endswith(".npz") and os.path.isfile(text))
     return next((text for text in archives if any(name.startswith("output:") for name in array_names(Path(text)))), None)
 
 

@@ -10,9 +10,9 @@ from nnbridge.converters import PHONE
 from nnbridge.converters.delegation import DelegateTarget
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import RUNTIMES
 from nnbridge.errors import OptionError, Reason
 from nnbridge.file import ModelFile
+from nnbridge.releases import RUNTIMES
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 
 _LEVELS = tuple(range(1, int(RUNTIME_FEATURE_LEVEL) + 1))

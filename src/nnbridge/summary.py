@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
-from nnbridge.errors import Reason, Why, counted
+from nnbridge.cost import driver_multiply_adds, multiply_adds
+from nnbridge.errors import Reason, Stage, Why, counted
+from nnbridge.extensions import readable_operation
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement
+from nnbridge.runtime.plan import Plan
 
 CLIENT_NAMES = {**{mapping: client.name for mapping, client in CLIENTS.items()}, "wide": "nnbridge"}
 _OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
 BEFORE_NNAPI = "before-nnapi"
 """In place of a mapping, where the devices look at the file's own operators."""
 _NNAPI_CPU, _HOST = "NNAPI's CPU", "the host"
+_FEW = 3
+"""Kinds of operators that a judgement names."""
+_MANY_PARTITIONS = 10
+"""From here on a judgement warns: each partition copies its tensors in and out. TFLite's own limit is 3."""
+
+
+def who_refuses(reason: Reason, mapping: str) -> str:
+    """The name of what refuses an operator of a file under a mapping."""
+    if reason.stage is Stage.LOADING and mapping in CLIENTS:
+        return CLIENTS[mapping].runtime
+    return CLIENT_NAMES.get(mapping, "NNAPI")
 
 
 @dataclass(frozen=True)
@@ -48,9 +62,17 @@ class Summary:
     """Where the others run."""
     fallback: bool = False
     refusal: str = ""
-    """Where the phone fails with TFLite's delegate, in one sentence."""
+    """Where the phone fails with its client, in one sentence."""
     graphs: str = ""
     """Of a file with several graphs, the operators and partitions of all of them, in words."""
+    elsewhere_names: dict[str, int] = field(default_factory=dict)
+    """The operators that no device runs, by name, most frequent first."""
+    obstacle: str = ""
+    """The rule that most operators without a device break."""
+    used: tuple[str, ...] = ()
+    """The drivers that run something."""
+    work_share: float | None = None
+    """The devices' share of the multiply-adds; None where there are none."""
     release: str = ""
     """The release of the app's runtime, where it is not the newest."""
     otherwise: int = 0
@@ -62,14 +84,17 @@ class Summary:
         rest = [f"with allow_dynamic_dimensions: {self.otherwise:,} of {counted(self.operators, self.unit)}"] * bool(
             self.otherwise
         )
-        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
+        # A session of ONNX Runtime is one: without it, and where its runs fail, nothing runs anywhere.
+        nothing_runs = bool(self.refusal) and self.mapping == "provider"
+        places = {} if nothing_runs else self.elsewhere
+        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENT_NAMES[self.mapping].replace("'s", f" {self.release}'s" if self.release else "'s", 1)
-        if self.refusal and not self.handed_over:
+        if self.refusal and (nothing_runs or not self.handed_over):
             return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
         if self.graphs:
             counts = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {client}: {self.graphs}"
@@ -86,9 +111,49 @@ class Summary:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
         return "; ".join(part for part in (text, ", ".join(rest), self.refusal) if part)
 
+    @property
+    def judgement(self) -> str:
+        """The figures in short, where devices were asked; empty where the sentence begins with a refusal."""
+        if not self.devices or self.refusal or self.graphs or self.fallback or not self.operators:
+            return ""
+        names, left = " and ".join(self.used or self.devices), self.operators - self.on_device
+        kinds = ", ".join(name if count == 1 else f"{name} ({count:,})" for name, count in self.elsewhere_names.items())
+        work = "" if self.work_share is None else f" ({_percent(self.work_share)} of the multiply-adds)"
+        if not self.on_device:
+            text = f"No {self.unit} runs on {names}" + (f"; required: {self.obstacle}" if self.obstacle else "")
+        elif not left:
+            all_of = f"All {self.operators:,} {self.unit}s run" if self.operators > 1 else f"The {self.unit} runs"
+            text = f"{all_of} on {names}, in {counted(self.partitions, 'partition')}"
+        elif len(self.elsewhere_names) <= _FEW:
+            rest = "" if self.work_share is None else f" ({_percent(1 - self.work_share)} of the multiply-adds)"
+            text = f"Runs on {names} except {counted(left, self.unit)}{rest}: {kinds}"
+        else:
+            text = f"{self.on_device:,} of {counted(self.operators, self.unit)}{work} run on {names}"
+        slow = self.on_device and self.partitions > _MANY_PARTITIONS
+        return f"{text}; {self.partitions:,} partitions are probably slower than the CPU" if slow else text
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What a reader gets first: the judgement, then the figures."""
+        return tuple(f"{line}." for line in (self.judgement, self.sentence) if line)
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"sentence": self.sentence, **asdict(self)}
+        return {"judgement": self.judgement, "sentence": self.sentence, **asdict(self)}
+
+
+def _percent(share: float) -> str:
+    """A share in words that never round to all or nothing."""
+    if 0 < share < 0.001 or 0.999 < share < 1:
+        return "less than 0.1 %" if share < 0.5 else "more than 99.9 %"
+    return f"{share * 100:.3g} %"
+
+
+def _work_share(plan: Plan) -> float | None:
+    """The devices' share of a plan's multiply-adds; None where there are none."""
+    models = [source.model for source in plan.partition.sources]
+    total = sum(multiply_adds(model, operation) or 0 for model in models for operation in model.main.operations)
+    return driver_multiply_adds(plan) / total if total else None
 
 
 def summarise(
@@ -136,17 +201,55 @@ def summarise(
         compilation.plan.fallback is not None and bool(drivers),
         "" if refusal is None else refusal.sentence,
         verdict.counts if verdict is not None and verdict.created and len(verdict.graphs) > 1 else "",
+        _names(compilation, mapped, [key for key, outcome in found.items() if outcome not in ("", "device")]),
+        _obstacle([reason for outcome in mapped for reason in outcome.reasons[:1]] + [*(left or {}).values()]),
+        _used(compilation),
+        _work_share(compilation.plan),
     )
 
 
-def summarise_claims(compilation: Compilation, claims: Mapping[str, Sequence[bool]], android: str) -> Summary:
-    """What a plan comes to whose devices look at the file's operators: device → whether it accepts each of them."""
+def _obstacle(reasons: Sequence[Reason]) -> str:
+    return next((rule for rule, _ in Counter(reason.rule for reason in reasons).most_common(1)), "")
+
+
+def _used(compilation: Compilation) -> tuple[str, ...]:
+    devices = [compilation.plan.devices[step.device] for step in compilation.plan.steps]
+    return tuple(dict.fromkeys(device.name for device in devices if device.kind == "device"))
+
+
+def _names(compilation: Compilation, mapped: Sequence[Mapped], keys: Sequence[tuple[int, int]]) -> dict[str, int]:
+    """The names of operators, most frequent first; of operations where the file is a saved model."""
+    if mapped:
+        named = {outcome.key: outcome.operator for outcome in mapped}
+        return dict(Counter(named[key].removeprefix("CUSTOM:") for key in keys if key in named).most_common())
+    models = [source.model for source in compilation.plan.partition.sources]
+    return dict(Counter(readable_operation(models[s], models[s].main.operations[i]) for s, i in keys).most_common())
+
+
+def summarise_claims(
+    compilation: Compilation, operators: Sequence[str], claims: Mapping[str, Sequence[bool]], android: str
+) -> Summary:
+    """The counts of a plan whose devices look at the file's operators: device → whether it accepts each of them."""
     supported = [any(each) for each in zip(*claims.values(), strict=True)]
     accepted = sum(supported)
     partitions = sum(compilation.plan.devices[step.device].kind == "device" for step in compilation.plan.steps)
     counts = (len(supported), 0, accepted, partitions, accepted, 0, accepted)
     elsewhere = {_OWN_CPU["delegate"]: len(supported) - accepted} if accepted < len(supported) else {}
-    return Summary(tuple(claims), android, BEFORE_NNAPI, "operator", *counts, elsewhere)
+    names = dict(
+        Counter(name.removeprefix("CUSTOM:") for name, ok in zip(operators, supported, strict=True) if not ok).most_common()
+    )
+    share = _work_share(compilation.plan)
+    return Summary(
+        tuple(claims),
+        android,
+        BEFORE_NNAPI,
+        "operator",
+        *counts,
+        elsewhere,
+        elsewhere_names=names,
+        used=_used(compilation),
+        work_share=share,
+    )
 
 
 def operator_outcomes(

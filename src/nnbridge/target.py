@@ -8,9 +8,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.converters.releases import NEWEST, within
 from nnbridge.engines import HOSTS, OWN
 from nnbridge.errors import InputError, Reason, near
+from nnbridge.releases import NEWEST, within
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL, FeatureLevel, PreferenceCode, android_name
 
 if TYPE_CHECKING:

@@ -86,6 +86,47 @@ def test_files_with_float16_weights_go_as_a_whole_or_not_at_all(
     assert [one.mapping for one in plan(path, device=device).mapped].count("delegate") == handed
 
 
+def halves(tmp_path: Path, *, sparse: bool) -> Path:
+    """ABS, then MUL by the float16 constant [0, 2, 0], of which a sparse tensor stores only the 2."""
+    builder = TfliteBuilder()
+    x, y, z, whole = (builder.tensor((1, 3), name=name) for name in ("x", "y", "z", "whole"))
+    builder.operator("ABS", [x], [y], {})
+    half = builder.constant(np.array([2] if sparse else [[0, 2, 0]], np.float16), name="half")
+    if sparse:
+        segments, indices = {"values": [0, 1]}, {"values": [1]}
+        level = {
+            "format": 1,
+            "array_segments_type": 1,
+            "array_segments": segments,
+            "array_indices_type": 1,
+            "array_indices": indices,
+        }
+        sparsity = {"traversal_order": [0, 1], "dim_metadata": [{"format": 0, "dense_size": 1}, level]}
+        builder.tensors[half].update(shape=[1, 3], sparsity=sparsity)
+        dense = builder.tensor((1, 3), "float16", name="dense")
+        builder.operator("DENSIFY", [half], [dense], {})
+        half = dense
+    builder.operator("DEQUANTIZE", [half], [whole], {}, version=3)
+    builder.operator("MUL", [y, whole], [z], {})
+    return builder.write(tmp_path / "m.tflite", [x], [z])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_weights_in_another_form_cut_no_partition(sparse: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = halves(tmp_path, sparse=sparse)
+    running = interpreter(path, "nnapi-sample_all")
+    # ABS and MUL are one partition; DEQUANTIZE, and DENSIFY before it, are TFLite's.
+    assert replaced(capfd.readouterr().err) == [(2, 4 if sparse else 3, 2)]
+    assert plan(path, device="nnapi-sample_all").summary.partitions == 1
+    assert answer(running, np.array([[-1, -2, -3]], np.float32)).tolist() == [[0, 4, 0]]
+
+
+def test_weights_that_the_device_refuses_are_read_as_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    running = interpreter(halves(tmp_path, sparse=True), ACCEPTS_RELUS)
+    assert replaced(capfd.readouterr().err) == []
+    assert answer(running, np.array([[-1, -2, -3]], np.float32)).tolist() == [[0, 4, 0]]
+
+
 def test_one_refused_operator_does_not_cost_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     builder = TfliteBuilder()
     x, y, z = (builder.tensor(SHAPE, name=name) for name in "xyz")

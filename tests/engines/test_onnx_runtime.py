@@ -10,7 +10,9 @@ import pytest
 
 from nnbridge import Compilation, Execution, devices
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.hosted import Piece
 from nnbridge.engines import host_for
+from nnbridge.engines.onnx_runtime import OnnxRuntimeEngine
 from nnbridge.file import ModelFile, load
 from nnbridge.runtime.compilation import PartitioningMode
 from tests.provider.sessions import Array, alone, model, needs, node, session
@@ -243,7 +245,20 @@ def _function_with_a_branch() -> tuple[list[Any], list[Any]]:
     return _call(*parts)
 
 
+def _branch_that_reads_less() -> tuple[list[Any], list[Any]]:
+    """The branch that is never taken reads what the plan does not compute for the others."""
+    from onnx import helper
+
+    def body(operator: str, read: str) -> Any:
+        out = helper.make_tensor_value_info(operator, 1, [2, 3])
+        return helper.make_graph([helper.make_node(operator, [read], [operator])], operator, [], [out])
+
+    choice = node("If", "yes", "c", then_branch=body("Hardmax", "h"), else_branch=body("Neg", "n"))
+    return [node("Hardmax", "x", "h"), node("Neg", "x", "n"), choice, node("Add", "c n", "s"), node("Hardmax", "s", "y")], []
+
+
 WRITTEN_OUT = {
+    "a branch that reads less": _branch_that_reads_less,
     "a scan": _scan_of_rows, "a loop": _loop_of_iterations, "a function": _function,
     "a function with a constant": _function_with_a_constant, "a function with an attribute": _function_with_an_attribute,
     "a function with a branch": _function_with_a_branch,
@@ -257,7 +272,8 @@ def test_nodes_of_what_the_importer_wrote_out(name: str, mapping: str, tmp_path:
     from onnx import helper, numpy_helper
 
     nodes, functions = WRITTEN_OUT[name]()
-    held = [numpy_helper.from_array(np.int64(2), "two"), numpy_helper.from_array(np.zeros(3, np.float32), "start")]
+    held = [numpy_helper.from_array(np.int64(2), "two"), numpy_helper.from_array(np.array(True), "yes")]
+    held += [numpy_helper.from_array(np.zeros(3, np.float32), "start")]
     ends = [helper.make_tensor_value_info(n, 1, [2, 3]) for n in "xy"]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     made = helper.make_model(
@@ -266,3 +282,17 @@ def test_nodes_of_what_the_importer_wrote_out(name: str, mapping: str, tmp_path:
     data, x = made.SerializeToString(), RNG.standard_normal((2, 3)).astype(np.float32)
     (ours,), (theirs,) = hosted(tmp_path / "m.onnx", data, {"x": x}, mapping=mapping), alone(data, {"x": x})
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("scalar", "shape"), [(True, (1,)), (False, (1, 1))])
+def test_a_value_of_any_rank_is_a_scalar_only_where_the_file_says_so(scalar: bool, shape: tuple[int, ...]) -> None:
+    """ONNX Runtime states the shape [] for both."""
+    from onnx import helper, numpy_helper
+
+    ends = [helper.make_tensor_value_info(name, 1, None) for name in "xy"]
+    held = [numpy_helper.from_array(np.int64([0]), "axes")]
+    graph = helper.make_graph([helper.make_node("Unsqueeze", ["x", "axes"], ["y"])], "g", ends[:1], ends[1:], held)
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    run = OnnxRuntimeEngine(Path("m.onnx"), "default").open(Piece(content, ("x",), ("y",), {}, ["x"] if scalar else []), [(0,)])
+    ((found,), _) = run([np.ones(1, np.float32)], {})
+    assert found.shape == shape

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from nnbridge import Compilation, Execution, load
+from nnbridge.converters import ConversionOptions
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.engines.onnx_session import open_session
+from nnbridge.file import ModelFile
 
 pytest.importorskip("onnx")
 
@@ -192,3 +195,28 @@ def test_results_whose_size_depends_on_values_are_right_each_time(tmp_path: Path
     for x in ([1, -1, 2], [1, 0, 2], [3, 4, 0], [-1, 5, -1], [2, 2, 2]):
         found = next(iter(Execution(compilation).run([np.array(x, np.float32)]).values()))
         np.testing.assert_array_equal(found, [np.flatnonzero(np.array(x) > 0)])
+
+
+def test_bodies_beyond_what_a_file_may_have_converted_stay_on_the_host(tmp_path: Path) -> None:
+    """Each body counts 64 KiB of the file's 32 MiB, those in bodies as well."""
+    from tests.hostile_growth import _branches
+
+    path = tmp_path / "m.onnx"
+    path.write_bytes(_branches(10, "computed"))
+    (found,) = [one for one in ModelFile(path, ConversionOptions()).mapped if one.operator == "If"]
+    assert found.mapping == MappingKind.HOST
+    assert "at most 33,554,432 bytes of bodies" in str(found.reasons[0])
+    path.write_bytes(_branches(4, "computed"))
+    assert {one.mapping for one in ModelFile(path, ConversionOptions()).mapped if one.operator == "If"} == {MappingKind.WIDE}
+
+
+def test_a_file_without_loops_is_read_once_for_both_mappings(tmp_path: Path) -> None:
+    from nnbridge_onnx import OnnxModelFile
+    from tests.hostile_growth import _branches, _loop, _node
+
+    (tmp_path / "m.onnx").write_bytes(_branches(2, "computed"))
+    (tmp_path / "l.onnx").write_bytes(_loop(3, [_node("Relu", ["v"], ["w"])]))
+    plain, looping = OnnxModelFile(tmp_path / "m.onnx"), OnnxModelFile(tmp_path / "l.onnx")
+    asked = [ConversionOptions(mapping=mapping) for mapping in ("wide", "provider")]
+    assert plain.graph(asked[0]) is plain.graph(asked[1])
+    assert looping.graph(asked[0]) is not looping.graph(asked[1])

@@ -118,6 +118,11 @@ BUILDER: dict[str, tuple[Network, str, str]] = {
         Network(CONCAT, {"a": (UINT8, [1, 4])}, {**BYTES, "c": np.ones((1, 4), np.uint8)}, types={"y": UINT8}),
         "Concat", "name: c type: 2",
     ),
+    "bytes of two scales side by side": (
+        Network([make("QuantizeLinear", ["x", "scale", "zero"], ["a"]), make("QuantizeLinear", ["x", "other", "zero"], ["c"]),
+                 make("Concat", ["a", "c"], ["y"], axis=1)], X, BYTES, types={"y": UINT8}),
+        "Concat", "Input[1]'s scale: 0.2 is different than input[0]'s scale: 0.1",
+    ),
     "two scales for one input": (
         Network([make("DequantizeLinear", ["q", "scale", "zero"], ["a"]), make("DequantizeLinear", ["q", "other", "zero"], ["b"]),
                  make("Add", ["a", "b"], ["y"])], {"q": (UINT8, [1, 4])}, BYTES),
@@ -187,6 +192,10 @@ RUNNING: dict[str, tuple[Network, str]] = {
     ),
     "Gather from the end": (Network([make("Gather", ["x", "i"], ["y"], axis=1)], X, {"i": np.array([-1])}), "Gather"),
     "Gather of the last element": (Network([make("Gather", ["x", "i"], ["y"], axis=3)], X, {"i": np.array(-1)}), "Gather"),
+    "Gather of one element of a vector": (
+        Network([make("Exp", ["x"], ["e"]), make("Gather", ["e", "i"], ["y"])], {"x": (FLOAT, [3])}, {"i": np.array(1)}),
+        "Gather",
+    ),
     "a convolution of more padding than its window": (
         Network([make("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])], X, W), "Conv",
     ),
@@ -301,6 +310,28 @@ def test_a_model_has_the_operations_that_the_builder_adds(network: Network, oper
     assert Counter(OperationCode(operation.type).name for operation in built.main.operations) == Counter(operations)
 
 
+@pytest.mark.parametrize(
+    ("attributes", "padding"),
+    [
+        ({"pads": [1, 1, 1, 1]}, [1]),  # those of SAME
+        ({"pads": [0, 0, 1, 1], "strides": [2, 2]}, [1]),
+        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, [1]),
+        ({"auto_pad": "VALID"}, [2]),
+        ({}, [0, 0, 0, 0]),
+        ({"pads": [1, 1, 0, 0], "strides": [2, 2]}, [1, 0, 1, 0]),
+        ({"auto_pad": "SAME_LOWER", "strides": [2, 2]}, [1, 0, 1, 0]),
+        ({"pads": [2, 2, 2, 2], "dilations": [2, 2]}, [2, 2, 2, 2]),
+    ],
+)
+def test_paddings_are_stated_as_the_builder_states_them(attributes: Any, padding: list[int], tmp_path: Path) -> None:
+    weights = {"w": np.ones((2, 2, 3, 3), np.float32)}
+    built, _ = Network([make("Conv", ["x", "w"], ["y"], **attributes)], X, weights, layout="nchw").converted(tmp_path)
+    (convolution,) = built.main.operations
+    numbers = [int(np.ravel(built.value(built.main.operands[i]))[0]) for i in convolution.inputs[3 : 3 + len(padding)]]
+    assert numbers == padding
+    assert len(convolution.inputs) == 3 + len(padding) + 4 + 2 * ("dilations" in attributes)
+
+
 def test_the_check_comes_before_what_would_fail(tmp_path: Path) -> None:
     _, mapped = of_rank_5(make("Sigmoid", ["r"], ["y"])).converted(tmp_path)
     assert [(one.operator, one.mapping) for one in mapped][-1] == ("Sigmoid", "host")
@@ -310,3 +341,75 @@ def test_the_check_comes_before_what_would_fail(tmp_path: Path) -> None:
 def test_a_mean_over_no_axes_stays_with_onnx_runtime(tmp_path: Path) -> None:
     _, mapped = Network([make("ReduceMean", ["x"], ["y"], noop_with_empty_axes=1)], X).converted(tmp_path)
     assert mapped[0].reasons[0].rule == "noop_with_empty_axes of 0 from opset 18 on"
+
+
+def recurrent(operator: str, gates: int) -> Network:
+    weights = {"W": np.ones((1, gates * 2, 4), np.float32), "R": np.ones((1, gates * 2, 2), np.float32)}
+    nodes = [
+        make("Relu", ["x"], ["r"]),
+        make(operator, ["r", "W", "R"], ["h"], hidden_size=2, layout=1),
+        make("Exp", ["h"], ["y"]),
+    ]
+    return Network(nodes, {"x": (FLOAT, [1, 3, 4])}, weights)
+
+
+def test_a_layout_that_onnx_runtime_lacks_is_the_first_thing_said(tmp_path: Path) -> None:
+    for operator, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
+        network = recurrent(operator, gates)
+        sentence, _, stage = failure(network, tmp_path)
+        assert sentence.startswith(f"ONNX Runtime does not load this file: node 1 {operator}: ONNX Runtime requires layout 0, ")
+        assert stage is Stage.LOADING
+        assert {one.mapping for one in network.converted(tmp_path)[1]} == {"host"}
+        with pytest.raises(Exception, match="layout == 1"):
+            runtime(network.write(tmp_path))
+
+
+def test_a_pool_of_more_padding_than_its_window_is_loaded_only_where_the_provider_takes_it(tmp_path: Path) -> None:
+    network = Network([make("MaxPool", ["x"], ["y"], kernel_shape=[1], pads=[1, 1])], {"x": (FLOAT, [1, 2, 8])})
+    assert failure(network, tmp_path)[0].startswith("ONNX Runtime does not load this file: node 0 MaxPool")
+    with pytest.raises(Exception, match="Pad should be smaller than kernel"):
+        runtime(network.write(tmp_path))
+
+
+def runtime(path: Path) -> Any:
+    """A session of ONNX Runtime alone."""
+    ort = pytest.importorskip("onnxruntime")
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def with_domain(nodes: Sequence[Any], folder: Path) -> Path:
+    graph = onnx.helper.make_graph(
+        nodes,
+        "custom",
+        [info("x", FLOAT, [1, 3]), info("c", onnx.TensorProto.BOOL, [])],
+        [info("y", FLOAT, [1, 3])],
+    )
+    domains = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("my.dom", 1)]
+    path = folder / "custom.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=domains, ir_version=8), str(path))
+    return path
+
+
+def test_a_domain_that_no_one_registers_is_named_wherever_it_is(tmp_path: Path) -> None:
+    custom = make("MyOp", ["r"], ["y"], domain="my.dom")
+    branch = onnx.helper.make_graph([make("MyOp", ["r"], ["b"], domain="my.dom")], "branch", [], [info("b", FLOAT, [1, 3])])
+    inside = make("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    for node in (custom, inside):
+        path = with_domain([make("Relu", ["x"], ["r"]), node], tmp_path)
+        found = refusal_of(ModelFile(path, ConversionOptions(8, "provider")).mapped, "provider")
+        assert found is not None
+        assert "does not load this file: node 1" in found.sentence
+        assert "my.dom:MyOp(-1) is not a registered function/op" in found.sentence
+        assert "register_custom_ops_library" in found.sentence
+        with pytest.raises(Exception, match="MyOp"):
+            runtime(path)
+
+
+LOADED = [one[0] for name, one in (BUILDER | BUILDING | RUNNING | GOOD).items() if not name.startswith("a pool of more")]
+
+
+@pytest.mark.parametrize("network", LOADED)
+def test_onnx_runtime_itself_loads_what_its_provider_fails_to_build(network: Network, tmp_path: Path) -> None:
+    assert runtime(network.write(tmp_path)).get_outputs()

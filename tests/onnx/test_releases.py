@@ -10,9 +10,9 @@ import pytest
 
 import nnbridge
 from nnbridge.converters import ConversionOptions
-from nnbridge.converters.releases import ORT
 from nnbridge.errors import InputError, Stage
 from nnbridge.file import ModelFile
+from nnbridge.releases import ORT
 from nnbridge.since import since
 from tests.onnx.test_convert import model
 

@@ -142,6 +142,16 @@ EXCERPTS = (
         ),
     ),
     Excerpt(
+        "TinyNeuralNetwork 354",
+        files.digits,
+        "tensorflow/lite/kernels/concatenation.cc:161 t->params.scale != output->params.scale (3 != -1)\n"
+        "Node number 6 (CONCATENATION) failed to prepare.\n",
+        (
+            ("kernel-condition", "operator 6 CONCATENATION", "a condition of TFLite's own kernel"),
+            ("node-failed", "operator 6 CONCATENATION", "the cause is in the lines before"),
+        ),
+    ),
+    Excerpt(
         "tensorflow 33231",
         files.custom,
         "java.lang.IllegalArgumentException: Internal error: Cannot create interpreter: Didn't find custom op for name 'Mean' "
@@ -150,11 +160,11 @@ EXCERPTS = (
     ),
     Excerpt(
         "tensorflow 46989",
-        files.custom,
+        files.flex,
         "04-14 09:18:33.912 8903-8903/com.example.posm W/System.err: Regular TensorFlow ops are not supported by this "
         "interpreter. "
         "Make sure you apply/link the Flex delegate before inference.\n",
-        (("select-ops", "", "convert with TFLITE_BUILTINS only"),),
+        (("select-ops", "operator 0 FlexSize", "convert with TFLITE_BUILTINS only"),),
     ),
     Excerpt(
         "LiteRT 3596",
@@ -164,6 +174,20 @@ EXCERPTS = (
         (
             ("api-error-build", "operator 1 FULLY_CONNECTED", "requires"),
             ("restored", "operator 1 FULLY_CONNECTED", "nnbridge plan "),
+        ),
+        "nnapi-sample_all",
+    ),
+    Excerpt(
+        "the lines before, of Android 13",
+        files.dense_by_unit,
+        "E OperationValidationUtils: NN_RET_CHECK failed (packages/modules/NeuralNetworks/common/types/src/"
+        "OperationsValidationUtils.cpp:38): type == expectedTypes[i] Invalid input tensor type TENSOR_QUANT8_SYMM_PER_CHANNEL "
+        "for input 1, expected TENSOR_QUANT8_ASYMM_SIGNED\n"
+        "E ModelBuilder: Invalid Operation: NN_RET_CHECK failed (packages/modules/NeuralNetworks/common/types/operations/src/"
+        "FullyConnected.cpp:120): validateInputTypes(context, inExpectedTypes) \n",
+        (
+            ("operand-type", "operator 1 FULLY_CONNECTED", "weights: requires TENSOR_QUANT8_ASYMM_SIGNED"),
+            ("invalid-operation", "operator 1 FULLY_CONNECTED", "weights: requires TENSOR_QUANT8_ASYMM_SIGNED"),
         ),
         "nnapi-sample_all",
     ),
@@ -292,7 +316,7 @@ EXCERPTS = (
         "sherpa-onnx, a note on Kokoro",
         files.parts,
         "Failed to create session: op_builder_helpers.cc:145 AddNnapiSplit count [0] does not evenly divide dimension 1 [256]\n",
-        (("ort-split", "operator 0 Split", "as Slice nodes"),),
+        (("ort-split", "operator 1 Split", "requires num_outputs from opset 18 on"),),
     ),
     Excerpt(
         "a note on yolo11n",

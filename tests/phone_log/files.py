@@ -74,6 +74,14 @@ def custom(folder: Path) -> Path:
     return to.write(folder / "custom.tflite", [x], [out])
 
 
+def flex(folder: Path) -> Path:
+    """An operator of TensorFlow's own."""
+    to = TfliteBuilder()
+    x, out = to.tensor((2, 3), name="x"), to.tensor((1,), "int32", name="size")
+    to.operator("FlexSize", [x], [out], custom=b"")
+    return to.write(folder / "flex.tflite", [x], [out])
+
+
 def quantised_pair(folder: Path) -> Path:
     """Two QUANTIZE with a FAKE_QUANT between them."""
     to = TfliteBuilder()
@@ -88,7 +96,9 @@ def quantised_pair(folder: Path) -> Path:
     return to.write(folder / "quantize.tflite", [a], [e])
 
 
-def onnx_file(name: str, nodes: list[tuple[str, list[str], list[str], str, Mapping[str, Any]]], **constants: Any) -> Maker:
+def onnx_file(
+    name: str, nodes: list[tuple[str, list[str], list[str], str, Mapping[str, Any]]], opset: int = 17, **constants: Any
+) -> Maker:
     """A file of nodes (operator, inputs, outputs, name, attributes) from x of 1×4×4 to the last output."""
 
     def made(folder: Path) -> Path:
@@ -100,7 +110,7 @@ def onnx_file(name: str, nodes: list[tuple[str, list[str], list[str], str, Mappi
         x = helper.make_tensor_value_info("x", 1, [1, 4, 4])
         y = helper.make_tensor_value_info(nodes[-1][2][-1], 1, None)
         graph = helper.make_graph(made, "g", [x], [y], known)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
         onnx.save(model, str(folder / f"{name}.onnx"))
         return folder / f"{name}.onnx"
 
@@ -112,5 +122,10 @@ product = onnx_file(
     [("Relu", ["x"], ["r"], "/act/Relu", {}), ("MatMul", ["r", "r"], ["y"], "/block.2/wi_1/MatMul", {})],
 )
 error_function = onnx_file("erf", [("Relu", ["x"], ["r"], "Relu_0", {}), ("Erf", ["r"], ["y"], "Erf_1362", {})])
-parts = onnx_file("split", [("Split", ["x", "sizes"], ["p", "q"], "Split_7", {"axis": 1})], sizes=np.array([1, 3]))
+parts = onnx_file(
+    "split",
+    [("Relu", ["x"], ["r"], "Relu_0", {}), ("Split", ["r", "sizes"], ["p", "q"], "Split_7", {"axis": 1})],
+    opset=18,
+    sizes=np.array([2, 2]),
+)
 turned = onnx_file("transpose", [("Transpose", ["x"], ["y"], "Transpose_2", {"perm": [0, 2, 1]})])

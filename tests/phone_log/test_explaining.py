@@ -85,6 +85,74 @@ def test_a_driver_that_the_plan_expects_to_accept_differs_from_its_profile() -> 
     assert "the phone's driver differs from the profile" in line.rule
 
 
+TYPES = (
+    *("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D", "ADD", "MAX_POOL_2D", "AVERAGE_POOL_2D", "CONCATENATION", "CONV_2D"),
+    *("RESHAPE", "FULLY_CONNECTED", "SOFTMAX"),
+)
+"""The NNAPI model of the digit classifier, in the order that NNAPI sorts it into."""
+KEYS = (0, 1, 2, 3, 5, 4, 6, 7, 8, 9, 10)
+
+
+def placed(thread: str = "1", types: tuple[str, ...] = TYPES, first: int = 0, indexed: bool = True) -> list[str]:
+    """ExecutionPlan's lines of a model."""
+    return [
+        f"11-22 10:15:07.341  4711  {thread} I ExecutionPlan: ModelBuilder::findBestDeviceForEachOperation({kind}"
+        f"{f':{first + i}' if indexed else ''}) = 0 (npu)"
+        for i, kind in enumerate(types)
+    ]
+
+
+def indexes(lines: list[str]) -> list[int | None]:
+    """The operator of each line, where there is one only."""
+    found = nnbridge.explain_log(UINT8, "\n".join(lines).encode(), device="arm-nn-18.05").lines
+    return [line.operators[0].index if line.certain and line.operators else None for line in found]
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_every_operation_of_a_model_is_found_by_its_place(indexed: bool) -> None:
+    assert indexes(placed(indexed=indexed)) == list(KEYS)
+
+
+def test_a_log_that_begins_in_the_middle_is_placed_by_its_indexes() -> None:
+    assert indexes(placed(types=TYPES[4:], first=4)) == list(KEYS[4:])
+
+
+def test_a_log_that_ends_in_the_middle_is_placed_too() -> None:
+    assert indexes(placed(types=TYPES[:6])) == list(KEYS[:6])
+
+
+def test_mixed_lines_of_two_threads_are_two_models() -> None:
+    mixed = [line for pair in zip(placed("1"), placed("2"), strict=True) for line in pair]
+    assert indexes(mixed) == [key for key in KEYS for _ in range(2)]
+
+
+def test_a_model_that_is_compiled_twice_is_found_twice() -> None:
+    assert indexes([*placed(), *placed()]) == [*KEYS, *KEYS]
+
+
+@pytest.mark.parametrize("name", ["ADD", "SOFTMAX", "CONCATENATION", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Device npu can't do operation {}",
+        "Unsupported input tensor type for operation {}",
+        "Validation failed for operation {}",
+        "NN_RET_CHECK failed (a/b.cpp:1): Unsupported tensor type for operation {}",
+        "Invalid number of input operands (9, expected 8) or output operands (1, expected 1) for operation {}",
+        "Operator {} (v1) refused by NNAPI delegate: words",
+        "No driver can do operation {}",
+    ],
+)
+def test_other_operators_are_named_as_well(name: str, form: str) -> None:
+    (line,) = nnbridge.explain_log(UINT8, form.format(name).encode(), device="nnapi-sample_all").lines
+    assert [one.operator for one in line.operators] == [name]
+
+
+def test_an_operation_whose_name_is_cut_is_one_of_those_that_begin_so() -> None:
+    (line,) = nnbridge.explain_log(UINT8, b"E/ExecutionPlan: No driver can do operation DEPTHW", device="arm-nn-18.05").lines
+    assert named(line) == "operator 1 DEPTHWISE_CONV_2D"
+
+
 def test_the_command_reads_standard_input_and_escapes_what_it_repeats() -> None:
     result = CliRunner().invoke(
         cli, ["plan", UINT8, "--explain-log", "-"], input=REFUSED.replace("arm-nn-18.05", "a\x1b[31m") + "\x1b]0;x\n"

@@ -13,9 +13,9 @@ import pytest
 import nnbridge
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import taken
-from nnbridge.converters.releases import TFLITE
 from nnbridge.errors import InputError, OptionError, Stage
 from nnbridge.file import ModelFile
+from nnbridge.releases import TFLITE
 from nnbridge.target import Fallback, Target
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_delegate_rules import WINDOW, operator

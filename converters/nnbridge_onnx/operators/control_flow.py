@@ -22,6 +22,10 @@ from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of,
 _COUNT, _GOING, _MORE, _TRUE, _ONE = (f"nnbridge {what}" for what in ("count", "going", "more", "true", "one"))
 _FIRST_PLAIN_SCAN = 9
 """The oldest opset whose Scan has no batches."""
+_LEAST = 64 << 10
+"""Bytes that each body counts, for the time that converting a small one takes."""
+_EACH = 1 << 10
+"""Bytes that each operation of a body counts: it is copied and checked once more in each model that the body is part of."""
 IF = operator("If", 80, "cond! -> outputs+", "One of two branches.")
 LOOP = operator("Loop", 94, "M!? cond!? v_initial* -> v_final_and_scan_outputs+", "A body that is run again and again.")
 SCAN = operator(
@@ -77,6 +81,7 @@ class _Body:
 
     def graph(self, graph: Any) -> None:
         """All nodes and constants of a subgraph."""
+        self.to.operands.bodies.spend(graph.ByteSize())
         self.nodes.extend(graph.node)
         self.constants.extend(graph.initializer)
 
@@ -84,12 +89,14 @@ class _Body:
         """A constant; those that the file has, and others once."""
         if all(tensor.name != name for tensor in self.constants):
             array = np.asarray(value, np.int32) if type(value) is int else np.asarray(value)
+            self.to.operands.bodies.spend(array.nbytes)
             self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
     def model(self, label: str, number: int) -> Value:
         """The finished model, as an operand; the bodies of a node are numbered from 1."""
         helper, onnx = self._onnx.helper, self._onnx
+        self.to.operands.bodies.spend(_LEAST)
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.to.node.version)])
         inferred = infer_shapes(onnx, with_types_of_weights(onnx, made)).graph.output
@@ -99,9 +106,11 @@ class _Body:
         del made.graph.output[:]
         made.graph.output.extend(inferred)
         try:
-            return Value(OperandCode.MODEL, model=self.to.body(made, number))
+            model = self.to.body(made, number)
         except ConversionError as error:
             self.to.refuse("a body that can be converted", str(error))
+        self.to.operands.bodies.spend(_EACH * sum(len(subgraph.operations) for subgraph in model.subgraphs()))
+        return Value(OperandCode.MODEL, model=model)
 
 
 def _outer(to: Lowerer) -> list[str]:

@@ -127,7 +127,7 @@ def convolve(to: Lowerer, image: Plane, weights: Sequence[int], filter: Value, b
     to.require(groups > 0 and count % groups == 0 and weights[1] * groups == shape[1], "channels in whole groups", groups)
     x, pads = padded(to, image.x, found, weights[2:])
     head = [x, filter, bias]
-    numbers = [to.scalar(v) for v in (*pads, *found.strides)]
+    numbers = [to.scalar(v) for v in (*found.stated(pads), *found.strides)]
     dilated = found.dilations != [1, 1]
     tail = [to.activation(), *to.layout(needed=dilated or (groups > 1 and not _is_depthwise(to, weights)))]
     dilations = [to.scalar(v) for v in found.dilations] if dilated else []

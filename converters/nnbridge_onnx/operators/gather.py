@@ -47,6 +47,13 @@ GATHER = operator(
                 lambda u: "an int32 scalar",
                 kind=Why.RANK, stage=Stage.RUNNING,
             ),
+            # What is squeezed is declared with an axis beside the one that a scalar has in NNAPI.
+            condition(
+                "a result with an axis",
+                lambda u: len(u.shape()) > 1 or len(u.shape(1)) > 0,
+                lambda u: "a scalar",
+                kind=Why.RANK, stage=Stage.RUNNING,
+            ),
             condition(
                 "indexes from 0 on",
                 lambda u: (known := u.constant(1)) is None or not known.size or known.min() >= 0,

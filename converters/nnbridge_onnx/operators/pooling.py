@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
+from nnbridge.converters.rules import Condition
 from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import WINDOW, Quantised, operator
@@ -16,6 +17,7 @@ from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
 from nnbridge_onnx.operators.windows import WindowOptions, Windows, padding, plane, window, windows
+from nnbridge_onnx.read.graph import Node
 from nnbridge_onnx.rules import (
     FLOAT_OR_UINT8,
     NCHW,
@@ -46,20 +48,39 @@ POOL_CONDITIONS = (
     ),
     condition("no indexes", lambda u: len(u.node.outputs) == 1, lambda u: "a second output", kind=Why.VARIANT),
 )
+
+
+def _small_pads(node: Node) -> bool:
+    pads, kernel = node.attributes.get("pads", ()), node.attributes.get("kernel_shape", ())
+    return node.attributes.get("auto_pad", "NOTSET") != "NOTSET" or all(
+        p < k for p, k in zip(pads, [*kernel, *kernel], strict=False)
+    )
+
+
+_LOADS: tuple[Condition[Node], ...] = (
+    Condition(
+        "paddings below the window",
+        _small_pads,
+        lambda node: list(node.attributes["pads"]),
+        kind=Why.ARGUMENT,
+        says=lambda node: "Pad should be smaller than kernel",
+    ),
+)
 _GLOBAL = Provider(2, conditions=(NCHW, ranks(4, 4)))
 
 MAX_POOL = operator(
     "MaxPool", 100, "X -> Y Indices?", "Largest numbers of windows.",
     options=(_CEIL, *WINDOW, Option("storage_order", 0, "1 for indexes that count columns first")),
-    quantised=Quantised(moves=True), keeps_quantisation=True, fuses_activation=True,
+    quantised=Quantised(moves=True), keeps_quantisation=True, fuses_activation=True, loads=_LOADS,
     provider=Provider(2, FLOAT_OR_UINT8, POOL_CONDITIONS, follows=True),
 )  # fmt: skip
 AVERAGE_POOL = operator(
     "AveragePool", 14, "X -> Y", "Averages of windows.",
     options=(_CEIL, *WINDOW, Option("count_include_pad", 0, "1 to count padding as zeros")), quantised=Quantised(),
+    loads=_LOADS,
     fuses_activation=True, provider=Provider(2, conditions=(*POOL_CONDITIONS, uint8_parameters(), SAME_PARAMETERS), grouped=True),
 )  # fmt: skip
-LP_POOL = operator("LpPool", 96, "X -> Y", "Norms of windows.", options=(_CEIL, *WINDOW, _POWER))
+LP_POOL = operator("LpPool", 96, "X -> Y", "Norms of windows.", options=(_CEIL, *WINDOW, _POWER), loads=_LOADS)
 
 
 @lowers(MAX_POOL, AVERAGE_POOL, LP_POOL)
@@ -77,7 +98,7 @@ def _pool(to: Lowerer) -> None:
         # Averages over padding count zeros: they are put there first.
         to.require(pads == found.pads and to.is_float(x), "no ceil_mode with count_include_pad", "both")
         x, pads = padding(to, x, pads), [0, 0, 0, 0]
-    window_inputs = [to.scalar(v) for v in (*pads, *found.strides, kernel[1], kernel[0])]
+    window_inputs = [to.scalar(v) for v in (*found.stated(pads), *found.strides, kernel[1], kernel[0])]
     if to.node.type == "LpPool":
         # NNAPI takes the root of the mean of squares, ONNX that of their sum.
         to.require(to.option("p") == 2 and not any(pads), "p of 2 without padding", [to.option("p"), pads])

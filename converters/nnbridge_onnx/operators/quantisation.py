@@ -12,6 +12,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.model import Array, ChannelQuant
 from nnbridge.types import QUANT8, OperandCode, OperationCode
 from nnbridge_onnx.declaration import MOVED, QuantisedIo, operator
@@ -201,7 +202,9 @@ def quantised_bias(to: Lowerer, x: Value, scales: Array, count: int) -> Value:
     else:
         stored, declared = to.operands.constants[weights.name], np.ravel(to.operands.constants[weights.scale])
         real = stored.astype(np.float64) * declared
-        data = np.rint(real / steps).astype(np.int32)
+        # The provider's builders hand the numbers over as they are, whatever their scale.
+        as_stored = to.mapping == MappingKind.PROVIDER and stored.dtype == np.int32
+        data = stored if as_stored else np.rint(real / steps).astype(np.int32)
     to.require(data.shape == (count,), f"a bias of [{count}]", list(data.shape))
     scale = float(steps[0]) if scales.size == 1 else 0.0
     return Value(OperandCode.TENSOR_INT32, (count,), scale, name=to.name(2), data=data)

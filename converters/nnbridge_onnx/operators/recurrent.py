@@ -9,12 +9,14 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.converters.rules import Condition
+from nnbridge.errors import Why
 from nnbridge.operations import work
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.recurrent import DIRECTIONS, prepared_layer, run_layer
 from nnbridge_onnx.lowerer import C, Lowerer
-from nnbridge_onnx.read.graph import Dims
+from nnbridge_onnx.read.graph import Dims, Node
 
 _OPTIONS = (
     Option("activations", None, "the activations of each direction"),
@@ -24,14 +26,25 @@ _OPTIONS = (
 )
 _INPUTS = "X W R B? sequence_lens? initial_h?"
 _WORK = work.MultiplyAdds(work.LAYER.text, lambda i, o, names: math.prod(i[0][:-1]) * (math.prod(i[1]) + math.prod(i[2])))
-RNN = operator("RNN", 128, f"{_INPUTS} -> Y? Y_h?", "A layer whose state is its last output.", options=_OPTIONS, work=_WORK)
+_LOADS: tuple[Condition[Node], ...] = (
+    Condition(
+        "layout 0, with a Transpose before and after the node",
+        lambda node: not node.attributes.get("layout", 0),
+        lambda node: f"layout {node.attributes['layout']}",
+        kind=Why.ARGUMENT,
+        says=lambda node: "Batchwise recurrent operations (layout == 1) are not supported",
+    ),
+)
+RNN = operator(
+    "RNN", 128, f"{_INPUTS} -> Y? Y_h?", "A layer whose state is its last output.", options=_OPTIONS, work=_WORK, loads=_LOADS
+)
 LSTM = operator(
     "LSTM", 86, f"{_INPUTS} initial_c? P? -> Y? Y_h? Y_c?", "A layer with a cell, and gates for what goes in and out.",
-    options=(*_OPTIONS, Option("input_forget", 0, "1 to couple input and forget gate")), work=_WORK,
+    options=(*_OPTIONS, Option("input_forget", 0, "1 to couple input and forget gate")), work=_WORK, loads=_LOADS,
 )  # fmt: skip
 GRU = operator(
     "GRU", 61, f"{_INPUTS} -> Y? Y_h?", "A layer with an update and a reset gate.",
-    options=(*_OPTIONS, Option("linear_before_reset", 0, "1 to reset what the state is multiplied to")), work=_WORK,
+    options=(*_OPTIONS, Option("linear_before_reset", 0, "1 to reset what the state is multiplied to")), work=_WORK, loads=_LOADS,
 )  # fmt: skip
 
 

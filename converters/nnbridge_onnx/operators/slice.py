@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import Stage, Why
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge.model import Array
 from nnbridge.types import QUANT8
 from nnbridge_onnx.declaration import MOVED, Quantised, operator
@@ -74,8 +75,13 @@ def _concat(to: Lowerer) -> None:
     for i, value in enumerate(inputs[1:] if bytes_of_the_file else (), 1):
         # The builder compares them, and leaves none to NNAPI.
         found, first = (value.scale, value.zero_point), (inputs[0].scale, inputs[0].zero_point)
-        kind, stage = Why.QUANTISATION_PARAMETERS, Stage.BUILDER
-        to.require(found == first, f"input {i} with the scale and zero point of input 0, {first}", found, "", kind, stage)
+        if found != first:
+            what, own, other = ("scale", f"{found[0]:g}", f"{first[0]:g}")
+            if found[0] == first[0]:
+                what, own, other = ("zero_point", str(found[1]), str(first[1]))
+            says = f"Input[{i}]'s {what}: {own} is different than input[0]'s {what}: {other}"
+            required, kind = f"input {i} with the {what} of input 0, {other}", Why.QUANTISATION_PARAMETERS
+            raise Unmappable(Reason(required, own, to.label, "", kind, says, Stage.BUILDER))
     to.finish(C.CONCATENATION, *inputs, to.scalar(LAST[inputs[0].rank].index(axis) if images else axis), images=images)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnbridge.converters.draft import Value
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import OpFailedError, Reason
 from nnbridge.model import Array
 from nnbridge_onnx.host.evaluator import HostCall
@@ -19,6 +20,10 @@ from nnbridge_onnx.read.graph import Dims
 # -- in NNAPI's operations ---------------------------------------------------------------------------------------------------
 
 
+_CODES = {"SAME_UPPER": 1, "VALID": 2}
+"""ONNX's rule for paddings → NNAPI's number for it."""
+
+
 @dataclass(frozen=True)
 class WindowOptions:
     """Padding as NNAPI lists it (left, right, top, bottom), strides and dilations (width, height)."""
@@ -26,6 +31,12 @@ class WindowOptions:
     pads: list[int]
     strides: list[int]
     dilations: list[int]
+    code: int = 0
+    """NNAPI's number for the padding where the provider's builder states that in place of the paddings; else 0."""
+
+    def stated(self, pads: list[int]) -> list[int]:
+        """The padding as operands: the code, or these paddings."""
+        return [self.code] if self.code else pads
 
 
 @dataclass(frozen=True)
@@ -73,18 +84,23 @@ def window(to: Lowerer, image: Plane, kernel: Sequence[int]) -> WindowOptions:
     to.require(len(strides) == len(dilations) == 2, "strides and dilations for each axis", [strides, dilations])
     to.require(min(*strides, *dilations) > 0, "strides and dilations above 0", [strides, dilations])
     auto = to.option("auto_pad")
+    same = [_same_upper(*axis) for axis in zip(sizes, kernel, strides, dilations, strict=True)]
     if auto in ("NOTSET", "VALID"):
         numbers = to.option("pads", [0] * 2 * len(one)) if auto == "NOTSET" else [0] * 2 * len(one)
         top, left, bottom, right = [*image.pair(numbers[: len(one)], 0), *image.pair(numbers[len(one) :], 0)]
     else:
-        pads = []
-        for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-            total = max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
-            small, large = total // 2, total - total // 2
-            pads.append((large, small) if auto == "SAME_LOWER" else (small, large))
-        (top, bottom), (left, right) = pads
+        (top, bottom), (left, right) = [(large, small) for small, large in same] if auto == "SAME_LOWER" else same
     to.require(min(top, left, bottom, right) >= 0, "paddings of at least 0", [top, left, bottom, right])
-    return WindowOptions([left, right, top, bottom], strides[::-1], dilations[::-1])
+    # The provider's builders state paddings of no rule as SAME where they are that.
+    is_same = auto == "NOTSET" and dilations == [1, 1] and [(top, bottom), (left, right)] == same
+    code = _CODES.get("SAME_UPPER" if is_same else auto, 0) if to.mapping == MappingKind.PROVIDER else 0
+    return WindowOptions([left, right, top, bottom], strides[::-1], dilations[::-1], code)
+
+
+def _same_upper(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+    """The padding before and after an axis with which the output has a window for each stride."""
+    total = max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
+    return total // 2, total - total // 2
 
 
 def padding(to: Lowerer, x: Value, pads: Sequence[int]) -> Value:

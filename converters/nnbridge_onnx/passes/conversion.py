@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.budget import WorkBudget
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import Assembly, in_file, live_steps, own_outputs
 from nnbridge.converters.declaration import Lower
-from nnbridge.converters.delegation import first_building_failure
+from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
@@ -128,23 +129,26 @@ class ChainFinder:
 
 
 _BUDGET = 1 << 28
+_BODIES, _BODIES_TIMES = 32 << 20, 8
+"""Bytes of bodies that are converted, those of bodies in bodies and what they read among them: so many, or so many times the
+file's constants. An operator whose body goes beyond runs on the host as it is."""
 
 
 def convert_proto(
-    model: Any, options: ConversionOptions | None = None, caller: Source | None = None
+    model: Any, options: ConversionOptions | None = None, caller: Source | None = None, bodies: WorkBudget | None = None
 ) -> tuple[Model, Graph, tuple[Mapped, ...]]:
     """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node.
 
-    ``caller`` is the operator whose body the model is.
+    ``caller`` is the operator whose body the model is, ``bodies`` what its file may still have of them.
     """
     options = options or ConversionOptions()
     graph = graph_of(model, options, model.graph.name or "model")
-    converted, outcomes = convert_graph(graph, options, graph.name, caller)
+    converted, outcomes = convert_graph(graph, options, graph.name, caller, bodies)
     return converted, graph, outcomes
 
 
 def convert_graph(
-    graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None
+    graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None, bodies: WorkBudget | None = None
 ) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert a graph that was read, and report the outcome of each node. ConversionError names the file and what is wrong.
 
@@ -152,10 +156,10 @@ def convert_graph(
     """
     try:
         facts = facts_of(graph, options)
-        model, outcomes = Conversion(facts, options, caller).run()
-        failure = first_building_failure(outcomes, options.mapping)
+        model, outcomes = Conversion(facts, options, caller, bodies).run()
+        failure = first_failure(outcomes, options.mapping)
         if failure is not None:
-            model, outcomes = Conversion(facts, options, caller, failure).run()
+            model, outcomes = Conversion(facts, options, caller, bodies, failure).run()
         return model, outcomes
     except (NnapiError, ConversionError, Unmappable) as error:
         raise ConversionError(in_file(error.reason, source)) from error
@@ -183,18 +187,31 @@ class _Form:
     """The group on 8-bit values that it is."""
 
 
+def _unmappable(rule: str, found: str, place: str) -> Unmappable:
+    return Unmappable(Reason(rule, found, operand=place))
+
+
 class Conversion:
     """One conversion of a main graph."""
 
     def __init__(
-        self, facts: Facts, options: ConversionOptions, caller: Source | None = None, failure: Reason | None = None
+        self,
+        facts: Facts,
+        options: ConversionOptions,
+        caller: Source | None = None,
+        bodies: WorkBudget | None = None,
+        failure: Reason | None = None,
     ) -> None:
         self._facts = facts
         self._failure = failure
         """Why the models of what the provider takes cannot be built."""
         self._options = options
         self._draft = Draft(options.feature_level, _BUDGET)
-        self._operands = Operands(facts.graph, self._draft, MappingKind(options.mapping), facts.quantised, caller)
+        if bodies is None:
+            held = sum(array.nbytes for array in facts.graph.constants.values())
+            bodies = WorkBudget(max(_BODIES, _BODIES_TIMES * held), "bytes of bodies", _unmappable)
+        self._bodies = bodies
+        self._operands = Operands(facts.graph, self._draft, MappingKind(options.mapping), facts.quantised, caller, bodies)
         self._chains = ChainFinder(facts.graph, self._operands)
         self._fused: set[int] = set()
 
@@ -287,7 +304,7 @@ class Conversion:
 
     def _body(self, model: Any, caller: Source | None) -> Model:
         """The model that control flow refers to."""
-        return convert_proto(model, replace(self._options, shapes={}), caller)[0]
+        return convert_proto(model, replace(self._options, shapes={}), caller, self._bodies)[0]
 
     def _host(self, node: Node) -> None:
         """Emit the node as an operation of the host extension."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nnbridge.converters.folding import Folding
 from nnbridge.errors import OpFailedError
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import declared
@@ -14,7 +15,13 @@ from nnbridge_onnx.host.evaluator import run_node
 from nnbridge_onnx.read.graph import Dims, Fold, Graph, Node, Tensor, dtype_of
 
 MAX_ELEMENTS = 1 << 22
-"""Constants larger than this are not created at conversion; the operator runs instead."""
+"""Constants larger than this are created at conversion only up to the elements of the file's own, :data:`_TIMES` times in all.
+
+ONNX Runtime folds whatever is constant, such as weights that a file has as integers beside their scale.
+"""
+_TIMES = 3
+_UNFOLDED = ("DequantizeLinear",)
+"""What ONNX Runtime leaves, so that large weights stay as small as they are stored."""
 
 _UNKNOWN = Tensor(0, instead="a value of a type that inference does not know")
 _FEW = 64
@@ -28,6 +35,11 @@ class Known:
         self.constants: dict[str, Array] = dict(graph.constants)
         self._tensors: dict[str, Tensor] = dict(graph.tensors)
         self._folds = graph.folds
+        made = {name for outputs in graph.folds for name in outputs}
+        self._held = sum(array.size for name, array in graph.constants.items() if name not in made)
+        spent = sum(array.size for name, array in graph.constants.items() if name in made and array.size > MAX_ELEMENTS)
+        self._large = _TIMES * self._held - spent
+        """Elements of large constants that may still be created."""
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
@@ -50,6 +62,17 @@ class Known:
             computed = run_node(node, inputs, {name: self.tensor(name).type for name in inputs})
             found = self._folds[node.outputs] = Fold(node.type, inputs, computed)
         return found.results
+
+    def fits(self, node: Node, folding: Folding, arrays: Sequence[Array]) -> bool:
+        """True if a node's results are small enough to be computed at conversion; large ones are accounted for."""
+        size = max((array.size for array in arrays), default=0)
+        if size <= MAX_ELEMENTS and folding.fits(arrays, MAX_ELEMENTS):
+            return True
+        rank = max((array.ndim for array in arrays), default=0)
+        if size > self._large or node.type in _UNFOLDED or not folding.fits(arrays, self._held * max(rank, 1)):
+            return False
+        self._large -= size
+        return True
 
     def fold(self, name: str, array: Array, type: int) -> None:
         """A node's result is known now."""
@@ -96,7 +119,7 @@ def fold(node: Node, known: Known) -> bool:
     if any(dtype_of(known.tensor(name).type) is None for name in node.results):
         return False
     arrays = [known.constants[name] for name in node.inputs if name]
-    if any(a.size > MAX_ELEMENTS for a in arrays) or not definition.folding.fits(arrays, MAX_ELEMENTS):
+    if not known.fits(node, definition.folding, arrays):
         return False
     try:
         results = known.results(node, {name: known.constants[name] for name in names})

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnbridge.converters.partitions import partitions
-from nnbridge.converters.releases import NEWEST, within
 from nnbridge.converters.rules import first_refusal
 from nnbridge.errors import Reason, Stage, Why
-from nnbridge_onnx.declaration import CONTRIB, NO_BUILDER, REGISTRY, declared
+from nnbridge.releases import NEWEST, within
+from nnbridge_onnx.declaration import CONTRIB, KNOWN_DOMAIN, NO_BUILDER, REGISTRY, declared
 from nnbridge_onnx.passes.qdq import sole_readers
-from nnbridge_onnx.read.graph import Graph, Node
+from nnbridge_onnx.read.graph import MAX_DEPTH, Graph, Node, attribute_values, subgraphs
 from nnbridge_onnx.releases import MAPPED_SINCE, checks
 from nnbridge_onnx.rules import Io, Provider, Unit, parameters_of, type_name
 
@@ -88,7 +88,7 @@ class _Units:
                 or self._follows(unit, refused)
             )
             if reason is not None:
-                refused[node.index] = reason
+                refused[node.index] = _unloadable(node) or reason  # ONNX Runtime has to run it itself.
             elif (failure := _failure(unit) or self._mismatch(unit)) is not None:
                 failing[node.index] = failure
             if unit.grouped:
@@ -221,6 +221,29 @@ class _Units:
                 required = "UINT8 values that the provider's own nodes write"
                 return Reason(required, name, node.label, kind=Why.INPUT_TYPE, stage=Stage.PROVIDER)
         return None
+
+
+def _unloadable(node: Node, depth: int = 0) -> Reason | None:
+    """Why ONNX Runtime does not load a file with a node, or with one of its bodies; None if it does."""
+    definition = declared(node)
+    conditions = (KNOWN_DOMAIN, *(() if definition is None else definition.loads))
+    found = first_refusal(conditions, node, 0, node.label, Stage.LOADING)
+    bodies = node.proto.attribute if found is None and depth < MAX_DEPTH else ()
+    for proto in (one for attribute in bodies for graph in subgraphs(attribute) for one in graph.node):
+        body = f"{proto.name} in {node.type}".strip()
+        inner = Node(
+            node.index,
+            proto.op_type,
+            body,
+            proto.domain,
+            0,
+            tuple(proto.input),
+            tuple(proto.output),
+            attribute_values(proto),
+            proto,
+        )
+        found = found or _unloadable(inner, depth + 1)
+    return found
 
 
 def _refusal(unit: Unit, release: str) -> Reason | None:

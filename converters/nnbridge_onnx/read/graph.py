@@ -139,6 +139,8 @@ class Graph:
     origins: Mapping[str, str] = field(default_factory=dict)
     """Output of what an operator of com.microsoft was expanded into → that operator; all nodes' outputs of one that ONNX
     Runtime's provider does not know."""
+    loops: bool = False
+    """The file has a Loop or Scan, which a mapping may write out: another mapping needs another reading."""
     folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
     """What nodes that were folded so far computed, by their outputs."""
 

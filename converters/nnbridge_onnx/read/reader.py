@@ -104,7 +104,7 @@ def _graph(onnx: Any, model: Any, file: FileContext, folder: Path | None, weight
         overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
         reader = _ModelReader(onnx, file.source, folder, weights)
         graph = infer_shapes(onnx, model, reader, loops=file.options.mapping == "wide")
-        return replace(graph, origins=file.origins, overridable=overridable)
+        return replace(graph, origins=file.origins, overridable=overridable, loops=_has_loops(model.graph.node))
 
 
 @contextmanager
@@ -160,6 +160,11 @@ def _broken_rule(node: Any, attribute: Any) -> tuple[str, str] | None:
         return None
     between = f"of {low}" if low == high else f"from {low} to {high}"
     return f"{attribute.name} {between}", str(value)
+
+
+def _has_loops(nodes: Iterable[Any]) -> bool:
+    bodies = (graph for node in nodes for attribute in node.attribute for graph in subgraphs(attribute))
+    return any(node.op_type in ("Loop", "Scan") for node in nodes) or any(_has_loops(graph.node) for graph in bodies)
 
 
 def _onnx(source: object) -> Any:

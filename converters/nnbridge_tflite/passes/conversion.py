@@ -14,9 +14,9 @@ from nnbridge.converters.declaration import Lowering
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import within
 from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge.model import Source
+from nnbridge.releases import within
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import STATES, TENSORS, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options

@@ -32,6 +32,8 @@ _WORDS = {
 """Name of a parameter → what its files are; files of other parameters are called by their option."""
 
 
+_LONGEST_PATH = 4096
+"""Characters of a file's path: longer texts are not tried as paths, of which they hold one after each mark."""
 DEFAULTS_FILE = "nnbridge.cli.defaults_file"
 """Where the root context's ``meta`` has the path of the file that defaults of options come from."""
 
@@ -48,7 +50,7 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
             continue
         if not output.name:
             raise InputError(Reason("a file's name", f"the folder {str(output)!r}", operand=option))
-        if output.exists() and not output.is_file():
+        if os.path.exists(output) and not os.path.isfile(output):
             continue  # Pipes and devices may be written to by several; a folder is refused when it is opened.
         for what, path in in_use:
             if _same(output, path):
@@ -95,7 +97,9 @@ def _same(one: Path, other: Path) -> bool:
 def device_files(devices: Sequence[str]) -> list[Path]:
     """The profiles and modules that names of devices may be read from."""
     found = []
-    for name in (name.strip() for group in devices for name in group.split(",")):
+    for name in dict.fromkeys(name.strip() for group in devices for name in group.split(",")):
+        if len(name) > _LONGEST_PATH:
+            continue
         parts = re.sub(r"(#.*|@\d+)$", "", name).split(":")
         for k, part in enumerate(parts):
             found += [Path(":".join(parts[k:])), Path(part), Path(part.replace(".", "/") + ".py")]
@@ -104,7 +108,8 @@ def device_files(devices: Sequence[str]) -> list[Path]:
 
 def input_files(texts: Sequence[str]) -> list[Path]:
     """The files of ``--input FILE`` and ``--input NAME=FILE``; names may hold equals signs as well."""
-    return [Path(text[k:]) for text in texts for k in (0, *(n + 1 for n, character in enumerate(text) if character == "="))]
+    starts = ((text, k) for text in texts for k in (0, *(n + 1 for n, character in enumerate(text) if character == "=")))
+    return [Path(text[k:]) for text, k in starts if len(text) - k <= _LONGEST_PATH]
 
 
 def parse_preparation(

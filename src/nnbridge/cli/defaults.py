@@ -99,7 +99,7 @@ def _nearest(folder: Path, passed_over: list[str]) -> tuple[Path, dict[str, Any]
     for place in (folder, *folder.parents):
         for name in (_OWN, _SHARED):
             path = place / name
-            if not path.is_file():
+            if not os.path.isfile(path):
                 continue
             fault = foreign_file(path)
             if fault:

@@ -14,9 +14,9 @@ from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.cli.sections import COMPARISON, CONVERSION, DEVICES, INPUTS, OUTPUT, SectionOption
-from nnbridge.converters.releases import NEWEST, ORT, RUNTIMES, TFLITE
 from nnbridge.engines import AUTO, HOSTS, OWN
 from nnbridge.errors import ConversionError, InputError, Reason
+from nnbridge.releases import NEWEST, ORT, RUNTIMES, TFLITE
 from nnbridge.target import PARTITIONING, PREFERENCES, Target
 from nnbridge.types import ANDROID_LEVELS
 
@@ -243,7 +243,6 @@ def planned(path: Path, options: Mapping[str, Any]) -> Planned:
 
 def finished(file: ModelFile, target: Target) -> Planned:
     """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error."""
-    from nnbridge.phone_log.printing import phone_lines
     from nnbridge.plan import draft
 
     with working(f"Reading {file.path.name}"):
@@ -252,8 +251,11 @@ def finished(file: ModelFile, target: Target) -> Planned:
         with working("Compiling"):
             found.finish()
     finally:
-        for line in phone_lines(found) if verbose() else ():
-            echo(str(line), err=True)
+        if verbose():
+            from nnbridge.phone_log.printing import phone_lines
+
+            for line in phone_lines(found):
+                echo(str(line), err=True)
     for note in found.notes:
         echo(note, err=True)
     return found

@@ -92,11 +92,11 @@ def search_of(
 
 def apart(name: str) -> str:
     """The name of the same device in a separate process, unless it is there already or all of its code is nnbridge's."""
-    from nnbridge.devices import CPU_NAME, shipped
+    from nnbridge.devices import CPU_NAME, shipped, shipped_at_source
     from nnbridge.devices.profile_file import SUFFIX
     from nnbridge.devices.samples import SAMPLE_DRIVERS
 
-    own = {CPU_NAME, *(driver.name for driver in (*SAMPLE_DRIVERS, *shipped()))}
+    own = {CPU_NAME, *(driver.name for driver in (*SAMPLE_DRIVERS, *shipped(), *shipped_at_source()))}
     base = re.sub(r"(@\d+)$", "", name.removeprefix("caching:"))
     return name if name.startswith(_APART) or base in own or SUFFIX in base else f"process:{name}"
 

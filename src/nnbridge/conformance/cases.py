@@ -6,10 +6,10 @@ A folder holds one gzipped JSON file per spec, ``<suite>/<spec>.json.gz``; see t
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from nnbridge.budget import parse_json, unpacked_limit
 from nnbridge.builder import ModelBuilder
 from nnbridge.conformance.outcome import Failure
 from nnbridge.conformance.schema import SPECIAL, schema_error
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, similar
 from nnbridge.model import Model
 from nnbridge.reading import open_file
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
@@ -71,7 +71,7 @@ class Case:
 
 def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = ()) -> list[Path]:
     """The spec files under a folder, in order, or one file; ``suites`` and ``specs`` pick some by name."""
-    found = [folder] if folder.is_file() else sorted(folder.glob("*/*.json.gz"))
+    found = [folder] if os.path.isfile(folder) else sorted(folder.glob("*/*.json.gz")) if os.path.isdir(folder) else []
     if not found:
         raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", "none", operand=str(folder)))
     known_suites = sorted({file.parent.name for file in found})
@@ -82,7 +82,7 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     known_specs = sorted({_spec_name(file) for file in inside})
     for spec in specs:
         if spec not in known_specs:
-            near = ", ".join(get_close_matches(spec, known_specs)) or f"{known_specs[0]} to {known_specs[-1]}"
+            near = ", ".join(similar(spec, known_specs, least=0.6)) or f"{known_specs[0]} to {known_specs[-1]}"
             rule = f"a spec of {', '.join(suites) or folder} ({len(known_specs)}, such as {near})"
             raise InputError(Reason(rule, spec, operand="spec"))
     return [file for file in inside if not specs or _spec_name(file) in specs]

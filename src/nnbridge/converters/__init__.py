@@ -6,6 +6,7 @@ An importer turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -19,12 +20,12 @@ from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.hosted import SourceParts
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.converters.recorded import Route
-from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
+from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.source import SourceDeclaration, SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
@@ -222,8 +223,8 @@ def opened(path: str | Path) -> Importer:
 
 
 def _head_of_model(path: Path) -> bytes:
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "a device or pipe" if path.exists() else "no such file"
+    if not os.path.isfile(path):
+        found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else "no such file"
         raise ConversionError(Reason("a model file", found, str(path)))
     try:
         with path.open("rb") as file:

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeAlias
 from nnbridge.budget import WorkBudget
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.converters.releases import NEWEST
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, counted
 from nnbridge.model import Model
+from nnbridge.releases import NEWEST
 
 Dims: TypeAlias = "Sequence[tuple[int, ...]]"
 """The dimensions of a subgraph's tensors, by index."""
@@ -80,6 +80,9 @@ class Delegation(Protocol):
 
     def dynamic_operator(self) -> tuple[int, int] | None:
         """Subgraph and index of the operator that is why."""
+
+    def weights(self, subgraph: int) -> Mapping[int, int]:
+        """Tensors that are a constant in another type or form, and that constant: operators that the delegate reads through."""
 
     def preview(self, subgraph: int, nodes: Sequence[int]) -> Sequence[NodeGroup]:
         """How TFLite groups nodes, in the order of their run."""
@@ -280,10 +283,11 @@ class Refusal:
             return f"{client.runtime} does not load this file: {what}"
         if self.stage is Stage.GRAPH:
             return f"{client.runtime} refuses the delegate: {reason.found}{log}: {client.no_graph}"
+        share = f"{client.name} takes {self.taken:,} of {counted(self.operators, client.operator)}"
         if self.stage in FAILS_BUILDING:
-            share = f"{self.taken:,} of {counted(self.operators, client.operator)}"
-            return f"{client.name} takes {share}; building fails at {what}: {client.no_model}"
-        return f"NNAPI's CPU fails to run {what}; a driver may compute it, else {client.no_run}"
+            return f"{share}; building fails at {what}: {client.no_model}"
+        failing = f"NNAPI's CPU fails to run {what}; a driver may compute it, else {client.no_run}"
+        return f"{share}; {failing}" if client is CLIENTS[MappingKind.PROVIDER] else failing
 
 
 def refusal_of(outcomes: Iterable[Mapped], mapping: str = MappingKind.DELEGATE) -> Refusal | None:
@@ -300,10 +304,12 @@ def refusal_of(outcomes: Iterable[Mapped], mapping: str = MappingKind.DELEGATE) 
     return None
 
 
-def first_building_failure(outcomes: Iterable[Mapped], mapping: str) -> Reason | None:
-    """Why the models of what the client takes cannot be built; None where they can, and under other mappings."""
+def first_failure(outcomes: Iterable[Mapped], mapping: str) -> Reason | None:
+    """Why the client gets no model at all: the file is not loaded, or a model cannot be built. None under other mappings."""
     client = CLIENTS.get(mapping)
-    first = next((one for one in outcomes if stage_of(one) in FAILS_BUILDING), None)
+    listed = list(outcomes)
+    fatal = ((Stage.LOADING,), FAILS_BUILDING)
+    first = next((one for stages in fatal for one in listed if stage_of(one) in stages), None)
     return None if client is None or first is None else _required(first, first.subgraph, client.operator)
 
 

@@ -39,6 +39,8 @@ class Piece:
     outputs: tuple[Tensor, ...]
     variables: Mapping[Tensor, int]
     """A variable's index in the piece (TFLite)."""
+    scalars: Collection[Tensor] = ()
+    """Inputs that are scalars in the file, where NNAPI has vectors of one element."""
 
 
 class SourceParts(Protocol):

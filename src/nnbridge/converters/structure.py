@@ -20,6 +20,8 @@ class FileOperator:
     operator: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    name: str = ""
+    """Its own name, where the format has such."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,22 @@ def named_graph(
     operators: Sequence[tuple[int, str, Sequence[str], Sequence[str]]],
     inputs: Sequence[str],
     outputs: Sequence[str],
+    own: Sequence[str],
 ) -> FileGraph:
-    """A graph whose tensors have unique names; operators are (index, operator, inputs, outputs), empty names omitted ones."""
+    """A graph whose tensors have unique names; operators are (index, operator, inputs, outputs), empty names omitted ones.
+
+    ``own``: each operator's own name, or an empty one.
+    """
     every = [*inputs, *outputs, *(name for _, _, *sides in operators for side in sides for name in side)]
     known = {name: k for k, name in enumerate(dict.fromkeys(filter(None, every)))}
 
     def indexes(names: Sequence[str]) -> tuple[int, ...]:
         return tuple(known[name] for name in names if name)
 
-    found = (FileOperator(index, operator, indexes(read), indexes(made)) for index, operator, read, made in operators)
+    found = (
+        FileOperator(index, operator, indexes(read), indexes(made), name)
+        for (index, operator, read, made), name in zip(operators, own, strict=True)
+    )
     return FileGraph(number, name, tuple(known), tuple(found), indexes(inputs), indexes(outputs))
 
 

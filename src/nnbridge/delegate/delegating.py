@@ -102,6 +102,12 @@ class Delegate:
         except ConversionError as error:
             self.log(f"WARNING: nothing is handed to NNAPI: {error}\n")
             return 0
+        with context.reading(graph.delegation.weights(graph.subgraph)):
+            return self._hand_over(context, graph, plan, replace_nodes)
+
+    def _hand_over(
+        self, context: InterpreterContext, graph: OpenGraph, plan: Sequence[int], replace_nodes: Callable[[Sequence[int]], int]
+    ) -> int:
         dims = context.all_dims(graph.tensors)
         decision = self.decide(context, graph, dims, plan)
         if self.options.verbose_validation:

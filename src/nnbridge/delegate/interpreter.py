@@ -7,7 +7,8 @@ only where every name and constant of a subgraph lies exactly where the interpre
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -54,6 +55,27 @@ class InterpreterContext:
         found, registration = self._ffi.new("TfLiteNode**"), self._ffi.new("TfLiteRegistration**")
         self._check(self._context.GetNodeAndRegistration(self._context, node, found, registration), "GetNodeAndRegistration")
         return int(registration[0].builtin_code), int(registration[0].version)
+
+    @contextmanager
+    def reading(self, constants: Mapping[int, int]) -> Iterator[None]:
+        """While it lasts, nodes read the constants that tensors are computed from (tensor → constant) in place of the tensors.
+
+        TFLite's partitions are then not cut by the operators between. The nodes read the tensors again at the end.
+        """
+        changed = []
+        for node in self.nodes() if constants else ():
+            found, registration = self._ffi.new("TfLiteNode**"), self._ffi.new("TfLiteRegistration**")
+            self._check(self._context.GetNodeAndRegistration(self._context, node, found, registration), "GetNodeAndRegistration")
+            inputs = found[0].inputs
+            for i, tensor in enumerate(integers(self._ffi, inputs)):
+                if tensor in constants and registration[0].builtin_code != DELEGATED:
+                    changed.append((inputs, i, tensor))
+                    inputs.data[i] = constants[tensor]
+        try:
+            yield
+        finally:
+            for inputs, i, tensor in changed:
+                inputs.data[i] = tensor
 
     def partitions(self, nodes: Sequence[int]) -> list[tuple[list[int], list[int], list[int]]]:
         """How TFLite would group nodes: nodes, input tensors and output tensors of each group."""
@@ -105,7 +127,7 @@ class InterpreterContext:
             for data, base in _candidates(self._ffi, reader, [a for pair in addresses for a in pair if a]):
                 work.spend(_MARK_WORK)
                 places = reader.places(data, work) or ()
-                fitting = [k for k, placed in enumerate(places) if _fits(placed, base, addresses)]
+                fitting = [k for k, placed in enumerate(places) if _fits(placed, base, len(data), addresses)]
                 if not fitting:
                     continue
                 delegation = reader.open(data)
@@ -148,12 +170,17 @@ def int_array(ffi: Any, values: Sequence[int]) -> Any:
     return ffi.new("TfLiteIntArray*", {"size": len(values), "data": list(values)})
 
 
-def _fits(placed: Sequence[tuple[Place | None, Place | None]], base: int, addresses: Sequence[tuple[int, int]]) -> bool:
-    """True if names and constants of a subgraph lie where the interpreter has them, and there are some."""
+def _fits(
+    placed: Sequence[tuple[Place | None, Place | None]], base: int, size: int, addresses: Sequence[tuple[int, int]]
+) -> bool:
+    """True if names and constants of a subgraph are where the interpreter has them, and there are some.
+
+    Those that the interpreter has outside of the ``size`` bytes from ``base`` on do not count: DENSIFY names its outputs itself.
+    """
     if len(placed) > len(addresses):
         return False
     pairs = [pair for places, at in zip(placed, addresses, strict=False) for pair in zip(places, at, strict=True)]
-    known = [(place, at) for place, at in pairs if place is not None and at]
+    known = [(place, at) for place, at in pairs if place is not None and base <= at < base + size]
     return bool(known) and all(base + place[0] == at for place, at in known)
 
 

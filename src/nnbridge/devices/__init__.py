@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from copy import copy
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +23,7 @@ from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.entry_points import entry_points
-from nnbridge.errors import InputError, NnbridgeError, Reason, pass_shortage
+from nnbridge.errors import InputError, NnbridgeError, Reason, pass_shortage, similar
 from nnbridge.extensions import TYPES
 from nnbridge.trust import import_named, named_path
 
@@ -148,7 +147,7 @@ def _near(name: str) -> str:
     meant = [] if any(known.startswith(name) for known in known_names()) else find(name)
     if meant:
         return f"{meant[0].sentence}; `nnbridge devices find` says more"
-    near = get_close_matches(name, known_names(), cutoff=0.5)
+    near = similar(name, known_names())
     if near:
         return f"such as {' or '.join(near)}; `nnbridge devices` and `nnbridge devices --profiles` list all"
     return "one of `nnbridge devices` or `nnbridge devices --profiles`, FILE.toml, module:Attribute"

@@ -100,3 +100,8 @@ def _verified(text: str, name: str) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1].rstrip()}…"
+
+
+def evidence_lines(found: Iterable[Evidence]) -> list[str]:
+    """A line for each device: where its rules come from, what was verified, whether its numbers are emulated."""
+    return [f"{each.device}: {each.clause}" for each in found]

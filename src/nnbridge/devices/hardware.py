@@ -57,10 +57,14 @@ def hardware() -> tuple[Hardware, ...]:
     return tuple(Hardware(**entry) for entry in entries)
 
 
+_LONGEST = 100
+"""Letters of a text that is compared with names."""
+
+
 def find(text: str) -> list[Hardware]:
     """The entries that a text names, the best first: by name, by a part of one, else by similar ones."""
     typed = _plain(text)
-    if len(typed) < 2:
+    if not 2 <= len(typed) <= _LONGEST:
         return []
     scores = {entry.name: max(_score(typed, name) for name in _names(entry)) for entry in hardware()}
     best = max(scores.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -89,7 +90,7 @@ class _ProfileReader(TableValues):
         self._inherits = False
         """The device in question is like another one, whose mistakes are reported where they stand."""
         try:
-            if path.exists() and not path.is_file():
+            if os.path.exists(path) and not os.path.isfile(path):
                 self._refuse("a profile's file", "something else")
             with path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)

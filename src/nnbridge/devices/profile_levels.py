@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def load_any(path: Path) -> tuple[ProfileDevice | SourceProfile, ...]:
 def _source_text(path: Path) -> str | None:
     """The text of a file whose first device has another level than NNAPI's; None for all others, wrong ones among them."""
     try:
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+        if not os.path.isfile(path) or path.stat().st_size > MAX_BYTES:
             return None
         text = path.read_text(encoding="utf-8")
         listed = toml.parse(text).get("device") if any(level in text for level in LEVELS) else None

@@ -37,7 +37,8 @@ class ApartEngine:
             generation = apart.start()
             if generation not in loaded:
                 loaded.clear()
-                loaded[generation] = apart.call("open", piece.content, piece.inputs, piece.outputs, piece.variables, list(dims))
+                parts = piece.content, piece.inputs, piece.outputs, piece.variables, list(piece.scalars)
+                loaded[generation] = apart.call("open", *parts, list(dims))
             return loaded[generation]
 
         def run(arrays: Sequence[Array], variables: Mapping[int, Array]) -> tuple[Sequence[Array], Mapping[int, Array]]:
@@ -54,6 +55,7 @@ class _Piece:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     variables: Mapping[Tensor, int]
+    scalars: Sequence[Tensor]
 
 
 class Served:
@@ -67,9 +69,11 @@ class Served:
         """The runtime's name and version."""
         return str(self._engine.version)
 
-    def open(self, content: bytes, inputs: Any, outputs: Any, variables: Any, dims: Sequence[tuple[int, ...]]) -> int:
+    def open(
+        self, content: bytes, inputs: Any, outputs: Any, variables: Any, scalars: Any, dims: Sequence[tuple[int, ...]]
+    ) -> int:
         """Load a part; its number."""
-        self._runs.append(self._engine.open(_Piece(content, inputs, outputs, variables), dims))
+        self._runs.append(self._engine.open(_Piece(content, inputs, outputs, variables, scalars), dims))
         return len(self._runs) - 1
 
     def run(self, number: int, arrays: Sequence[Array], variables: Mapping[int, Array]) -> tuple[list[Array], dict[int, Array]]:

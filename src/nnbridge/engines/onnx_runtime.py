@@ -53,7 +53,8 @@ class OnnxRuntimeEngine:
                 raise InputError(Reason(rule, f"{declared.type} {declared.name}", operand=str(self._path)))
 
         def run(arrays: Sequence[Array], variables: Mapping[int, Array]) -> tuple[Sequence[Array], Mapping[int, Array]]:
-            feeds = {str(name): _typed(array, inputs[str(name)]) for name, array in zip(piece.inputs, arrays, strict=True)}
+            given = zip(piece.inputs, arrays, strict=True)
+            feeds = {str(name): _typed(array, inputs[str(name)].type, name in piece.scalars) for name, array in given}
             return [np.asarray(output) for output in session.run([*map(str, piece.outputs)], feeds)], {}
 
         return run
@@ -71,9 +72,9 @@ def _dtype(declared: str) -> np.dtype[Any] | None:
     return found if found.kind in "biuf" and found.isbuiltin else None
 
 
-def _typed(array: Array, declared: Any) -> Array:
+def _typed(array: Array, type: str, scalar: bool) -> Array:
     """A value in ONNX's type: booleans are bytes in NNAPI, scalars vectors of one element, float64 may be narrowed."""
-    dtype = _dtype(declared.type)
+    dtype = _dtype(type)
     assert dtype is not None
     array = array.view(dtype) if dtype == np.bool_ and array.dtype == np.uint8 else array.astype(dtype, copy=False)
-    return array.reshape(()) if declared.shape == [] and array.size == 1 else array
+    return array.reshape(()) if scalar and array.size == 1 else array

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.api import plan
-from nnbridge.converters.releases import RUNTIMES
 from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import InputError, Reason
+from nnbridge.releases import RUNTIMES
 from nnbridge.report.outcomes import OperatorOutcome, outcomes_of
 from nnbridge.report.overlay import colours
 

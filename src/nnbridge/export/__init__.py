@@ -5,6 +5,7 @@ Kinds are found by the file's suffix in :data:`WRITERS`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -44,7 +45,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """
     suffix = next((suffix for suffix in WRITERS if path.name.lower().endswith(suffix)), None)
     if suffix is None:
-        if path.suffix and (path.is_file() or not path.exists()):  # A pipe or device may have any name.
+        if path.suffix and (os.path.isfile(path) or not os.path.exists(path)):  # A pipe or device may have any name.
             raise InputError(Reason(f"a file that ends in {', '.join(WRITERS)}", path.name, operand="output"))
         suffix = ".nnapi"
     writer: Callable[[Model, Path, str], dict[Path, int]] = import_module(WRITERS[suffix].module).write

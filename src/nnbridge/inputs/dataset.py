@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,7 +81,7 @@ class Dataset:
         for text in texts:
             name, file = _split(model, text)
             path = Path(file)
-            if name is None and path.suffix.lower() == ".npz" and path.is_file():
+            if name is None and path.suffix.lower() == ".npz" and os.path.isfile(path):
                 for inside, found in _archive(model, path).items():
                     add(inside, file, found)
                 continue
@@ -148,14 +149,14 @@ def _split(model: Model, text: str) -> tuple[str | None, str]:
     if not text or not named_inputs(model):
         raise InputError(Reason(f"FILE or NAME=FILE; {_known(model)}", repr(text), operand="input"))
     typed, separator, _ = text.partition("=")
-    if not separator or Path(text).exists():
+    if not separator or os.path.exists(text):
         return None, text
     raise InputError(Reason(f'no input named "{typed}"{near(typed, named_inputs(model))}; {_known(model)}', operand="input"))
 
 
 def _files(path: Path, target: InputTarget) -> list[tuple[str, str, Path]]:
     """Name, label and path of a file, or of all files in a folder and its sub-folders, whose names are labels."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [(path.name, "", path)]
     try:
         inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
@@ -177,7 +178,7 @@ def _files(path: Path, target: InputTarget) -> list[tuple[str, str, Path]]:
 def _batches(target: InputTarget, path: Path) -> list[_Entry]:
     """The samples of an array that holds several of the model's batches along its first axis; none of another file."""
     dims = target.operand.dims
-    if path.suffix.lower() != ".npy" or not path.is_file() or not dims or not dims[0]:
+    if path.suffix.lower() != ".npy" or not os.path.isfile(path) or not dims or not dims[0]:
         return []
     array = load_array(path, target.place)
     if array.ndim != len(dims) or array.shape[1:] != dims[1:] or array.shape[0] <= dims[0] or array.shape[0] % dims[0]:

@@ -38,16 +38,24 @@ _FIELDS = {
     "operator": r"[^()]+",
     "action": r"[^':]{1,80}?",
     "tensor_name": r"[^'\[\]]*",
-    "file": r"[\w./+-]+",
+    "file": r"[\w./+-]{1,200}",
+    "condition": r".{1,200}?",
+    **dict.fromkeys(("value", "other"), r"[\w.+-]{1,40}"),
     **dict.fromkeys(("name", "unit"), r"[^\[\]]*"),
     **dict.fromkeys(("code", "status", "kernel", "kind", "unit_kind", "function", "type", "level"), r"[\w.]{1,80}"),
+    **dict.fromkeys(("side", "side_again"), r"input|output"),
+    **dict.fromkeys(("found_type", "expected_type"), r"[A-Z][A-Z0-9_]*"),
     **dict.fromkeys(("rest", "since"), r".*"),
 }
 """What a field may be; any other is a number."""
 _NUMBER = r"\d+"
 _PIECE = re.compile(r"\{(\w+)\}")
-_LEAST_CUT = 20
-"""Characters of a form, fields apart, that are enough to know a line again whose end is missing."""
+LEAST_CUT, LEAST_WRAPPED = 20, 6
+"""Characters of a form, fields apart, that are enough to know a line again whose end is missing, or is on the next line."""
+_MOST_FIELD = 80
+"""Characters of a field that begins a form."""
+_MOST_STARTS = 8
+"""Places of a line at which a form that is cut may begin."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,12 @@ class Form:
 
     @cached_property
     def head(self) -> str:
-        """How a line of the form begins, as far as a line that is cut must have it; empty for forms that begin with a field."""
-        return self.pieces[0][0][:_LEAST_CUT]
+        """The beginning of the first literal text, which a line that is cut must have."""
+        return self._literal[:LEAST_WRAPPED]
+
+    @property
+    def _literal(self) -> str:
+        return self.pieces[0][0] or self.pieces[1][0]
 
     @cached_property
     def expression(self) -> re.Pattern[str]:
@@ -79,15 +91,30 @@ class Form:
         start = "" if self.pieces[0][0] else r"(?<!\w)"
         return re.compile(start + "".join(re.escape(literal) + _group(name) for literal, name in self.pieces))
 
-    def read(self, line: str) -> Mapping[str, str] | None:
-        """The fields of a line; None if it does not have the form."""
-        found = self.expression.search(line) if self.anchor in line else None
-        return None if found is None else found.groupdict()
+    @property
+    def is_open(self) -> bool:
+        """True if it ends with a field: more may follow."""
+        return not self.pieces[-1][0]
 
-    def begun(self, line: str) -> Mapping[str, str] | None:
-        """The fields of a line that ends before the form does; None for a line of another form."""
-        start = line.rfind(self.head)
-        return None if start < 0 else _walked(self.pieces, line[start:])
+    def read(self, line: str) -> re.Match[str] | None:
+        """The fields of a line; None if it does not have the form."""
+        return self.expression.search(line) if self.anchor in line else None
+
+    def begun(self, line: str, least: int) -> Mapping[str, str] | None:
+        """The fields of a line that ends before the form does; None for a line of another form.
+
+        ``least``: so many characters of the form's own, or its beginning, must be there.
+        """
+        start = line.find(self.head)
+        field = "" if self.pieces[0][0] else self.pieces[0][1]
+        for _ in range(_MOST_STARTS):
+            if start < 0:
+                break
+            before = re.search(rf"(?<!\w){_group(field)}$", line[max(0, start - _MOST_FIELD) : start]) if field else None
+            if (found := _walked(self.pieces[1:] if field else self.pieces, line[start:], least)) is not None:
+                return found if before is None else {**before.groupdict(), **found}
+            start = line.find(self.head, start + 1)
+        return None
 
     def format(self, values: Mapping[str, object]) -> str:
         """The line with these values."""
@@ -98,24 +125,36 @@ def _group(name: str) -> str:
     return f"(?P<{name}>{_FIELDS.get(name, _NUMBER)})" if name else ""
 
 
-def _walked(pieces: tuple[tuple[str, str], ...], rest: str) -> Mapping[str, str] | None:
+def _walked(pieces: tuple[tuple[str, str], ...], rest: str, least: int) -> Mapping[str, str] | None:
     """The fields up to where a text ends, if enough of the literal texts is in it."""
     found: dict[str, str] = {}
     seen = 0
     for (literal, name), (following, _) in zip(pieces, (*pieces[1:], ("", "")), strict=True):
-        if len(rest) <= len(literal):
+        if len(rest.rstrip()) <= len(literal):
             cut = rest.rstrip()
-            return found if literal.startswith(cut) and seen + len(cut) >= _LEAST_CUT else None
+            return found if literal.startswith(cut) and seen + len(cut) >= least else None
         if not rest.startswith(literal) or not name:
             return None
         seen, rest = seen + len(literal), rest[len(literal) :]
-        match = re.match(_FIELDS.get(name, _NUMBER).removesuffix("?"), rest)
-        end = rest.find(following) if following else -1
-        end = end if end >= 0 else match.end() if match is not None else 0
+        end = _end(name, following, rest)
         found[name], rest = rest[:end], rest[end:]
         if not rest:
-            return found if seen >= _LEAST_CUT else None
+            return found if seen >= least else None
     return None
+
+
+def _end(name: str, following: str, rest: str) -> int:
+    """Where a field ends: before the text that follows it, or before as much of that as there is."""
+    if following and (end := rest.find(following)) >= 0:
+        return end
+    expression = re.compile(_FIELDS.get(name, _NUMBER).removesuffix("?"))
+    bare = rest.rstrip()
+    for length in range(min(len(following), len(bare) - 1), 0, -1):
+        part = following[:length].rstrip()
+        if bare.endswith(part) and expression.fullmatch(bare, 0, len(bare) - len(part)):
+            return len(bare) - len(part)
+    match = expression.match(rest)
+    return match.end() if match is not None else 0
 
 
 @dataclass(frozen=True)
@@ -229,6 +268,11 @@ PATTERNS: tuple[LinePattern, ...] = (
        "Node number {node} ({operator}) failed to invoke.", "Node number {node} ({operator}) failed to prepare",
        "Node number {node} ({operator}) failed to invoke"), f"{_SUBGRAPH}:93",
        "TFLite's kernel of this node failed; the cause is in the lines before", _PLAN),
+    _p("kernel-condition", _T, "tflite", "E", ("{file}.cc:{line} {condition} was not true.",
+       "{file}.cc:{line} {condition} ({value} != {other})", "{file}.cc:{line} {condition} ({value} not near {other})"),
+       "tflite/core/c/common.h:231",
+       "a condition of TFLite's own kernel does not hold: TFLite refuses the file, or the run; the next line names the node",
+       "nnbridge inspect FILE; this is TFLite's rule, with or without NNAPI"),
     _p("restored", _T, "tflite", "E", "Restored original execution plan after delegate application failure.",
        f"{_SUBGRAPH}:2511", "the delegate failed, and the program goes on without it or gets an error", _BUILD),
     _p("no-accelerator-named", _T, "tflite", "E",
@@ -286,7 +330,8 @@ PATTERNS: tuple[LinePattern, ...] = (
        "an operator that this delegate leaves to TFLite, with its words",
        "nnbridge plan FILE --device gpu-delegate has its rules", within="gpu-refusals"),
     _p("gpu-share", _T, "tflite", "E", "{nodes} operations will run on the {kernel}, and the remaining {left}",
-       "tflite/delegates/gpu/common/model_builder.cc", "the operators that this delegate got, and those that stay"),
+       "tflite/delegates/gpu/common/model_builder.cc", "the operators that this delegate got, and those that stay",
+       "nnbridge plan FILE --device gpu-delegate has its rules"),
     _p("litert-refused", Writer.LITERT, "litert", "W",
        "LiteRT Op #{node} '{kind}' (code={builtin}) is not supported in {kernel} Compiler", "litert/vendors",
        "an operator that LiteRT's compiler leaves to the CPU", _PLAN),
@@ -321,12 +366,17 @@ PATTERNS: tuple[LinePattern, ...] = (
     _p("invalid-operation", _N, "ModelBuilder", "E", "Invalid Operation: NN_RET_CHECK failed ({file}:{line}): {rest}",
        f"{_AOSP}/runtime/ModelBuilder.cpp:411", "NNAPI's validation refuses an operation while a model is built: BAD_DATA",
        _BUILD),
+    _p("operand-type", _N, "OperationValidationUtils", "E",
+       "Invalid {side} tensor type {found_type} for {side_again} {operand}, expected {expected_type}",
+       f"{_AOSP}/common/types/src/OperationsValidationUtils.cpp:38",
+       "an operand has another type than NNAPI's operation requires for its first input's: BAD_DATA", _BUILD),
     _p("only-since-hal", _N, "OperationsUtils", "E", "Operation {operation} with inputs {rest} is only supported since {since}",
        f"{_AOSP}/common/types/src/OperationsValidationUtils.cpp:111",
        "the driver's HAL is older than this form of the operation: it is not offered to the driver",
        "nnbridge plan FILE --android shows it per version"),
     _p("unsupported-type", _N, "Operations", "E", ("Unsupported input tensor type for operation {operation}",
-       "Unsupported tensor type for operation {operation}", "Unsupported data type for operation {operation}"),
+       "Unsupported tensor type for operation {operation}", "Unsupported data type for operation {operation}",
+       "Unsupported input operand type for {operation} op: {found_type}"),
        f"{_AOSP}/common/types/operations/src", "NNAPI has no form of the operation for tensors of this type: BAD_DATA", _BUILD),
     _p("operand-count", _N, "Utils", "E",
        ("Invalid number of input operands ({found}, expected {expected}) or output operands ({outputs}, expected "
@@ -428,9 +478,28 @@ PATTERNS: tuple[LinePattern, ...] = (
     _p("ort-known-b", _O, "onnxruntime", "V", ("B of MatMul must be known", "B of Gemm must be known if transB != 1"),
        f"{_PROVIDER}/builders/impl/gemm_op_builder.cc, IsOpSupportedImpl",
        "the provider makes only products with a constant FULLY_CONNECTED", _OPERATOR, only_verbose=True),
-    _p("ort-split", _O, "onnxruntime", "E", "AddNnapiSplit count [{count}] does not evenly divide dimension {axis} [{size}]",
-       f"{_PROVIDER}/builders/op_builder_helpers.cc:145", "the provider took a Split that it cannot build: there is no session",
+    _p("ort-split", _O, "onnxruntime", "E", ("AddNnapiSplit count [{count}] does not evenly divide dimension {axis} [{size}]",
+       "count [{count}] does not evenly divide dimension {axis} [{size}]"), f"{_PROVIDER}/builders/op_builder_helpers.cc:145",
+       "the provider took a Split that it cannot build: there is no session",
        "write the Split as Slice nodes, or with even parts"),
+    _p("ort-constant-type", _O, "onnxruntime", "E",
+       ("The input/initializer of graph doesn't have valid type, name: {tensor_name} type: {type}",
+       "The input/initializer of graph has unsupported quantized type, name: {tensor_name} type: {type}"),
+       f"{_PROVIDER}/builders/model_builder.cc, GetInputDataType",
+       "the provider took a node that reads a constant or input of a type that it cannot build: there is no session",
+       "store it in another type, or leave its node out of quantisation (nodes_to_exclude)"),
+    _p("ort-scale", _O, "onnxruntime", "E", ("Input [{tensor_name}] NNAPI input scale: {value}, ONNX input scale: {other}",
+       "Input [{tensor_name}] NNAPI input zero point: {value}, ONNX input zero point: {other}"),
+       f"{_PROVIDER}/builders/op_builder_helpers.cc, IsValidInputQuantizedType",
+       "two nodes state other scales or zero points for one value, which NNAPI has once: there is no session",
+       "quantise with one scale for each value"),
+    _p("ort-nchw", _O, "onnxruntime", "E", "NCHW format is not supported on android api level {number}",
+       f"{_PROVIDER}/builders", "NNAPI's flag for channels first came with feature level 3: there is no session",
+       "nnbridge plan FILE --layout nhwc; in the app, leave NNAPI_FLAG_USE_NCHW out"),
+    _p("ort-unregistered", _O, "onnxruntime", "E", ("No Op registered for {kind} with domain_version of {number}",
+       "{unit_kind}:{kind}(-1) is not a registered function/op"), "onnxruntime/core/graph/graph.cc",
+       "ONNX Runtime knows no such operator: it does not load the file, with or without NNAPI",
+       "register the operator's library, or convert without it"),
     _p("ort-no-output-shape", _O, "onnxruntime", "E",
        "RegisterModelOutputs shape_proto cannot be null for output: {tensor_name}",
        f"{_PROVIDER}/builders/model_builder.cc, RegisterModelOutputs",
@@ -438,7 +507,7 @@ PATTERNS: tuple[LinePattern, ...] = (
        "run shape inference (onnx.shape_inference) before you deploy"),
     _p("ort-api-error", _O, "onnxruntime", "E", ("model_builder.cc:{line} {function} ResultCode: {code}, op = {operation_code}",
        "model_builder.cc:{line} {function} ResultCode: {code}, {rest}", "model_builder.cc:{line} {function} ResultCode: {code}",
-       "model.cc:{line} {function} ResultCode: {code}"), f"{_PROVIDER}/builders/model_builder.cc",
+       "model.cc:{line} {function} ResultCode: {code}", "ResultCode: {code}"), f"{_PROVIDER}/builders/model_builder.cc",
        "a call of NNAPI failed while the provider built a partition: there is no session", _BUILD),
     _p("ort-key", _O, "onnxruntime", "E", "Exception during initialization: {rest}",
        "onnxruntime/core/session/inference_session.cc",

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnbridge.errors import InputError, Reason
-from nnbridge.log_lines.patterns import PATTERNS, LinePattern, forms
+from nnbridge.foreign import ReadingBudget
+from nnbridge.log_lines.patterns import LEAST_CUT, LEAST_WRAPPED, PATTERNS, Form, LinePattern, forms
 from nnbridge.reading import read_at_most
 
 MAX_BYTES = 256 * 2**20
@@ -19,7 +20,13 @@ MAX_LINE = 8_192
 """Characters of a line that are looked at; logcat's own limit is half of it."""
 _MOST_WRAPPED = 3
 """Lines that a wrapped message continues on."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_QUOTED = " \t>|"
+"""What mailers and issues put before a line."""
 _BEFORE_LISTED = re.compile(r"^\s*(?:[A-Z]+: )?(?=[A-Z][A-Z0-9_]*:)")
+MAX_LINES = 3_000_000
+_MOST_WRAPS = 100_000
+"""Lines of one log that are looked at together with those after them."""
 _CHATTY = re.compile(r"chatty\s*:")
 _SAME = re.compile(r"\bidentical (\d+) lines?")
 _STAMP = r"(?:\d{4}-)?(?:\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+\s+"
@@ -96,7 +103,9 @@ def decoded(content: bytes, name: str) -> str:
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:
-    """Each line that is not empty, and its number."""
+    """Each line that is not empty, and its number; InputError for more lines than a phone's log has."""
+    if (count := text.count("\n")) > MAX_LINES:
+        raise InputError(Reason(f"a log of at most {MAX_LINES:,} lines", f"{count:,}"))
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line)
 
 
@@ -105,6 +114,8 @@ def log_lines(text: str) -> Iterator[LogLine]:
     last: dict[str, str] = {}
     long: re.Match[str] | None = None
     for number, line in numbered(text):
+        if line[0] == "\x1b":  # logcat -v color, and programs that colour whole lines
+            line = _COLOURS.sub("", line)
         found = _header(line)
         if found is not None and found.re is _HEADERS[0]:
             long = found
@@ -122,8 +133,8 @@ def log_lines(text: str) -> Iterator[LogLine]:
 
 
 def _header(line: str) -> re.Match[str] | None:
-    start = line[:_MOST_HEADER]
-    for header in _HEADERS if start[0] in _FIRST else ():
+    start = line[:_MOST_HEADER].lstrip(_QUOTED)
+    for header in _HEADERS if start[:1] in _FIRST else ():
         if (match := header.match(start)) is not None:
             return match
     return None
@@ -141,14 +152,26 @@ def read_lines(text: str) -> Iterator[ReadLine]:
         yield known.next(waiting)
 
 
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """A form that a text has."""
+
+    rank: int
+    """Its place in the table: of several forms that a wrapped line may have, the first is meant."""
+    pattern: LinePattern
+    form: Form
+    found: re.Match[str]
+
+
 class _Known:
     """Finds patterns of lines, one after another."""
 
     def __init__(self) -> None:
         known = list(forms())
         # A line is looked for the text first, which is a hundred times faster than an expression.
-        self._whole = [(form.anchor, pattern, form) for pattern, form in known]
-        self._begun = [(form.head, pattern, form) for pattern, form in known if form.head]
+        self._whole = [(form.anchor, rank, pattern, form) for rank, (pattern, form) in enumerate(known)]
+        self._begun = [(form.head, pattern, form) for pattern, form in known]
+        self._wraps = ReadingBudget(_MOST_WRAPS, f"at most {_MOST_WRAPS:,} lines that the next one may continue", "the log,")
         self._lists = {pattern.within for pattern in PATTERNS} - {""}
         self._listing = ""
         """The pattern of the list whose lines follow."""
@@ -157,24 +180,39 @@ class _Known:
         """The first of these lines, with those that continue it; they are taken out."""
         line = waiting.pop(0)
         text = line.text[:MAX_LINE]
-        found = (self._listed(text) if self._listing else None) or self._read(text)
-        if found is not None:
-            self._listing = found[0].within or (found[0].name if found[0].name in self._lists else "")
-            return ReadLine(line, *found)
+        if self._listing and (listed := self._listed(text)) is not None:
+            return ReadLine(line, *listed)
+        match, count = self._read(text), 0
+        if waiting and not waiting[0].headed and (self._is_begun(text) if match is None else match.form.is_open):
+            match, count = self._wrapped(text, waiting, match)
+            del waiting[:count]
+        if match is not None:
+            self._listing = match.pattern.name if match.pattern.name in self._lists else ""
+            return ReadLine(line, match.pattern, match.found.groupdict(), lines=1 + count)
         for head, pattern, form in self._begun:
-            if head in text and (fields := form.begun(text)) is not None:
-                for count, joined in _joined(text, waiting):
-                    if (whole := self._read(joined)) is not None:
-                        del waiting[:count]
-                        return ReadLine(line, *whole, lines=1 + count)
+            if head in text and (fields := form.begun(text, LEAST_CUT)) is not None:
                 return ReadLine(line, pattern, fields, cut=True)
         return ReadLine(line)
 
-    def _read(self, text: str) -> tuple[LinePattern, Mapping[str, str]] | None:
-        for anchor, pattern, form in self._whole:
-            if anchor in text and (fields := form.read(text)) is not None:
-                return pattern, fields
+    def _wrapped(self, text: str, after: Sequence[LogLine], alone: _Match | None) -> tuple[_Match | None, int]:
+        """The first form of the table that a line has with those that continue it, and how many these are."""
+        self._wraps.spend(1, f" line {after[0].number}")
+        best, lines = alone, 0
+        for count, joined in _joined(text, after):
+            match = self._read(joined)
+            inside = match is not None and match.found.start() < len(text.rstrip()) < match.found.end()
+            if match is not None and inside and (best is None or match.rank < best.rank):
+                best, lines = match, count
+        return best, lines
+
+    def _read(self, text: str) -> _Match | None:
+        for anchor, rank, pattern, form in self._whole:
+            if anchor in text and (found := form.read(text)) is not None:
+                return _Match(rank, pattern, form, found)
         return None
+
+    def _is_begun(self, text: str) -> bool:
+        return any(head in text and form.begun(text, LEAST_WRAPPED) is not None for head, _, form in self._begun)
 
     def _listed(self, text: str) -> tuple[LinePattern, Mapping[str, str]] | None:
         """The line as one of a list."""
@@ -187,10 +225,10 @@ class _Known:
 
 def _joined(text: str, after: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
     """A message with one, two … lines that continue it: wrapped at a space, or within a word."""
-    bare, tight = text, text
+    spaced, tight = text, text
     for count, line in enumerate(after, 1):
         if line.headed:
             return
-        bare, tight = f"{bare.rstrip()} {line.text.strip()}"[:MAX_LINE], f"{tight}{line.text.lstrip()}"[:MAX_LINE]
-        yield count, bare
+        spaced, tight = f"{spaced.rstrip()} {line.text.strip()}"[:MAX_LINE], f"{tight}{line.text}"[:MAX_LINE]
+        yield count, spaced
         yield count, tight

@@ -17,7 +17,6 @@ from nnbridge.compare.comparison import compare
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Sample, seeded_inputs, seeded_samples
 from nnbridge.converters import PHONE, ConversionOptions
-from nnbridge.converters.releases import NEWEST, RUNTIMES
 from nnbridge.cost.plan import cost_of
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
@@ -29,6 +28,7 @@ from nnbridge.file import ModelFile
 from nnbridge.foreign import MAX_TEXT, MAX_WHOLE, Shape, checked, shape_of
 from nnbridge.plan import Planned, plan
 from nnbridge.plan_data import PLACES
+from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.report.outcomes import reasons_off
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from glob import glob
@@ -39,11 +40,13 @@ def _suffixes() -> tuple[str, ...]:
 
 def _local(text: str) -> list[Path]:
     path = Path(text)
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.suffix.lower() in _suffixes() and file.is_file())
-    if path.exists() or not _PATTERN & set(text):
-        return [path] if path.is_file() else []
-    return sorted(Path(file) for file in glob(text, recursive=True) if Path(file).is_file())
+    if os.path.isdir(path):
+        # Path.rglob ends where a folder of another process vanishes meanwhile.
+        files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
+        return sorted(file for file in files if file.suffix.lower() in _suffixes() and os.path.isfile(file))
+    if os.path.exists(path) or not _PATTERN & set(text):
+        return [path] if os.path.isfile(path) else []
+    return sorted(Path(file) for file in glob(text, recursive=True) if os.path.isfile(file))
 
 
 def _remote(address: str, cache: Path) -> list[Path]:

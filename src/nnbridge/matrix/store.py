@@ -81,7 +81,7 @@ class Store:
     @classmethod
     def existing(cls, path: Path) -> Store:
         """A store that is there; InputError if it is not."""
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise InputError(Reason("a file of a matrix's results", "no such file", operand=str(path)))
         return cls(path)
 

@@ -1,25 +1,26 @@
-"""A phone's log, line by line: the rule that each line reports, the operators of the file that it is about, what to do next."""
+"""A phone's log, line by line: the rule that a line reports, the operators of the file that it is about, what to do next."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nnbridge.converters.delegation import stage_of
-from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.delegation import FAILS_BUILDING
 from nnbridge.converters.structure import FileGraph
 from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, Stage, counted
 from nnbridge.file import ModelFile
 from nnbridge.log_lines.patterns import DELEGATE_NAME, LinePattern, Writer
 from nnbridge.log_lines.reader import MAX_LINE, LogLine, ReadLine, decoded, read_lines
-from nnbridge.phone_log.parts import HandedPart, Key, every_part, handed_parts, target_drivers, tflite_verdict
-from nnbridge.plan import Planned, delegate_target, draft
+from nnbridge.log_lines.validation import OPERATIONS_OF_FILE
+from nnbridge.phone_log.parts import HandedPart, Key, building_and_running_failures, every_part, handed_parts, tflite_verdict
+from nnbridge.plan import Planned, draft
 from nnbridge.target import Target
+from nnbridge.types import operation_name
 
 MAX_EXPLAINED = 50_000
 """Lines of one log that are explained."""
@@ -223,16 +224,9 @@ class PlanFacts:
 
     @cached_property
     def nodes_by_name(self) -> Mapping[str, Key]:
-        """Nodes by the names that an ONNX file gives them, and by their outputs."""
-        found = {}
-        for graph in self.graphs.values():
-            for one in graph.operators:
-                found.update({graph.tensors[i]: (graph.number, one.index) for i in one.outputs if graph.tensors})
-        for operation in self.planned.model.main.operations:
-            source = operation.source
-            if source is not None and operation.name.startswith(label := f"{source.index}: {source.operator} "):
-                found[operation.name.removeprefix(label)] = source.key
-        return found
+        """Nodes by their own names in an ONNX file."""
+        every = ((graph.number, one) for graph in self.graphs.values() for one in graph.operators)
+        return {one.name: (number, one.index) for number, one in every if one.name}
 
     @cached_property
     def by_client(self) -> Mapping[Key, str]:
@@ -269,31 +263,42 @@ class PlanFacts:
     @cached_property
     def failures(self) -> Mapping[Key, tuple[Stage, str]]:
         """The operators at which the phone fails after the delegate took them, and why."""
-        delegation = self.file.importer.delegation()
-        if delegation is None or self.file.mapping != MappingKind.DELEGATE:
-            return {}
-        target = delegate_target(self.file, target_drivers(self.planned))
-        return {
-            (graph, one.index): (stage, _words(one.reasons[0]))
-            for graph in delegation.graphs()
-            for one in delegation.outcomes(graph, delegation.stated(graph), target)
-            if (stage := stage_of(one)) in (Stage.BUILDING, Stage.RUNNING)
-        }
+        found = building_and_running_failures(self.planned)
+        return {key: (reason.stage, _words(reason)) for key, reason in found.items() if reason.stage is not None}
 
+    @cached_property
+    def types(self) -> Mapping[str, tuple[Key, ...]]:
+        """Found type → the operators that NNAPI refuses for it."""
+        found: dict[str, list[Key]] = {}
+        for key, reason in building_and_running_failures(self.planned).items():
+            found.setdefault(reason.found, []).append(key)
+        return {name: tuple(keys) for name, keys in found.items()}
+
+    @cached_property
     def dynamic(self) -> tuple[Key | None, str]:
         """The first operator whose output's dimensions only a run knows, and the plan's words."""
         delegation = self.file.importer.delegation()
         reason = None if delegation is None else delegation.dynamic()
         return (None, "") if delegation is None or reason is None else (delegation.dynamic_operator(), reason.found)
 
-    def around(self, tensor: str) -> tuple[Key, ...]:
-        """The operators that write and read a tensor of a name."""
-        return tuple(
-            (graph.number, one.index)
-            for graph in self.graphs.values()
-            for one in graph.operators
-            if any(graph.tensors[i] == tensor for i in (*one.outputs, *one.inputs) if graph.tensors)
-        )
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[Key, ...]]:
+        """An operator of the file's format → those of its type; ONNX's without their domain too."""
+        found: dict[str, list[Key]] = {}
+        for key, one in self.operators.items():
+            for name in {one.operator, one.operator.rpartition(".")[2]}:
+                found.setdefault(name, []).append(key)
+        return {name: tuple(keys) for name, keys in found.items()}
+
+    @cached_property
+    def around(self) -> Mapping[str, tuple[Key, ...]]:
+        """The name of a tensor → the operators that write and read it."""
+        found: dict[str, dict[Key, None]] = {}
+        for graph in self.graphs.values():
+            for one in graph.operators if graph.tensors else ():
+                for i in (*one.outputs, *one.inputs):
+                    found.setdefault(graph.tensors[i], {})[graph.number, one.index] = None
+        return {name: tuple(sorted(keys)) for name, keys in found.items()}
 
     def writer(self, tensor: int, subgraph: int = 0) -> tuple[Key, ...]:
         """The operator that writes a tensor."""
@@ -312,7 +317,7 @@ class PlanFacts:
         if matches:
             return ((0, node),)
         # A node of a body, or of another file.
-        return tuple(key for key, one in self.operators.items() if one.index == node and one.operator.endswith(named))
+        return tuple(key for key in self.by_name.get(named, ()) if key[1] == node)
 
     @cached_property
     def _groups(self) -> tuple[tuple[Key, ...], ...]:
@@ -391,7 +396,8 @@ def _explained(lines: Sequence[ReadLine], facts: PlanFacts, log: str) -> Iterato
         operation = read.fields.get("operation", "")
         seen = counts.get((read.pattern.name, operation), 0)
         counts[read.pattern.name, operation] = seen + 1
-        keys, rule = _about(read, facts, places.get(position), seen)
+        after = next(iter(lines[position + 1 : position + 2]), None)
+        keys, rule = _about(_AboutLine(read.pattern, read.fields, places.get(position), seen, after), facts)
         operators = [facts.operators[key] for key in keys if key in facts.operators]
         pattern = read.pattern
         yield ExplainedLine(
@@ -427,47 +433,45 @@ _Found = tuple[tuple[Key, ...], str]
 """The operators that a line may be about, and what the plan has on them."""
 
 
-def _about(read: ReadLine, facts: PlanFacts, place: Key | None, seen: int) -> _Found:
-    """``place``: the operator of a line of ExecutionPlan; ``seen``: how many lines of this pattern and operator come before."""
-    fields, pattern = read.fields, read.pattern
-    assert pattern is not None
-    if pattern.name in ("device-refused", "placed"):
-        return _of_operation(pattern, facts, place, fields)
-    if pattern.name == "dynamic-graph":
-        return _dynamic(facts, fields)
-    if pattern.writer is Writer.ORT:
-        return _of_provider(pattern, fields, facts)
-    if pattern.name in ("node-failed", "litert-refused"):
-        keys = facts.of_node(_number(fields.get("node")), fields.get("operator", ""))
-        return keys, _failing(facts, keys)
-    if pattern.name in ("delegate-refused", "gpu-operator", "unresolved-builtin"):
-        return _of_operator(pattern, facts, seen, fields)
-    if pattern.name == "unresolved-custom":
-        name = fields.get("operator", "")
-        keys = tuple(key for key, one in facts.operators.items() if one.operator in (name, f"CUSTOM:{name}"))
-        return keys, "" if keys else f"the file has no operator {name[:_SHOWN]!r}"
-    if pattern.name == "old-not-delegated":
-        return _of_code(facts, _number(fields.get("builtin"))), ""
-    if "tensor_name" in fields:
-        keys = facts.around(fields["tensor_name"])
-        return keys, _failing(facts, keys) if keys else f"the file has no tensor {fields['tensor_name'][:_SHOWN]!r}"
-    if pattern.name in ("api-error-build", "restored", "api-error", "old-failure", "invalid-model"):
-        return _at_failure(facts, Stage.BUILDING)
-    if pattern.name in ("api-error-run", "run-failed"):
-        return _at_failure(facts, Stage.RUNNING)
-    named = _operation_of(fields)
-    if not named:
-        return (), ""
-    keys = facts.by_type.get(named) or _prefixed(facts, named) or _unbuilt(facts, named)
+@dataclass(frozen=True, slots=True)
+class _AboutLine:
+    """A line, and what the lines before it leave known."""
+
+    pattern: LinePattern
+    fields: Mapping[str, str]
+    place: Key | None = None
+    """The operator of a line of ExecutionPlan."""
+    seen: int = 0
+    """How many lines of this pattern and operator come before."""
+    after: ReadLine | None = None
+    """The next line that has a pattern."""
+
+    def get(self, name: str) -> str:
+        """A field; empty where the line does not have it."""
+        return self.fields.get(name, "")
+
+
+def _about(line: _AboutLine, facts: PlanFacts) -> _Found:
+    if line.pattern.writer is Writer.ORT:
+        return (_of_session if line.pattern.level == "E" else _of_provider)(line, facts)
+    return _ABOUT.get(line.pattern.name, _of_message)(line, facts)
+
+
+def _of_message(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """A message of NNAPI's that names an operation, or the source file of one."""
+    names = _operations_of(line)
+    keys = tuple(key for name in names for key in facts.by_type.get(name) or _prefixed(facts, name) or _unbuilt(facts, name))
+    if names and not keys:
+        return (), f"no operator of the file becomes {' or '.join(names[:3])}"
     failing = tuple(key for key in keys if key in facts.failures)
-    return failing or keys, _failing(facts, failing) if keys else f"no operator of the file becomes {named}"
+    return failing or keys, _failing(facts, failing)
 
 
-def _of_operation(pattern: LinePattern, facts: PlanFacts, place: Key | None, fields: Mapping[str, str]) -> _Found:
+def _of_operation(line: _AboutLine, facts: PlanFacts) -> _Found:
     """An operation that ExecutionPlan names."""
-    name, device = fields.get("operation", ""), fields.get("device", "")
-    keys = (place,) if place is not None else facts.by_type.get(name) or _prefixed(facts, name)
-    if not keys or pattern.name == "placed":
+    name, device = line.get("operation"), line.get("device")
+    keys = (line.place,) if line.place is not None else facts.by_type.get(name) or _prefixed(facts, name)
+    if not keys or line.pattern.name == "placed":
         return keys, "" if keys else f"no operator of the file becomes {name}: the log is of another file"
     if device not in [driver.name for driver in facts.planned.drivers]:
         return keys, f"{device or 'the driver'} is no device of this plan; --device with a profile of it names the rule"
@@ -475,9 +479,60 @@ def _of_operation(pattern: LinePattern, facts: PlanFacts, place: Key | None, fie
     return keys, why or f"this plan's {device} supports it: the phone's driver differs from the profile"
 
 
-def _dynamic(facts: PlanFacts, fields: Mapping[str, str]) -> _Found:
-    tensor = _number(fields.get("tensor"))
-    first, said = facts.dynamic()
+def _of_node(line: _AboutLine, facts: PlanFacts) -> _Found:
+    keys = facts.of_node(_number(line.get("node")), line.get("operator"))
+    return keys, _failing(facts, keys)
+
+
+def _before_node(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """The node that the next line names."""
+    after = line.after
+    known = after is not None and after.pattern is not None and after.pattern.name == "node-failed"
+    return (
+        (facts.of_node(_number(after.fields.get("node", "")), after.fields.get("operator", "")), "")
+        if after and known
+        else ((), "")
+    )
+
+
+def _of_flex(line: _AboutLine, facts: PlanFacts) -> _Found:
+    keys = tuple(sorted(key for name, several in facts.by_name.items() if name.startswith("Flex") for key in several))
+    return keys, "" if keys else "the file has no operator of TensorFlow's: the log is of another file"
+
+
+def _of_custom(line: _AboutLine, facts: PlanFacts) -> _Found:
+    name = line.get("operator")
+    keys = facts.by_name.get(name, ())
+    return keys, "" if keys else f"the file has no operator {name[:_SHOWN]!r}"
+
+
+def _of_code(line: _AboutLine, facts: PlanFacts) -> _Found:
+    delegation = facts.file.importer.delegation()
+    codes = () if delegation is None else delegation.codes(0)
+    return tuple((0, i) for i, code in enumerate(codes) if code == _number(line.get("builtin"))), ""
+
+
+def _of_tensor(line: _AboutLine, facts: PlanFacts) -> _Found:
+    keys = facts.around.get(line.get("tensor_name"), ())
+    return keys, _failing(facts, keys) if keys else f"the file has no tensor {line.get('tensor_name')[:_SHOWN]!r}"
+
+
+def _of_type(line: _AboutLine, facts: PlanFacts) -> _Found:
+    keys = facts.types.get(line.get("found_type"), ())
+    return keys, _failing(facts, keys) or "by this plan NNAPI refuses no operator for this type: the log is of another file"
+
+
+def _at_building(line: _AboutLine, facts: PlanFacts) -> _Found:
+    return _at_failure(facts, Stage.BUILDING)
+
+
+def _at_run(line: _AboutLine, facts: PlanFacts) -> _Found:
+    return _at_failure(facts, Stage.RUNNING)
+
+
+def _dynamic(line: _AboutLine, facts: PlanFacts) -> _Found:
+    tensor = _number(line.get("tensor"))
+    first, said = facts.dynamic
     mine = () if first is None else (first,)
     writers = facts.writer(tensor) if tensor >= 0 else ()
     if writers and writers != mine:
@@ -486,22 +541,31 @@ def _dynamic(facts: PlanFacts, fields: Mapping[str, str]) -> _Found:
     return mine, said or "by this plan no tensor is dynamic: another file, or inputs that were resized"
 
 
-def _of_provider(pattern: LinePattern, fields: Mapping[str, str], facts: PlanFacts) -> _Found:
-    name, kind, index = fields.get("name", ""), fields.get("kind", ""), _number(fields.get("node"))
+def _of_session(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """An error that leaves the program without a session: the first node that the provider fails to build."""
+    named, rule = _of_provider(line, facts)
+    failing = [key for key, (stage, _) in facts.failures.items() if stage in FAILS_BUILDING and (not named or key in named)][:1]
+    return (tuple(failing), facts.failures[failing[0]][1]) if failing else (named, rule)
+
+
+def _of_provider(line: _AboutLine, facts: PlanFacts) -> _Found:
+    name, kind, index = line.get("name"), line.get("kind"), _number(line.get("node"))
     named = facts.nodes_by_name.get(name) if name else None
     stated = facts.operators.get((0, index))
     if named is None and not name and stated is not None and stated.operator == kind:
         named = (0, index)
     if named is not None:
         why = facts.by_client.get(named, "")
-        if fields.get("supported") == "1":
+        if line.get("supported") == "1":
             return (named,), f"this plan differs: {why}" if why else ""
         return (named,), why or "this plan's provider takes it: the phone's ONNX Runtime is of another release"
-    if fields.get("tensor_name"):
-        keys = facts.around(fields["tensor_name"])
+    if line.get("operation_code"):
+        return facts.by_type.get(operation_name(_number(line.get("operation_code"))), ()), ""
+    if line.get("tensor_name"):
+        keys = facts.around.get(line.get("tensor_name"), ())
     else:
-        wanted = _KINDS.get(pattern.name) or ((kind,) if kind else ())
-        keys = tuple(key for key, one in facts.operators.items() if one.operator.rpartition(".")[2] in wanted)
+        wanted = _KINDS.get(line.pattern.name) or ((kind,) if kind else ())
+        keys = tuple(sorted(key for name in wanted for key in facts.by_name.get(name, ())))
         keys = tuple(key for key in keys if key in facts.by_client) or keys
     return keys, _refusals(facts.by_client, keys)
 
@@ -510,28 +574,18 @@ _KINDS = {"ort-split": ("Split",), "ort-rank-2": ("MatMul", "Gemm"), "ort-known-
 """The operators that lines without a name are about."""
 
 
-def _of_operator(pattern: LinePattern, facts: PlanFacts, seen: int, fields: Mapping[str, str]) -> _Found:
-    """An operator by its type only: the lines of a log are in the file's order, one for each that is refused."""
-    name, words = fields.get("operation", ""), fields.get("rest", "")[:_SHOWN]
-    said = f'"{words}"' if words else ""
-    keys = tuple(key for key, one in facts.operators.items() if one.operator == name)
-    if pattern.name != "delegate-refused" or not keys:
-        return keys, said if keys else f"the file has no {name}"
-    version = _number(fields.get("version"))
+def _of_operator(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """An operator by its type and version only: the lines of a log are in the file's order, one for each that is refused."""
+    name, words, version = line.get("operation"), line.get("rest")[:_SHOWN], _number(line.get("version"))
+    keys = facts.by_name.get(name, ())
     keys = tuple(key for key in keys if facts.versions.get(key, version) == version) or keys
+    said = f'"{words}"' if words else ""
+    if line.pattern.name != "delegate-refused" or not keys:
+        return keys, said if keys else f"the file has no {name}"
     refused = tuple(key for key in keys if key in facts.by_client)
-    keys = refused[seen : seen + 1] or refused or keys
+    keys = refused[line.seen : line.seen + 1] or refused or keys
     mine = _refusals(facts.by_client, keys)
-    return (
-        keys,
-        f"{said}; {f'this plan: {mine}' if mine else 'this plan hands it over: the phone has another release of the delegate'}",
-    )
-
-
-def _of_code(facts: PlanFacts, builtin: int) -> tuple[Key, ...]:
-    delegation = facts.file.importer.delegation()
-    codes = () if delegation is None else delegation.codes(0)
-    return tuple((0, i) for i, code in enumerate(codes) if code == builtin)
+    return keys, f"{said}; this plan: {mine or 'it is handed over; the phone has another release of the delegate'}"
 
 
 def _at_failure(facts: PlanFacts, stage: Stage) -> _Found:
@@ -554,14 +608,18 @@ def _refusals(whys: Mapping[Key, str], keys: Iterable[Key]) -> str:
     return "; ".join(list(dict.fromkeys(whys[key] for key in keys if key in whys))[:3])
 
 
-def _operation_of(fields: Mapping[str, str]) -> str:
-    """The NNAPI operation that a message names, or the source file of the operation that checks it."""
-    if fields.get("operation"):
-        return fields["operation"]
-    if named := _NAMED.search(fields.get("rest", "")):
-        return named[1]
-    source = _SOURCE_FILE.search(fields.get("file", ""))
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", source[1]).upper().replace("CONV2_D", "CONV_2D") if source else ""
+def _operations_of(line: _AboutLine) -> tuple[str, ...]:
+    """The NNAPI operation that a message names, or those that its source file checks."""
+    if line.get("operation"):
+        return (line.get("operation"),)
+    if named := _NAMED.search(line.get("rest")):
+        return (named[1],)
+    source = _SOURCE_FILE.search(line.get("file"))
+    return (
+        ()
+        if source is None
+        else OPERATIONS_OF_FILE.get(source[1]) or (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", source[1]).upper(),)
+    )
 
 
 def _prefixed(facts: PlanFacts, name: str) -> tuple[Key, ...]:
@@ -573,8 +631,25 @@ def _prefixed(facts: PlanFacts, name: str) -> tuple[Key, ...]:
 
 def _unbuilt(facts: PlanFacts, name: str) -> tuple[Key, ...]:
     """Operators of a TFLite file that are called as NNAPI's operation, and are never built."""
-    return tuple(key for key, one in facts.operators.items() if one.operator == name)
+    return facts.by_name.get(name, ())
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and _DIGITS.fullmatch(text) else -1
+def _number(text: str) -> int:
+    return int(text) if _DIGITS.fullmatch(text) else -1
+
+
+_ABOUT: Mapping[str, Callable[[_AboutLine, PlanFacts], _Found]] = {
+    **dict.fromkeys(("device-refused", "placed"), _of_operation),
+    "dynamic-graph": _dynamic,
+    **dict.fromkeys(("node-failed", "litert-refused"), _of_node),
+    **dict.fromkeys(("delegate-refused", "gpu-operator", "unresolved-builtin"), _of_operator),
+    "unresolved-custom": _of_custom,
+    "select-ops": _of_flex,
+    "kernel-condition": _before_node,
+    "old-not-delegated": _of_code,
+    "api-error-tensor": _of_tensor,
+    "operand-type": _of_type,
+    **dict.fromkeys(("api-error-build", "restored", "api-error", "old-failure", "invalid-model"), _at_building),
+    **dict.fromkeys(("api-error-run", "run-failed"), _at_run),
+}
+"""The name of a pattern → how the operators of its lines are found."""

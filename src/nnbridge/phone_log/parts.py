@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nnbridge.converters.delegation import GraphVerdict, PhoneVerdict
+from nnbridge.converters.delegation import FAILS_BUILDING, GraphVerdict, PhoneVerdict, stage_of
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.devices.device import Device
+from nnbridge.errors import Reason, Stage
 from nnbridge.extensions import readable_operation
 from nnbridge.file import ModelFile
 from nnbridge.model import Model
-from nnbridge.plan import Planned, delegate_verdict
+from nnbridge.plan import Planned, delegate_target, delegate_verdict
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.target import Fallback
 
@@ -41,6 +42,21 @@ def tflite_verdict(planned: Planned) -> PhoneVerdict | None:
     if planned.mapping != MappingKind.DELEGATE or planned.bound:
         return None
     return delegate_verdict(planned.file, target_drivers(planned), planned.max_partitions)
+
+
+def building_and_running_failures(planned: Planned) -> Mapping[Key, Reason]:
+    """The operators at which the phone fails after the client took them: while it builds the model, or runs it."""
+    delegation = planned.file.importer.delegation()
+    if delegation is None or planned.mapping != MappingKind.DELEGATE:
+        stages = (*FAILS_BUILDING, Stage.RUNNING)
+        return {one.key: one.reasons[0] for one in planned.mapped if stage_of(one) in stages}
+    target = delegate_target(planned.file, target_drivers(planned))
+    return {
+        (graph, one.index): one.reasons[0]
+        for graph in delegation.graphs()
+        for one in delegation.outcomes(graph, delegation.stated(graph), target)
+        if stage_of(one) in (Stage.BUILDING, Stage.RUNNING)
+    }
 
 
 def handed_parts(model: Model, verdict: PhoneVerdict | None) -> tuple[HandedPart, ...]:

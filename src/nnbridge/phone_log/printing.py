@@ -8,21 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nnbridge.converters.delegation import GraphVerdict
+from nnbridge.converters.delegation import GraphVerdict, Refusal, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.errors import NnbridgeError, Reason, Stage, Why
 from nnbridge.log_lines.patterns import BY_NAME, DELEGATE_NAME
 from nnbridge.log_lines.reader import read_lines
-from nnbridge.phone_log.parts import HandedPart, handed_parts, stay, target_drivers, tflite_verdict
+from nnbridge.log_lines.validation import COMPARED_AT, TYPE_CHECKS
+from nnbridge.operations import definition
+from nnbridge.phone_log.parts import (
+    HandedPart,
+    building_and_running_failures,
+    handed_parts,
+    stay,
+    target_drivers,
+    tflite_verdict,
+)
 from nnbridge.plan import Planned
+from nnbridge.releases import NEWEST
 from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import INTERPRETER
+from nnbridge.types import OperandCode, OperationCode
 
 BAD_DATA, BAD_STATE = "ANEURALNETWORKS_BAD_DATA", "ANEURALNETWORKS_BAD_STATE"
-_LINE_OF_OPERATION, _LINE_OF_COMPILATION = 1144, 4716
-"""Where LiteRT's nnapi_delegate.cc adds operations and creates compilations."""
+_LINE_OF_OPERATION, _LINE_OF_COMPILATION, _LINE_OF_RUN = 1144, 4716, 5259
+"""Where LiteRT's nnapi_delegate.cc adds operations, creates compilations and runs them."""
 _CUSTOM = 32
 """The builtin code of custom operators."""
 _FORM = "lines as `logcat -v tag` shows them, with debug.nn.vlog=compilation; those that begin with nnbridge: are no phone's"
@@ -43,6 +54,10 @@ class PhoneLine:
 def phone_lines(planned: Planned) -> Iterator[PhoneLine]:
     """The lines while the app opens the file on the phone, in their order."""
     yield PhoneLine(_FORM)
+    if planned.file.asked.tflite != NEWEST:
+        yield PhoneLine(
+            f"what is handed over is TFLite {planned.file.asked.tflite}'s; forms and line numbers are the newest release's"
+        )
     if planned.bound:
         names = ", ".join(device.name for device in planned.bound)
         yield PhoneLine(f"{names}: looks at the file before NNAPI, which logs nothing of it")
@@ -106,13 +121,42 @@ def _fails(planned: Planned, reason: Reason) -> Iterator[PhoneLine]:
         yield PhoneLine('a line "Replacing … node(s)" comes before, with the nodes that the delegate takes')
     place = " ".join(part for part in (reason.operation, reason.operand) if part)
     found = f", found {reason.found}" if reason.found else ""
-    yield PhoneLine(f"E/ModelBuilder or E/Utils has NNAPI's validation here: {place} requires {reason.rule}{found}")
-    yield line("api-error-build", code=BAD_DATA, line=_LINE_OF_OPERATION)
-    if not target_drivers(planned):
-        yield line("api-error-compile", code=BAD_STATE, line=_LINE_OF_COMPILATION)
-        yield PhoneLine(f'a line "Node number N ({DELEGATE_NAME}) failed to prepare." names the node of the partition')
+    yield PhoneLine(f"building fails at {place}: NNAPI requires {reason.rule}{found}")
+    if reason.says:  # TFLite's own words, before any call of NNAPI
+        yield from (
+            PhoneLine(reason.says, read.pattern.tag, read.pattern.level) for read in read_lines(reason.says) if read.pattern
+        )
+    else:
+        failures = building_and_running_failures(planned)
+        mine = next((why for key, why in failures.items() if reason.operation.startswith(f"operator {key[1]} ")), reason)
+        yield from _validation(mine)
+        yield line("api-error-build", code=BAD_DATA, line=_LINE_OF_OPERATION)
+        if not target_drivers(planned):
+            yield line("api-error", code=BAD_STATE, line=_LINE_OF_COMPILATION, action="creating NNAPI compilation")
+            yield PhoneLine(f'a line "Node number N ({DELEGATE_NAME}) failed to prepare." names the node of the partition')
     yield line("restored")
     yield PhoneLine("the app's interpreter is not created")
+
+
+def _validation(reason: Reason) -> Iterator[PhoneLine]:
+    """NNAPI's own lines on an operand's type, of Android 13."""
+    check = TYPE_CHECKS.get(reason.operation)
+    known = definition(OperationCode[reason.operation]) if check is not None else None
+    names = [one.name for one in known.signatures[0].inputs] if known is not None else []
+    if check is None or reason.operand not in names or reason.found not in OperandCode.__members__:
+        yield PhoneLine("E/ModelBuilder has a line of NNAPI's validation here, which is not emulated")
+        return
+    number = names.index(reason.operand)
+    if not number:
+        said = BY_NAME["unsupported-type"].forms[check.form].format({"operation": reason.operation})
+        yield line("invalid-operation", file=check.file, line=check.unsupported, rest=said)
+    elif check.inputs and reason.rule in OperandCode.__members__:
+        file, _, at = COMPARED_AT.rpartition(":")
+        values = {"side": "input", "side_again": "input", "operand": number}
+        said = BY_NAME["operand-type"].format(found_type=reason.found, expected_type=reason.rule, **values)
+        text = BY_NAME["check-failed"].format(file=file, line=at, rest=f"type == expectedTypes[i] {said}")
+        yield PhoneLine(text, BY_NAME["operand-type"].tag, "E")
+        yield line("invalid-operation", file=check.file, line=check.inputs, rest="validateInputTypes(context, inExpectedTypes) ")
 
 
 def _left(planned: Planned) -> Iterator[PhoneLine]:
@@ -122,6 +166,13 @@ def _left(planned: Planned) -> Iterator[PhoneLine]:
     by_device = planned.left or {}
     devices = ", ".join(device.name for device in planned.drivers)
     for key, reasons in refused.items():
+        if reasons and reasons[0].stage is Stage.RUNNING:
+            said = BY_NAME["api-error-run"].format(code="ANEURALNETWORKS_OP_FAILED", line=_LINE_OF_RUN)
+            yield PhoneLine(
+                f"operator {key[1]} {names[key]}{_of(key[0])}: a phone hands it over, and NNAPI's CPU fails to run it: "
+                f'{_required(reasons[0])}; invoke() then fails with "{said}"'
+            )
+            continue
         why = by_device.get(key[1]) if key[0] == 0 else None
         who = devices if why is not None and why.kind is not Why.PARTITIONS else "TFLite's NNAPI delegate"
         text = _required(why) if why is not None else "; ".join(map(_required, reasons))
@@ -133,7 +184,7 @@ def _unknown_operators(planned: Planned) -> Iterator[PhoneLine]:
     codes = () if delegation is None else delegation.codes(0)
     customs = (one.operator for one in planned.mapped if one.key in {(0, i) for i, code in enumerate(codes) if code == _CUSTOM})
     for name in dict.fromkeys(customs):
-        said = BY_NAME["unresolved-custom"].format(operator=name)
+        said = BY_NAME["select-ops" if name.startswith("Flex") else "unresolved-custom"].format(operator=name)
         yield PhoneLine(f'an app whose TFLite has no kernel of {name} gets "{said}", and no interpreter')
 
 
@@ -150,8 +201,12 @@ def _required(reason: Reason) -> str:
 
 def _provider(planned: Planned) -> Iterator[PhoneLine]:
     """The provider's verbose lines; it looks at the nodes that ONNX Runtime's optimiser leaves."""
+    failure = refusal_of(planned.mapped, planned.mapping)
+    if failure is not None and failure.stage is Stage.LOADING:
+        yield from _session_error(failure)
+        return
     nodes = [one for one in planned.mapped if one.mapping not in (MappingKind.FOLDED, MappingKind.DEAD)]
-    names = _node_names(planned)
+    names = {(graph.number, one.index): one.name for graph in planned.file.graphs for one in graph.operators}
     for node in nodes:
         supported = node.mapping in ON_NNAPI
         yield from (_provider_reason(node, reason) for reason in _reasons(node))
@@ -166,7 +221,18 @@ def _provider(planned: Planned) -> Iterator[PhoneLine]:
     counts = line("provider-partitions", partitions=partitions, total=len(nodes), nodes=handed)
     yield counts if partitions > 1 else replace(counts, level="I")
     yield PhoneLine("indexes and counts are the file's; ONNX Runtime's optimiser may have removed nodes before")
-    yield from _nnapi(planned)
+    if failure is None or failure.stage is Stage.RUNNING:
+        yield from _nnapi(planned)
+    if failure is not None:
+        yield from _session_error(failure)
+
+
+def _session_error(failure: Refusal) -> Iterator[PhoneLine]:
+    """ONNX Runtime's error where its words are known, and the plan's."""
+    read = next(read_lines(failure.reason.says), None)
+    if read is not None and read.pattern is not None:
+        yield PhoneLine(failure.reason.says, read.pattern.tag, "E")
+    yield PhoneLine(failure.sentence)
 
 
 def _reasons(node: Mapped) -> Iterable[Reason]:
@@ -189,16 +255,6 @@ def _api(level: str) -> str:
     """A feature level in NNAPI's numbers: 27 to 31, then 1000006 and so on."""
     number = int(level) if level.isdigit() else 0
     return str(26 + number if number <= 5 else 1_000_000 + number)
-
-
-def _node_names(planned: Planned) -> dict[tuple[int, int], str]:
-    """The names that the file has for its nodes, of those that became operations."""
-    found: dict[tuple[int, int], str] = {}
-    for operation in planned.model.main.operations:
-        source = operation.source
-        if source is not None and operation.name.startswith(label := f"{source.index}: {source.operator} "):
-            found.setdefault(source.key, operation.name.removeprefix(label))
-    return found
 
 
 # -- NNAPI ---------------------------------------------------------------------------------------------------------------

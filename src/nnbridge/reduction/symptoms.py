@@ -7,6 +7,7 @@ tolerance. ``slow``: it takes longer than on the CPU by so many seconds.
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -145,7 +146,7 @@ def by_command(text: str, timeout: float) -> Predicate:
     ``{model}`` and ``{inputs}``, or at its end. A command that takes longer than ``timeout`` seconds does not hold. InputError
     if it cannot be started.
     """
-    words = [text] if Path(text).is_file() else shlex.split(text)
+    words = [text] if os.path.isfile(text) else shlex.split(text)
     if not words:
         raise InputError(Reason(f"{', '.join(SYMPTOMS)}, a script or a command", repr(text), operand="predicate"))
     if words[0].endswith(".py"):

@@ -18,7 +18,7 @@ from nnbridge.report.plan import reason_line
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import Plan
-from nnbridge.summary import CLIENT_NAMES
+from nnbridge.summary import who_refuses
 from nnbridge.target import PREFERENCES
 
 Key = tuple[int, int]
@@ -111,7 +111,7 @@ def reasons_off(
     if plan.device_of(placement.operation, source).kind == "host" and operation.source is not None:
         found = mapped.get(operation.source.key)
         if found is not None and found.reasons:
-            return [{"device": CLIENT_NAMES[mapping], **found.reasons[0].as_dict(), "host": True}]
+            return [{"device": who_refuses(found.reasons[0], mapping), **found.reasons[0].as_dict(), "host": True}]
     return [reason for reason in reasons(plan, placement, source) if reason["device"] != HOST_NAME]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
 from nnbridge.compare import Comparison, OutputComparison, named_outputs, unpacked
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines
 from nnbridge.devices.host import Computing, HostDevice
 from nnbridge.model import Source
 from nnbridge.plan_data import cache_as_dict
@@ -147,11 +147,6 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
         lines.append("Interrupted: the samples above are those that were done.")
     table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {comparison.verdict}", columns, rows)
     return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_unknown(comparison)]
-
-
-def evidence_lines(found: Iterable[Evidence]) -> list[str]:
-    """A line for each device: where its rules come from, what was verified, whether its numbers are emulated."""
-    return [f"{each.device}: {each.clause}" for each in found]
 
 
 def _unknown(comparison: Comparison) -> list[str]:

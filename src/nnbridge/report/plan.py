@@ -19,7 +19,7 @@ from nnbridge.report.terminal import Table, counted, counted_kinds
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partitioner import GotoStep, IfStep, LogicalStep, WhileStep
 from nnbridge.runtime.plan import INTERPRETER, Plan
-from nnbridge.summary import CLIENT_NAMES
+from nnbridge.summary import who_refuses
 from nnbridge.types import OperandCode
 
 
@@ -116,9 +116,8 @@ def cache_lines(compilation: Compilation) -> list[str]:
 
 def _not_handed(planned: Planned) -> dict[tuple[int, int], str]:
     """Operator of the file → why it is not handed to NNAPI."""
-    client = CLIENT_NAMES.get(planned.mapping, "NNAPI")
     return {
-        m.key: reason_line({"device": client, **m.reasons[0].as_dict()}, m.operator, "")
+        m.key: reason_line({"device": who_refuses(m.reasons[0], planned.mapping), **m.reasons[0].as_dict()}, m.operator, "")
         for m in planned.mapped
         if m.reasons and m.mapping == "host"
     }

@@ -208,8 +208,7 @@ class _Subject:
 
     def evidence_lines(self) -> Iterator[str]:
         """The same as lines, and last the devices whose numbers are unknown."""
-        from nnbridge.devices.evidence import NUMBERS_UNKNOWN
-        from nnbridge.report.outputs import evidence_lines
+        from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines
 
         yield from evidence_lines(self.evidence)
         yield from (f"{each.device}: {NUMBERS_UNKNOWN}" for each in self.evidence if not each.emulated)

@@ -222,7 +222,7 @@ def _stored(text: str) -> list[Cell]:
     """The cells of ``FILE`` or ``FILE@DEVICE``."""
     from nnbridge.matrix.store import Store
 
-    name, _, device = text.rpartition("@") if not Path(text).is_file() else (text, "", "")
+    name, _, device = text.rpartition("@") if not os.path.isfile(text) else (text, "", "")
     with Store.existing(Path(name or text)) as stored:
         cells = stored.all()
     chosen = [cell for cell in cells if device in ("", cell.device)]

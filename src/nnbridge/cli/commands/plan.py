@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nnbridge.devices.source_profiles import BoundDevice
     from nnbridge.estimate.plans import Estimate
     from nnbridge.file import ModelFile
+    from nnbridge.report.terminal import Table
     from nnbridge.target import Target
 
 _ESTIMATE = (
@@ -86,17 +87,14 @@ def plan(
       nnbridge plan model.tflite --device ethos-u55-128 --estimate
       nnbridge plan model.tflite --device ethos-u55-128 --optimise --memory 262144
     """
-    from nnbridge.advice import advise
     from nnbridge.cost import cost_of
-    from nnbridge.devices.evidence import evidences
+    from nnbridge.devices.evidence import evidence_lines, evidences
     from nnbridge.errors import ConversionError
     from nnbridge.plan import opened_devices
     from nnbridge.plan_data import operators_of
     from nnbridge.report.advice import advice_tables
     from nnbridge.report.cost import cost_tables
-    from nnbridge.report.estimate import estimate_as_dict, estimate_tables
     from nnbridge.report.inspection import host_reasons
-    from nnbridge.report.outputs import evidence_lines
     from nnbridge.report.plan import operators_only, plan_tables, refusals_table
     from nnbridge.report.since import since_table
     from nnbridge.since import since
@@ -115,8 +113,7 @@ def plan(
         best = {each.device: {i for o in each.best.cut.options for i in o.operators} for each in found}
         target = target.with_(devices=tuple(_optimised(device, best) for device in target.devices))
         bound = _bound(target.devices)
-    estimates = {"estimates": [estimate_as_dict(each) for each in found]} if found else {}
-    tables = [block for each in found for block in estimate_tables(each, full)]
+    estimates, tables = _estimated(found, full)
     try:
         planned = finished(file, target)
     except ConversionError as error:
@@ -133,7 +130,11 @@ def plan(
         elif refused:
             print_blocks([refusals_table(error.planned.model.name, refused)])
         raise
-    advised = advise(file, target) if with_advice else None
+    advised = None
+    if with_advice:
+        from nnbridge.advice import advise
+
+        advised = advise(file, target)
     known = evidences(planned.drivers)
     history = since(planned.file, accelerated=planned.fallback is Fallback.APP) if with_since else None
     if as_json:
@@ -147,7 +148,17 @@ def plan(
         dates = () if history is None else (since_table(history, full=full),)
         advice = advice_tables(advised) if advised is not None else ()
         rest = [*dates, *host_reasons(planned.mapping, planned.mapped), *costs, *advice]
-        print_blocks([planned.summary.sentence, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
+        print_blocks([*planned.summary.lines, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
+
+
+def _estimated(found: Sequence[Estimate], full: bool) -> tuple[dict[str, Any], list[Table | str]]:
+    """Estimates as JSON and as tables."""
+    if not found:
+        return {}, []
+    from nnbridge.report.estimate import estimate_as_dict, estimate_tables
+
+    tables = [block for each in found for block in estimate_tables(each, full)]
+    return {"estimates": [estimate_as_dict(each) for each in found]}, tables
 
 
 def _explain(file: ModelFile, target: Target, log: str, as_json: bool) -> None:

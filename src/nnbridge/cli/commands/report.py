@@ -137,8 +137,7 @@ def report(
 
 def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str, Any] | None, as_json: bool) -> None:
     """Print the plan's sentence, the evidence of its devices, the verdict, and what was written."""
-    from nnbridge.devices.evidence import evidences
-    from nnbridge.report.outputs import evidence_lines
+    from nnbridge.devices.evidence import evidence_lines, evidences
 
     found, summary, evidence = facts.comparison, facts.planned.summary, evidences(facts.planned.drivers)
     size = output.stat().st_size
@@ -148,7 +147,7 @@ def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str,
         written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
         print_json({**written, **verdict, "summary": summary.as_dict(), **beside})
         return
-    for line in (summary.sentence, *evidence_lines(evidence)):
+    for line in (*summary.lines, *evidence_lines(evidence)):
         echo(line)
     if found is not None:
         echo(found.sentence)
