@@ -242,3 +242,15 @@ def test_layers_of_a_file_with_resource_variables_are_those_that_hold_numbers(tm
     assert "y" in {layer["tensor"] for layer in json.loads(done.stdout)["layers"]}
     report = nnbridge("report", path, "--reference", "litert", "-o", tmp_path / "r.html")
     assert (report.returncode, (tmp_path / "r.html").exists()) == (0, True)
+
+
+def test_what_creating_raises_comes_with_the_first_use_where_no_one_waits() -> None:
+    apart = Apart("a number", "builtins:int", "x", wait=False)
+    with pytest.raises(RuntimeError, match="invalid literal"):
+        apart.start()
+    with pytest.raises(RuntimeError, match="invalid literal"):  # by another process
+        apart.call("bit_length")
+    assert apart.generation == 2
+    good = Apart("a number", "builtins:int", "12", wait=False)
+    assert good.call("bit_length") == 4
+    assert (good.start(), good.generation) == (1, 1)

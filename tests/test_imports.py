@@ -19,8 +19,8 @@ LAYERS = (
     "types records trust json_data",
     "errors reading caches processes",
     "apart",
-    "model allowlist entry_points escaping foreign platforms budget releases",
-    "toml log_lines",
+    "model entry_points escaping foreign platforms budget releases",
+    "toml allowlist log_lines",
     "source",
     "estimate",
     "extensions",
@@ -46,7 +46,8 @@ LAYERS = (
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {
     "records", "releases", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms",
-    "trust", "types", "budget", "log_lines",
+    "trust", "types",
+    "budget", "log_lines",
 }  # fmt: skip
 IMPORTERS = ("nnbridge_tflite", "nnbridge_onnx")
 """Built alike: a class may have its counterpart, under the same name, in the other one's module of the same name."""

@@ -99,7 +99,7 @@ def test_native_code_that_fails_without_a_reason_is_a_shortage(text: str) -> Non
         pass_shortage(SystemError(text))
 
 
-NAMES = ["a" * 5000, "b/" * 3000, "a\0b", "x" * 300 + ".npz", "~" * 300]
+NAMES = ["a" * 5000, "b/" * 3000, "a\0b", "x" * 300 + ".npz", "~" * 300, "c/" * 1500 + "*"]
 """Names that no file can have."""
 NAMED = [
     ("plan", "{}"), ("run", MODEL, "--input", "{}"), ("run", MODEL, "--input", "serving_default_image:0={}"),

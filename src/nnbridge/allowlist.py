@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.escaping import printable
+from nnbridge.reading import read_at_most
 
 LOG = logging.getLogger(__name__)
 
@@ -59,19 +61,26 @@ def extensions_allowed(client: Client, allowlist: Collection[str] | None = None,
     return candidate and (allowlist is None or entry in allowlist)
 
 
+_MAX_BYTES = 1 << 20
+_LOGGED, _LONGEST = 20, 200
+"""Lines that are logged, and characters of each."""
+
+
 def read_allowlist(path: Path) -> frozenset[str]:
     """The entries of a file: a binary's path or a package's name on each line; other lines are ignored and logged."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        content = read_at_most(path, _MAX_BYTES)
+        if len(content) > _MAX_BYTES:
+            raise InputError(Reason(f"an allowlist of at most {_MAX_BYTES:,} bytes", "more", operand=str(path)))
+        lines = [line.strip() for line in content.decode("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(Reason("a readable allowlist", str(error), operand=str(path))) from error
-    entries = set()
-    for number, line in enumerate(lines, 1):
-        entry = line.strip()
-        if entry.startswith("/") or ("." in entry and " " not in entry):
-            entries.add(entry)
-        elif entry:
-            LOG.error("%s:%d: neither a path nor a package name: %s", path, number, entry)
+    entries = {line for line in lines if line.startswith("/") or ("." in line and " " not in line)}
+    ignored = [(number, line) for number, line in enumerate(lines, 1) if line and line not in entries]
+    for number, line in ignored[:_LOGGED]:
+        LOG.error("%s:%d: neither a path nor a package name: %s", path, number, printable(line[:_LONGEST]))
+    if len(ignored) > _LOGGED:
+        LOG.error("%s: %d other lines are neither", path, len(ignored) - _LOGGED)
     return frozenset(entries)
 
 

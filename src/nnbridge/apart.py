@@ -42,40 +42,63 @@ class EndedError(InputError):
 class Apart:
     """An object of another process, for one thread at a time."""
 
-    def __init__(self, title: str, target: str, *arguments: Any) -> None:
+    def __init__(self, title: str, target: str, *arguments: Any, wait: bool = True) -> None:
         """``title``: what the object is, in messages; ``target``: ``module:function`` that creates it there, with the arguments.
 
-        What creating it raises is raised: nnbridge's errors as they are, others as RuntimeError with their text.
+        What creating it raises is raised: nnbridge's errors as they are, others as RuntimeError with their text; by the first
+        :meth:`start` or :meth:`call` where this one is not to ``wait``.
         """
         self._title, self._created = title, (target, arguments)
         self._lock = threading.RLock()
         self._process: _ApartProcess | None = None
         self.generation = 0
         """The number of the process, from 1 on: what an object has made is gone with its process."""
-        self.start()
+        self._creating = False
+        self._begin()
+        if wait:
+            self.start()
 
     def start(self) -> int:
         """A process with an object, a new one where the last one has ended; its generation."""
         with self._lock:
-            if self._process is None or not self._process.runs:
-                self._process, self.generation = _ApartProcess(), self.generation + 1
-                self._exchange(self._process, "", *self._created[1])
+            process = self._begin()
+            if self._creating:
+                self._creating = False
+                try:
+                    self._result(process)
+                except BaseException:
+                    process.end()  # It has no object.
+                    raise
             return self.generation
+
+    def _begin(self) -> _ApartProcess:
+        """A process that has an object or creates one."""
+        if self._process is None or not (self._process.runs or self._creating):
+            self._process, self.generation = _ApartProcess(), self.generation + 1
+            self._creating = True
+            self._process.send([self._created[0], *self._created[1]], create=True)
+        return self._process
 
     def call(self, method: str, *arguments: Any) -> Any:
         """A method's result: None, numbers, text, bytes, arrays, lists, tuples, mappings of such; of a dataclass its fields."""
         with self._lock:
             self.start()
-            assert self._process is not None
-            return self._exchange(self._process, method, *arguments)
+            process = self._begin()
+            try:
+                process.send([method, *arguments], create=False)
+            except BaseException:
+                process.end()  # Half a call.
+                raise
+            return self._result(process)
 
-    def _exchange(self, process: _ApartProcess, method: str, *arguments: Any) -> Any:
+    def _result(self, process: _ApartProcess) -> Any:
+        """The result of the last message."""
         try:
-            good, found = process.exchange([method or self._created[0], *arguments], create=not method)
+            good, found = process.receive()
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
             raise EndedError(Reason(f"{self._title} ended with {process.ended()}", kind=Why.ENDED)) from error
         except BaseException:
-            process.end()  # Half a call, or a result that is not read, would be the next one's.
+            process.end()  # A result that is not read would be the next one's.
             raise
         if not good:
             _raise(found)
@@ -110,13 +133,16 @@ class _ApartProcess:
         """False for a process that has ended, and in a fork of the one that has started it."""
         return self.end.alive and self._owner == os.getpid() and self._process.poll() is None
 
-    def exchange(self, call: Sequence[Any], *, create: bool) -> tuple[bool, Any]:
-        """A call and its result, or the error's name, text and reason."""
-        requests, answers = self._process.stdin, self._process.stdout
-        assert requests is not None and answers is not None  # noqa: PT018 - for the type checker
+    def send(self, call: Sequence[Any], *, create: bool) -> None:
+        """Begin a call."""
+        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # A process that has ended gives no result, which is raised there.
-            _send(requests, create, call)
-        return _receive(answers)
+            _send(self._process.stdin, create, call)
+
+    def receive(self) -> tuple[bool, Any]:
+        """The result of the last call, or the error's name, text and reason."""
+        assert self._process.stdout is not None
+        return _receive(self._process.stdout)
 
     def ended(self) -> str:
         """How a process ended that gives no more results; one that gives wrong ones is ended."""

@@ -27,7 +27,6 @@ from nnbridge.model import Array, Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
-from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.feature_level_slices import Slices
 from nnbridge.runtime.partition_limits import undelegated
 from nnbridge.runtime.placement import ask
@@ -266,6 +265,8 @@ class Planned:
         Shapes and types are the model's; what can be converted without loss is. States begin as the file has them. InputError
         for inputs that do not fit.
         """
+        from nnbridge.runtime.execution import Execution
+
         return Execution(self.compilation).run(inputs)
 
     def to_dict(self) -> dict[str, Any]:

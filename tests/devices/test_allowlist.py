@@ -79,6 +79,23 @@ def test_x21_lines_that_are_neither_a_path_nor_a_package_are_ignored(tmp_path: P
     assert [f":{n}:" in record.getMessage() for n, record in zip((4, 5), caplog.records, strict=True)] == [True, True]
 
 
+def test_x21_of_many_lines_that_are_ignored_some_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "nnapi_extensions_app_allowlist"
+    file.write_text("\x1b[31m x\n" * 100_000 + "com.foo.bar\n" + "y" * 1000)
+    with caplog.at_level(logging.ERROR):
+        assert read_allowlist(file) == {"com.foo.bar"}
+    assert len(caplog.records) == 21
+    assert caplog.records[0].getMessage().endswith(":1: neither a path nor a package name: \\x1b[31m x")
+    assert caplog.records[-1].getMessage().endswith(": 99981 other lines are neither")
+
+
+def test_x21_an_allowlist_beyond_a_megabyte_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "nnapi_extensions_app_allowlist"
+    file.write_text("a.b\n" * (1 << 18) + "c")
+    with pytest.raises(InputError, match="an allowlist of at most 1,048,576 bytes, found more"):
+        read_allowlist(file)
+
+
 def test_x21_an_allowlist_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="allowlist"):
         read_allowlist(tmp_path / "nothing")

@@ -23,7 +23,9 @@ APPROXIMATED = ("Sigmoid", "Gelu", "Swish", "Silu", "LSTM", "GRU", "RNN", "Entro
 Cos is 1 - 2 sin²(x/2)."""
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
-_FREED = re.compile(r"\[ONNXRuntimeError\].*while running (If|Loop|Scan) node.*while running \w+ node")
+_FREED = re.compile(
+    r"\[ONNXRuntimeError\].*while running (If|Loop|Scan) node.*while running \w+ node|ONNX Runtime ended with signal"
+)
 """ONNX Runtime's "Missing Input" in a body: of a value from outside that was freed, as it is of some whole files, too."""
 LOWEST = 1e38
 """Numbers beyond this stand for infinity."""

@@ -2,168 +2,41 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
-
-import numpy as np
 
 from nnbridge.apart import Apart
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import LiteRT, NamedTensors
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import opened
-from nnbridge.engines.onnx_session import open_session, serialised
-from nnbridge.errors import InputError, Reason, first_line, pass_shortage
-from nnbridge.extensions import TYPES, Codec, numpy_type
-
-
-class OnnxRuntime:
-    """ONNX Runtime's CPU provider on one thread.
-
-    ``as_written`` runs the file's own operators: for quantised files ONNX Runtime has fused ones that approximate some of them.
-    """
-
-    name = "onnxruntime"
-
-    def __init__(self, path: Path, signature: str = "", *, as_written: bool = False, preserve: bool = False) -> None:
-        """``preserve``: retain every tensor for :meth:`tensors`, which implies ``as_written``: fused operators have fewer."""
-        if signature:
-            raise InputError(Reason("no signature: ONNX files have none", signature, operand="signature"))
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="reference")) from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 4  # what fails is raised as well
-        if as_written or preserve:
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self._tensors = NamedTensors()
-        self._nodes: dict[str, int] = {}
-        self._outputs = 0
-        try:
-            folder = os.path.dirname(os.path.abspath(path))
-            model = self._with_outputs(path, folder) if preserve else str(path)
-            self._session = open_session(model, options, folder=folder)
-        except Exception as error:
-            pass_shortage(error)
-            raise InputError(Reason("a model that ONNX Runtime runs", first_line(error), operand=str(path))) from error
-
-    def reset(self) -> None:
-        """ONNX models have no state."""
-
-    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Outputs in the file's order."""
-        try:
-            found = self._session.run(None, self._typed(inputs))
-            outputs = [_as_held(declared.type, value) for declared, value in zip(self._session.get_outputs(), found, strict=True)]
-        except Exception as error:
-            pass_shortage(error)
-            # ONNX Runtime's errors have no common class of their own.
-            raise InputError(
-                Reason("inputs that ONNX Runtime runs", first_line(error), operand="reference onnxruntime")
-            ) from error
-
-        if self._nodes:
-            self._tensors = NamedTensors()
-            for declared, value in zip(self._session.get_outputs(), outputs, strict=True):
-                self._tensors.add(0, declared.name, value)
-                self._tensors.produced[0, self._nodes[declared.name], declared.name] = value
-            return outputs[: self._outputs]
-        return outputs
-
-    def tensors(self) -> NamedTensors:
-        """Every tensor of the last run that the main graph computes."""
-        return self._tensors
-
-    def _with_outputs(self, path: Path, folder: str) -> bytes:
-        """The file with every tensor among the graph's outputs, the file's own outputs first."""
-        import onnx
-
-        model = onnx.load(str(path), load_external_data=False)
-        self._outputs = len(model.graph.output)
-        self._nodes = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
-        known = {output.name for output in model.graph.output}
-        self._nodes |= dict.fromkeys(known - self._nodes.keys(), -1)
-        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._nodes if name not in known)
-        return serialised(model, folder)
-
-    def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
-        """Inputs with ONNX's scalars, which are vectors of one element in NNAPI, and float64 where it was narrowed."""
-        declared = {i.name: i for i in self._session.get_inputs()}
-        scalars = {name for name, i in declared.items() if i.shape == []}
-        doubles = {name for name, i in declared.items() if i.type == "tensor(double)"}
-        typed: dict[str, Any] = {}
-        for name, value in inputs.items():
-            codec = _codec(declared[name].type) if name in declared else None
-            if codec is not None:
-                # A sequence is a list of arrays, text an array of strings, an optional one array or None.
-                held = codec.unpack(value)
-                typed[name] = held if declared[name].type.startswith("seq") else next(iter(held), None)
-                scalars.discard(name)
-            elif name in declared and declared[name].type in _BITS:
-                typed[name] = self._of_bits(value, _BITS[declared[name].type])
-            else:
-                typed[name] = value.astype(np.float64) if name in doubles else value
-        # An input of any shape is declared like a scalar.
-        return {
-            name: value.reshape(()) if name in scalars and isinstance(value, np.ndarray) and value.size == 1 else value
-            for name, value in typed.items()
-        }
-
-    @staticmethod
-    def _of_bits(value: Array, type: int) -> Any:
-        from onnxruntime import OrtValue
-
-        bits = np.ascontiguousarray(value).view(f"uint{8 * value.dtype.itemsize}")
-        return OrtValue.ortvalue_from_numpy_with_onnx_type(bits, type)
-
-
-_BITS = {
-    "tensor(bfloat16)": 16, "tensor(float8e4m3fn)": 17, "tensor(float8e4m3fnuz)": 18, "tensor(float8e5m2)": 19,
-    "tensor(float8e5m2fnuz)": 20,
-}  # fmt: skip
-"""Types that NumPy does not have, which ONNX Runtime takes as bits → ``TensorProto.DataType``."""
-
-
-def _codec(declared: str) -> Codec | None:
-    """How values of a type of ONNX Runtime's, such as ``seq(tensor(float))``, are held as bytes; None for tensors of numbers."""
-    name = {"seq": "SEQUENCE", "opt": "OPTIONAL"}.get(declared[:3], "STRING" if declared == "tensor(string)" else "")
-    extension = TYPES.host_extension("ai.onnx") if name else None
-    return next((t.codec for t in extension.operand_types if t.name == name), None) if extension is not None else None
-
-
-def _as_held(declared: str, value: Any) -> Array:
-    """An output as models hold it."""
-    codec = _codec(declared)
-    if codec is None:
-        # Of the types that NumPy does not have, it returns this one, as bits.
-        return np.asarray(value).view(numpy_type("float8_e4m3fn")) if declared == "tensor(float8e4m3fn)" else np.asarray(value)
-    return codec.pack([np.asarray(one) for one in (value if isinstance(value, list) else [] if value is None else [value])])
-
+from nnbridge.errors import InputError, Reason
 
 FORMATS = {"litert": "tflite", "onnxruntime": "onnx"}
 """Name on the command line → the converter of the files that the reference reads."""
 REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
 """Name on the command line → reference."""
+_OPENED = {"litert": "nnbridge.compare.litert:opened", "onnxruntime": "nnbridge.compare.onnx_runtime:opened"}
+"""What creates it in its process."""
 _RUNTIMES = {"litert": ("LiteRT", "ai_edge_litert"), "onnxruntime": ("ONNX Runtime", "onnxruntime")}
 
 
 class ApartReference:
     """A reference in a separate process: what ends that process is an EndedError of the call, and the next one has another."""
 
-    def __init__(self, name: str, path: Path, signature: str, *, compiled: bool, preserve: bool) -> None:
+    def __init__(self, name: str, path: Path, signature: str, *, compiled: bool, preserve: bool, wait: bool = True) -> None:
         self.name = name
         title, package = _RUNTIMES[name]
-        target = f"{__name__}:_{name}"
-        if name == "litert":
-            target = f"{__name__}:_compiled" if compiled else "nnbridge.compare.litert:opened"
+        target = f"{__name__}:_compiled" if compiled else _OPENED[name]
         if find_spec(package) is None:
             resolve_name(target)(path, signature, preserve)  # raises what is missing
-        self._apart = Apart(title, target, path, signature, preserve)
+        self._apart = Apart(title, target, path, signature, preserve, wait=wait)
+
+    def ready(self) -> None:
+        """Wait until the runtime has read the file; its errors are raised."""
+        self._apart.start()
 
     def reset(self) -> None:
         """Reset states to their first values."""
@@ -179,20 +52,16 @@ class ApartReference:
         return NamedTensors(*self._apart.call("tensors"))
 
 
-def _onnxruntime(path: Path, signature: str, preserve: bool) -> OnnxRuntime:
-    return OnnxRuntime(path, signature, preserve=preserve)
-
-
 def _compiled(path: Path, _: str, __: bool) -> LiteRT:
     from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
 
     return CompiledLiteRT(path)
 
 
-def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False) -> ApartReference:
+def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False, wait: bool = True) -> ApartReference:
     """A reference runtime by name for a model file, and maybe one signature of it; ``preserve`` retains every tensor.
 
-    It runs in a separate process.
+    It runs in a separate process, which reads the file in the meantime where this one is not to ``wait``: until ``ready``.
     """
     if name not in REFERENCES:
         raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="reference"))
@@ -206,4 +75,4 @@ def reference(name: str, path: Path, signature: str = "", *, preserve: bool = Fa
         str(path).encode()
     except UnicodeEncodeError as error:
         raise InputError(Reason(f"a path in UTF-8, which {name} can open", str(path), operand="MODEL")) from error
-    return ApartReference(name, path, signature, compiled=file.is_compiled, preserve=preserve)
+    return ApartReference(name, path, signature, compiled=file.is_compiled, preserve=preserve, wait=wait)

@@ -41,12 +41,15 @@ def _suffixes() -> tuple[str, ...]:
 def _local(text: str) -> list[Path]:
     path = Path(text)
     if os.path.isdir(path):
-        # Path.rglob ends where a folder of another process vanishes meanwhile.
+        # Path.rglob ends where a folder of another process vanishes in the meantime.
         files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
         return sorted(file for file in files if file.suffix.lower() in _suffixes() and os.path.isfile(file))
     if os.path.exists(path) or not _PATTERN & set(text):
         return [path] if os.path.isfile(path) else []
-    return sorted(Path(file) for file in glob(text, recursive=True) if os.path.isfile(file))
+    try:
+        return sorted(Path(file) for file in glob(text, recursive=True) if os.path.isfile(file))
+    except RecursionError:  # Python's glob goes into itself for each folder of the text.
+        return []
 
 
 def _remote(address: str, cache: Path) -> list[Path]:

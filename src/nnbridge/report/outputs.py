@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nnbridge.compare import Comparison, OutputComparison, named_outputs, unpacked
 from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines
 from nnbridge.devices.host import Computing, HostDevice
 from nnbridge.model import Source
@@ -15,7 +13,10 @@ from nnbridge.plan_data import cache_as_dict
 from nnbridge.report.plan import cache_lines
 from nnbridge.report.terminal import Table, counted
 from nnbridge.runtime.compilation import Compilation
-from nnbridge.runtime.plan_runner import RunReport
+
+if TYPE_CHECKING:  # `plan` prints lines of this module, and neither runs nor compares.
+    from nnbridge.compare import Comparison, OutputComparison
+    from nnbridge.runtime.plan_runner import RunReport
 
 _MOST = 5
 """Operators that a line names."""
@@ -69,6 +70,8 @@ def run_as_dict(compilation: Compilation, outputs: Mapping[str, Any], reports: S
     """The outputs' shapes and ranges, the last run's steps, who computed what no device got, what fell back and what the cache
     did.
     """
+    from nnbridge.compare import named_outputs, unpacked
+
     last = reports[-1]
     described = []
     for name, array in unpacked(named_outputs(compilation.model), outputs).items():
@@ -110,9 +113,8 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
         notes.append(f"step {number}, {step['device']}: {step['milliseconds']:.2f} ms, emulated on this machine{often}{why}")
     times = run["milliseconds"]
     if len(times) > 1:
-        statistics = (
-            f"first {times[0]:.2f} ms, then mean {mean(times[1:]):.2f}, min {min(times[1:]):.2f}, max {max(times[1:]):.2f} ms"
-        )
+        mean = sum(times[1:]) / len(times[1:])
+        statistics = f"first {times[0]:.2f} ms, then mean {mean:.2f}, min {min(times[1:]):.2f}, max {max(times[1:]):.2f} ms"
         notes.append(f"{counted(len(times), 'run')}: {statistics}; the steps' times are the last run's")
     elif len(run["steps"]) > 1:
         notes.append(f"total: {times[0]:.2f} ms, emulated on this machine, first run (--repeat N for warm runs)")

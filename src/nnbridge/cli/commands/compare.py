@@ -100,7 +100,6 @@ def compare(
       nnbridge compare model.tflite --device my_module:MINE --layers --against reference
       nnbridge compare model.tflite --envelope --reference litert --seeds 0-99
     """
-    from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.compare.tolerance import read_tolerances
     from nnbridge.report.plan import plan_tables
@@ -132,13 +131,14 @@ def compare(
         refuse_options("--labels", *PREPARATION, why="no --input has a file")
     if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
+    begun = None if reference is None or stored else _begun(name, model, options["signature"], preserve=layers)
     plan = planned(model, options)
     compilation = plan.compilation
-    runtime: ApartReference | DeviceReference | None = None
+    runtime: ApartReference | DeviceReference | None = begun
     if against:
         runtime = DeviceReference(compilation.model, against)
-    elif reference is not None and not stored:
-        runtime = reference_runtime(name, model, options["signature"], preserve=layers)
+    if begun is not None:
+        begun.ready()
     path = Path(name) if stored else None
     source = path if runtime is None else runtime
     drawn = samples_of(plan, source, inputs, labels, how, numbers, steps)
@@ -149,6 +149,13 @@ def compare(
     found = (_layers if layers else _envelope if envelope else _outputs)(subject)
     tell_host(compilation, options["host"])
     _end(found)
+
+
+def _begun(name: str, model: Path, signature: str, *, preserve: bool) -> ApartReference:
+    """A reference that starts and reads the file while this process plans."""
+    from nnbridge.compare.references import reference
+
+    return reference(name, model, signature, preserve=preserve, wait=False)
 
 
 def _end(found: Comparison | LayerComparison | Envelope) -> NoReturn:

@@ -17,6 +17,7 @@ from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 
 if TYPE_CHECKING:
+    from nnbridge.advice import Advised
     from nnbridge.devices.device import Device
     from nnbridge.devices.source_profiles import BoundDevice
     from nnbridge.estimate.plans import Estimate
@@ -87,13 +88,10 @@ def plan(
       nnbridge plan model.tflite --device ethos-u55-128 --estimate
       nnbridge plan model.tflite --device ethos-u55-128 --optimise --memory 262144
     """
-    from nnbridge.cost import cost_of
     from nnbridge.devices.evidence import evidence_lines, evidences
     from nnbridge.errors import ConversionError
     from nnbridge.plan import opened_devices
     from nnbridge.plan_data import operators_of
-    from nnbridge.report.advice import advice_tables
-    from nnbridge.report.cost import cost_tables
     from nnbridge.report.inspection import host_reasons
     from nnbridge.report.plan import operators_only, plan_tables, refusals_table
     from nnbridge.report.since import since_table
@@ -130,11 +128,19 @@ def plan(
         elif refused:
             print_blocks([refusals_table(error.planned.model.name, refused)])
         raise
-    advised = None
+    advised: Advised | None = None
+    more: list[Table | str] = []
+    if with_cost:
+        from nnbridge.cost import cost_of
+        from nnbridge.report.cost import cost_tables
+
+        more += cost_tables(cost_of(planned.compilation.plan))
     if with_advice:
         from nnbridge.advice import advise
+        from nnbridge.report.advice import advice_tables
 
         advised = advise(file, target)
+        more += advice_tables(advised)
     known = evidences(planned.drivers)
     history = since(planned.file, accelerated=planned.fallback is Fallback.APP) if with_since else None
     if as_json:
@@ -144,10 +150,8 @@ def plan(
         dated = {} if history is None else {"since": [one.as_dict() for one in history]}
         print_json({**planned.to_dict(), **changes, **estimates, **dated})
     else:
-        costs = cost_tables(cost_of(planned.compilation.plan)) if with_cost else ()
         dates = () if history is None else (since_table(history, full=full),)
-        advice = advice_tables(advised) if advised is not None else ()
-        rest = [*dates, *host_reasons(planned.mapping, planned.mapped), *costs, *advice]
+        rest = [*dates, *host_reasons(planned.mapping, planned.mapped), *more]
         print_blocks([*planned.summary.lines, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
 
 
