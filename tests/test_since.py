@@ -52,9 +52,11 @@ def test_each_operator_is_asked_by_itself(tmp_path: Path) -> None:
     assert found == (Since(0, 0, "COS", "2.14 and newer", "2.14", 3), Since(0, 1, "GELU", ""))
 
 
-def test_a_format_without_a_delegate_has_no_releases() -> None:
-    with pytest.raises(OptionError, match="since: expected a TFLite file"):
-        since(ModelFile(DIGITS))
+def test_a_format_that_no_runtime_hands_over_has_no_releases(tmp_path: Path) -> None:
+    saved = tmp_path / "m.nnapi"
+    assert call("convert", DIGITS, "-o", saved).exit_code == 0
+    with pytest.raises(OptionError, match="since: expected a TFLite or ONNX file"):
+        since(ModelFile(saved))
 
 
 def test_plan_prints_a_row_and_writes_it_to_json(tmp_path: Path) -> None:

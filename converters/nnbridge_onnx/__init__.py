@@ -24,7 +24,7 @@ class OnnxModelFile(Importer):
     name = "onnx"
     suffixes = (".onnx",)
     mappings = ("provider", "wide")
-    options = ("feature_level", "mapping", "layout", "shapes", "float64")
+    options = ("feature_level", "mapping", "layout", "shapes", "float64", "ort")
     runtime_graph = staticmethod(late("nnbridge_onnx.runtime_graph:claims"))
 
     # What reads the format is imported when a file is read: importers are listed by every command.

@@ -17,6 +17,7 @@ import numpy as np
 from nnbridge.converters.rules import Condition
 from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
+from nnbridge.releases import NEWEST, within
 from nnbridge_onnx.read import graph as graphs
 from nnbridge_onnx.read.graph import Dims, Graph, Node
 
@@ -126,7 +127,12 @@ class Provider:
 
     @cached_property
     def every(self) -> tuple[UnitCondition, ...]:
-        """The conditions of its check, in the order of ``BaseOpBuilder::IsOpSupported``."""
+        """The conditions of the newest release's check, in the order of ``BaseOpBuilder::IsOpSupported``."""
+        return tuple(one for one in self.of_any_release if within(NEWEST, one.since, one.until))
+
+    @cached_property
+    def of_any_release(self) -> tuple[UnitCondition, ...]:
+        """The same with those of older releases."""
         return (*_common(self), *self.conditions)
 
 

@@ -1,9 +1,10 @@
-"""Compare what the delegate of each release of TFLite accepts with its source: operators, highest versions, first levels.
+"""Compare what releases of TFLite and ONNX Runtime map with their source: operators; of TFLite, versions and first levels.
 
 python scripts/comparisons/compare_releases.py FOLDER
 
 FOLDER has tensorflow/lite/delegates/nnapi/nnapi_delegate.cc of releases as ``2.8.cc`` and so on (``git show v2.8.0:PATH``).
 What the source states inside of a branch is not read: LSTM, PADV2, SUB and SVDF differ, DEQUANTIZE before 2.6, and DENSIFY.
+FOLDER/ort/1.14 and so on have the files of onnxruntime/core/providers/nnapi/nnapi_builtin/builders.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import re
 import sys
 from pathlib import Path
 
-from nnbridge.releases import TFLITE, within
+from nnbridge.releases import ORT, TFLITE, within
+from nnbridge_onnx import declaration as onnx_operators
+from nnbridge_onnx.releases import MAPPED_SINCE
+from nnbridge_onnx.rules import Provider
 from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.rules import DelegateRule
 
@@ -54,6 +58,18 @@ def declared(release: str) -> dict[str, Limits]:
     return found
 
 
+def of_provider(folder: Path) -> set[str]:
+    """The operators that a release of ONNX Runtime registers, before 1.13 by a macro."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.cc")))
+    return set(re.findall(r'(?:Create\w+OpBuilder|NNAPI_EP_ADD_\w+)\("(\w+)"', text))
+
+
+def declared_for_provider(release: str) -> set[str]:
+    """The same from the declarations."""
+    known = {one.name.rpartition(".")[2] for one in onnx_operators.REGISTRY if isinstance(one.provider, Provider)}
+    return {name for name in known if within(release, MAPPED_SINCE.get(name, ""), "")}
+
+
 def main() -> int:
     """Print what differs, and how many pairs were compared."""
     compared = differing = 0
@@ -68,6 +84,15 @@ def main() -> int:
             if source.get(name) != own.get(name):
                 differing += 1
                 print(f"{release} {name}: source {source.get(name)}, declared {own.get(name)}")
+    for release in ORT.names:
+        sources, operators = of_provider(Path(sys.argv[1]) / "ort" / release), declared_for_provider(release)
+        if not sources:
+            print(f"ONNX Runtime {release}: no files")
+            continue
+        compared += len(sources | operators)
+        differing += len(sources ^ operators)
+        for name in sorted(sources ^ operators):
+            print(f"ONNX Runtime {release} {name}: {'source' if name in sources else 'declaration'} only")
     print(f"{compared} compared, {differing} differ")
     return 0
 

@@ -140,7 +140,7 @@ def _stated() -> Iterator[str]:
         rule = definition.provider
         if isinstance(rule, Provider):
             for conditions, stage in ((rule.conditions, Stage.PROVIDER), (rule.builds, Stage.BUILDER)):
-                for one in conditions:
+                for one in (one for one in conditions if not one.until):
                     below = str(one.below) if one.below < LAST_LEVEL else ""
                     key = one.rule, below, str(one.stage or stage), BUILDER_FILES[definition.type]
                     sharing.setdefault(key, []).append(definition.name)

@@ -1,7 +1,7 @@
 """``nnbridge.plan``, ``run``, ``compare``, ``report`` and ``inspect``: the commands in Python, with their defaults.
 
 Keyword arguments are the commands' options: ``--max-partitions 0`` is ``max_partitions=0``. Those of the file (``mapping``,
-``shapes``, ``signature``, ``layout``, ``float64``, ``allow_dynamic_dimensions``, ``tflite``) are fields of
+``shapes``, ``signature``, ``layout``, ``float64``, ``allow_dynamic_dimensions``, ``tflite``, ``ort``) are fields of
 :class:`~nnbridge.converters.ConversionOptions`, those of the phone (``device``, ``android``, ``feature_level``, ``fallback``,
 ``max_partitions``, ``preference``, ``partitioning``, ``host``, ``kernels``, ``threads``, ``cache_dir``) are attributes of
 :class:`~nnbridge.target.Target`. InputError for other words.
@@ -81,6 +81,7 @@ class Words(TypedDict, total=False):
     float64: str
     allow_dynamic_dimensions: bool
     tflite: str
+    ort: str
 
 
 def plan(model: str | Path | ModelFile, target: Target | None = None, *, prepare: bool = True, **words: Unpack[Words]) -> Planned:

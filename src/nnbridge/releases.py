@@ -83,5 +83,25 @@ TFLITE = Releases(
     },
 )
 """Commits of tensorflow/tensorflow, whose ``tensorflow/lite/delegates/nnapi/nnapi_delegate.cc`` has the delegate."""
-RUNTIMES: Mapping[str, Releases] = {one.option: one for one in (TFLITE,)}
+ORT = Releases(
+    "ONNX Runtime",
+    "ort",
+    {
+        "1.11": "b713855a980056d89a1e550ad81dc3c19573d7a0",
+        "1.12": "f4663641764ccc3e93a617ab63ae4ff1badc2ee1",
+        "1.13": "b353e0b41d588605958b03f9a223d10a2fbeb514",
+        "1.14": "6ccaeddefa65ccac402a47fa4d9cad8229794bb2",
+        "1.15": "638146b79ea52598ece514704d3f592c10fab2f1",
+        "1.16": "e7a0495a874251e9747b2ce0683e0580282c54df",
+        "1.17": "5f0b62cde54f59bdeac7978c9f9c12d0a4bc56db",
+        "1.18": "45737400a2f3015c11f005ed7603611eaed306a6",
+        "1.19": "26250ae74d2c9a3c6860625ba4a147ddfb936907",
+        "1.20": "c4fb724e810bb496165b9015c77f402727392933",
+        "1.21": "e0b66cad282043d4377cea5269083f17771b6dfc",
+        "1.22": "f217402897f40ebba457e2421bc0a4702771968e",
+        NEWEST: "cc8e901ecc3feaf75fd05204c19c93068afba9d9",
+    },
+)
+"""Commits of microsoft/onnxruntime; ``onnxruntime/core/providers/nnapi/nnapi_builtin/builders`` has the provider's checks."""
+RUNTIMES: Mapping[str, Releases] = {one.option: one for one in (TFLITE, ORT)}
 """By option."""

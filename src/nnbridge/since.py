@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
-from nnbridge.converters.delegation import DelegateTarget, Delegation
+from nnbridge.converters import PHONE
+from nnbridge.converters.delegation import DelegateTarget
+from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import OptionError, Reason
 from nnbridge.file import ModelFile
-from nnbridge.releases import TFLITE
+from nnbridge.releases import RUNTIMES
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 
 _LEVELS = tuple(range(1, int(RUNTIME_FEATURE_LEVEL) + 1))
+_ON_PHONES = (MappingKind.DELEGATE, MappingKind.PROVIDER)
 _Place = tuple[int, int]
 """Subgraph and index of an operator."""
 
@@ -42,50 +46,33 @@ class Since:
 
 
 def since(file: ModelFile, *, accelerated: bool = False) -> tuple[Since, ...]:
-    """The answer for each operator of a TFLite file that is not folded: the delegate's rules under each release and level.
+    """The answer for each operator that is not folded: the rules themselves, asked under each release and feature level.
 
-    ``accelerated``: for devices without NNAPI's CPU. OptionError for other formats.
+    ``accelerated``: for devices without NNAPI's CPU. OptionError for formats that no runtime hands over.
     """
+    runtime = next((runtime for name, runtime in RUNTIMES.items() if name in file.importer.options), None)
+    if runtime is None:
+        raise OptionError(Reason("a TFLite or ONNX file, whose runtime has releases", file.format, str(file.path), "since"))
     delegation = file.importer.delegation()
-    if delegation is None:
-        raise OptionError(Reason("a TFLite file, whose delegate has releases", file.format, str(file.path), "since"))
-    of_release = {
-        release: _handed_over(delegation, DelegateTarget(_LEVELS[-1], accelerated, release)) for release in TFLITE.names
-    }
-    firsts: dict[_Place, str] = {}
-    for release in TFLITE.names:
-        for place in of_release[release]:
-            firsts.setdefault(place, release)
-    levels: dict[tuple[str, int], frozenset[_Place]] = {}
+
+    @cache
+    def outcomes(release: str, level: int) -> dict[_Place, Mapped]:
+        if delegation is None:
+            mapped = file.with_(**{runtime.option: release}, mapping=PHONE, feature_level=level).mapped
+            return {(one.subgraph, one.index): one for one in mapped}
+        target = DelegateTarget(level, accelerated, release)
+        graphs = {graph: delegation.outcomes(graph, delegation.stated(graph), target) for graph in delegation.graphs()}
+        return {(graph, one.index): one for graph, several in graphs.items() for one in several}
+
+    def handed_over(place: _Place, release: str, level: int = _LEVELS[-1]) -> bool:
+        return outcomes(release, level)[place].mapping in _ON_PHONES
+
     found = []
-    for place, operator in _operators(delegation).items():
-        first = firsts.get(place, "")
-        releases = TFLITE.spans(release for release in TFLITE.names if place in of_release[release])
-        level = 0
-        for level in _LEVELS if first else ():
-            if (first, level) not in levels:
-                levels[first, level] = _handed_over(delegation, DelegateTarget(level, accelerated, first))
-            if place in levels[first, level]:
-                break
-        found.append(Since(*place, operator, releases, first, level))
+    for place, one in outcomes(runtime.names[-1], _LEVELS[-1]).items():
+        if one.mapping == MappingKind.FOLDED:
+            continue
+        releases = [release for release in runtime.names if handed_over(place, release)]
+        first = releases[0] if releases else ""
+        level = next((level for level in _LEVELS if handed_over(place, first, level)), 0) if first else 0
+        found.append(Since(*place, one.operator, runtime.spans(releases), first, level))
     return tuple(found)
-
-
-def _operators(delegation: Delegation) -> dict[_Place, str]:
-    """Every operator that is not folded in the newest release."""
-    target = DelegateTarget(_LEVELS[-1])
-    return {
-        (graph, one.index): one.operator
-        for graph in delegation.graphs()
-        for one in delegation.outcomes(graph, delegation.stated(graph), target)
-        if one.mapping != MappingKind.FOLDED
-    }
-
-
-def _handed_over(delegation: Delegation, target: DelegateTarget) -> frozenset[_Place]:
-    return frozenset(
-        (graph, one.index)
-        for graph in delegation.graphs()
-        for one in delegation.outcomes(graph, delegation.stated(graph), target)
-        if one.mapping == MappingKind.DELEGATE
-    )

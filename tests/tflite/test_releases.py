@@ -17,6 +17,7 @@ from nnbridge.errors import InputError, OptionError, Stage
 from nnbridge.file import ModelFile
 from nnbridge.releases import TFLITE
 from nnbridge.target import Fallback, Target
+from tests.commands import data
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_delegate_rules import WINDOW, operator
 
@@ -189,3 +190,14 @@ def test_dynamic_dimensions_cannot_be_allowed_before_2_4(tmp_path: Path) -> None
     nnbridge.plan(path, tflite="2.4", allow_dynamic_dimensions=True)
     with pytest.raises(OptionError, match=r"expected TFLite 2\.4 or newer"):
         nnbridge.plan(path, tflite="2.3", allow_dynamic_dimensions=True)
+
+
+def test_a_matrix_computes_a_cell_again_for_another_release(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    releases_of(path, _one("COS"))
+    hosts = {}
+    for release in ("2.13", "2.14"):
+        found = data("matrix", path, "--devices", "nnapi-sample_all", "--tflite", release, "--store", tmp_path / "matrix.db")
+        hosts[release] = found["cells"][0]["on_host"]
+    assert hosts["2.13"] == 1
+    assert hosts["2.14"] == 0

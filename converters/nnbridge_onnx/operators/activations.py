@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
+from nnbridge.converters.rules import since
 from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge.types import FuseCode, OperandCode, OperationCode
@@ -102,7 +103,13 @@ def _bound(to: Lowerer, attribute: str, i: int) -> float | None:
 # -- one operation each ------------------------------------------------------------------------------------------------------
 
 unary(
-    "Sigmoid", 168, C.LOGISTIC, "1 / (1 + exp(-x)).", provider=Provider(conditions=(RANK_4,)), quantised=Quantised(), bounded=True
+    "Sigmoid",
+    168,
+    C.LOGISTIC,
+    "1 / (1 + exp(-x)).",
+    provider=Provider(conditions=(since("1.13", RANK_4),)),
+    quantised=Quantised(),
+    bounded=True,
 )
 unary("Tanh", 191, C.TANH, "Hyperbolic tangent.", "input -> output", provider=Provider(), quantised=Quantised(), bounded=True)
 unary("HardSwish", 77, C.HARD_SWISH, "x * max(0, min(1, x / 6 + 0.5)).")
@@ -284,23 +291,32 @@ SOFTMAX = operator(
         conditions=(
             uint8_parameters(),
             SCALE_256,
-            condition(
-                "rank 4 at most from opset 13 on",
-                lambda u: u.node.version < 13 or len(u.shape()) <= 4,
-                lambda u: len(u.shape()),
-                kind=Why.RANK,
+            since(
+                "1.16",
+                condition(
+                    "rank 4 at most from opset 13 on",
+                    lambda u: u.node.version < 13 or len(u.shape()) <= 4,
+                    lambda u: len(u.shape()),
+                    kind=Why.RANK,
+                ),
             ),
-            condition(
-                "rank 2 or 4 from opset 13 on, below feature level 3",
-                lambda u: u.node.version < 13 or len(u.shape()) in (2, 4),
-                lambda u: len(u.shape()),
-                3, Why.RANK,
+            since(
+                "1.16",
+                condition(
+                    "rank 2 or 4 from opset 13 on, below feature level 3",
+                    lambda u: u.node.version < 13 or len(u.shape()) in (2, 4),
+                    lambda u: len(u.shape()),
+                    3, Why.RANK,
+                ),
             ),
-            condition(
-                "the last axis from opset 13 on, below feature level 3",
-                lambda u: u.node.version < 13 or u.attribute("axis", -1) in (-1, len(u.shape()) - 1),
-                lambda u: u.attribute("axis", -1),
-                3, Why.ARGUMENT,
+            since(
+                "1.16",
+                condition(
+                    "the last axis from opset 13 on, below feature level 3",
+                    lambda u: u.node.version < 13 or u.attribute("axis", -1) in (-1, len(u.shape()) - 1),
+                    lambda u: u.attribute("axis", -1),
+                    3, Why.ARGUMENT,
+                ),
             ),
         ),
         grouped=True,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
+from nnbridge.converters.rules import since, until
 from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import Quantised, operator
@@ -21,16 +22,16 @@ from nnbridge_onnx.rules import FLOAT_OR_UINT8, Provider, Unit, condition, one_o
 _CLOSE = 1e-4
 
 
-def _image_sizes(unit: Unit) -> bool:
-    """Resize changes height and width only, and makes images smaller by whole factors only."""
+def _image_sizes(unit: Unit, *, whole: bool = True) -> bool:
+    """Resize changes height and width only, and makes images smaller by ``whole`` factors only."""
     shape = unit.shape()
     if unit.has(2) and (scales := unit.constant(2)) is not None and scales.size == 4:
         found = [float(s) for s in np.ravel(scales)]
         first = found[1] == 1
         spatial = list(zip(shape[2:] if first else shape[1:3], found[2:] if first else found[1:3], strict=True))
         smaller = any(s < 1 for _, s in spatial)
-        whole = not smaller or all(_divides(n, s) for n, s in spatial)
-        return found[0] == 1 and (first or found[3] == 1) and whole and (unit.level > 2 or not first)
+        divides = not whole or not smaller or all(_divides(n, s) for n, s in spatial)
+        return found[0] == 1 and (first or found[3] == 1) and divides and (unit.level > 2 or not first)
     sizes = unit.constant(3)
     if sizes is None or sizes.size != 4 or int(sizes[0]) != shape[0]:
         return False
@@ -78,15 +79,19 @@ RESIZE = operator(
                 lambda u: u.attribute("coordinate_transformation_mode", "half_pixel"),
                 kind=Why.ARGUMENT,
             ),
-            one_of("antialias", 0),
-            condition("no axes", lambda u: not u.attribute("axes", []), lambda u: u.attribute("axes", []), kind=Why.ARGUMENT),
-            one_of("keep_aspect_ratio_policy", "stretch"),
+            since("1.16", one_of("antialias", 0)),
+            since(
+                "1.16",
+                condition("no axes", lambda u: not u.attribute("axes", []), lambda u: u.attribute("axes", []), kind=Why.ARGUMENT),
+            ),
+            since("1.16", one_of("keep_aspect_ratio_policy", "stretch")),
             condition(
                 "constant scales or sizes",
                 lambda u: u.constant(2) is not None or u.constant(3) is not None,
                 kind=Why.NOT_CONSTANT,
             ),
-            condition("new heights and widths, smaller ones by whole factors", _image_sizes, lambda u: "others"),
+            since("1.19", condition("new heights and widths, smaller ones by whole factors", _image_sizes, lambda u: "others")),
+            until("1.18", condition("new heights and widths", lambda u: _image_sizes(u, whole=False), lambda u: "others")),
         ),
         opset=11,
         grouped=True,

@@ -255,7 +255,7 @@ def _partition(facts: Facts, options: ConversionOptions) -> Facts:
     nchw, graph = options.layout == "nchw", facts.graph
     # To ONNX Runtime, what a caller may replace is no constant.
     seen = replace(graph, constants={name: a for name, a in graph.constants.items() if name not in graph.overridable})
-    return replace(facts, provider=verdicts(seen, facts.folded, options.feature_level, nchw=nchw))
+    return replace(facts, provider=verdicts(seen, facts.folded, options.feature_level, nchw=nchw, release=options.ort))
 
 
 GRAPH_PASSES: tuple[Callable[[Facts, ConversionOptions], Facts], ...] = (

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from nnbridge.converters.partitions import partitions
 from nnbridge.converters.rules import first_refusal
 from nnbridge.errors import Reason, Stage, Why
+from nnbridge.releases import NEWEST, within
 from nnbridge_onnx.declaration import CONTRIB, KNOWN_DOMAIN, NO_BUILDER, REGISTRY, declared
 from nnbridge_onnx.passes.qdq import sole_readers
 from nnbridge_onnx.read.graph import MAX_DEPTH, Graph, Node, attribute_values, subgraphs
+from nnbridge_onnx.releases import MAPPED_SINCE, checks
 from nnbridge_onnx.rules import Io, Provider, Unit, parameters_of, type_name
 
 STOPS = frozenset(["NonMaxSuppression"])
@@ -30,9 +32,17 @@ class ProviderVerdicts:
     """Why the model of what it accepts cannot be built, or run."""
 
 
-def verdicts(graph: Graph, folded: frozenset[int], level: int, *, nchw: bool, stops: frozenset[str] = STOPS) -> ProviderVerdicts:
+def verdicts(
+    graph: Graph,
+    folded: frozenset[int],
+    level: int,
+    *,
+    nchw: bool,
+    stops: frozenset[str] = STOPS,
+    release: str = NEWEST,
+) -> ProviderVerdicts:
     """Both halves of the provider: its check of each node, and what it presupposes when it builds."""
-    return _Units(graph, folded, level, nchw, stops).verdicts()
+    return _Units(graph, folded, level, nchw, stops, release).verdicts()
 
 
 def _behind(graph: Graph, stops: frozenset[str]) -> dict[int, Reason]:
@@ -48,11 +58,12 @@ def _behind(graph: Graph, stops: frozenset[str]) -> dict[int, Reason]:
 
 
 class _Units:
-    def __init__(self, graph: Graph, folded: frozenset[int], level: int, nchw: bool, stops: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, folded: frozenset[int], level: int, nchw: bool, stops: frozenset[str], release: str) -> None:
         self._graph = graph
         self._nodes = [node for node in graph.nodes if node.index not in folded]
         self._level = level
         self._nchw = nchw
+        self._release = release
         self._stopped = _behind(graph, stops)
         self._producers = {name: node for node in self._nodes for name in node.outputs if name}
         self._dequantised = {n: node for node in graph.nodes if node.type == "DequantizeLinear" for n in node.outputs}
@@ -70,7 +81,12 @@ class _Units:
         members: dict[int, list[Node]] = {}
         for node in self._nodes:
             unit = self._unit(node)
-            reason = self._stopped.get(node.index) or self._written_out(node) or _refusal(unit) or self._follows(unit, refused)
+            reason = (
+                self._stopped.get(node.index)
+                or self._written_out(node)
+                or _refusal(unit, self._release)
+                or self._follows(unit, refused)
+            )
             if reason is not None:
                 refused[node.index] = _unloadable(node) or reason  # ONNX Runtime has to run it itself.
             elif (failure := _failure(unit) or self._mismatch(unit)) is not None:
@@ -230,12 +246,16 @@ def _unloadable(node: Node, depth: int = 0) -> Reason | None:
     return found
 
 
-def _refusal(unit: Unit) -> Reason | None:
-    """Why the provider leaves a unit to ONNX Runtime; None if it accepts it."""
+def _refusal(unit: Unit, release: str) -> Reason | None:
+    """Why the provider of a release leaves a unit to ONNX Runtime; None if it accepts it."""
     node, rule = unit.node, _rule(unit)
     if not isinstance(rule, Provider):
         return _unmapped(rule, unit.operator, node)
-    return first_refusal(rule.every, unit, unit.level, node.label, Stage.PROVIDER)
+    first = MAPPED_SINCE.get(unit.operator, "")
+    if not within(release, first, ""):
+        required = f"an operator that the provider of ONNX Runtime {release} maps ({unit.operator}: from {first} on)"
+        return _unmapped(required, unit.operator, node)
+    return first_refusal(checks(rule, unit.operator, release), unit, unit.level, node.label, Stage.PROVIDER)
 
 
 def _unmapped(rule: str, operator: str, node: Node) -> Reason:

@@ -16,7 +16,7 @@ from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.cli.sections import COMPARISON, CONVERSION, DEVICES, INPUTS, OUTPUT, SectionOption
 from nnbridge.engines import AUTO, HOSTS, OWN
 from nnbridge.errors import ConversionError, InputError, Reason
-from nnbridge.releases import NEWEST, RUNTIMES, TFLITE
+from nnbridge.releases import NEWEST, ORT, RUNTIMES, TFLITE
 from nnbridge.target import PARTITIONING, PREFERENCES, Target
 from nnbridge.types import ANDROID_LEVELS
 
@@ -97,7 +97,12 @@ def release_options(command: Command) -> Command:
     """The releases of the runtimes that hand operators over."""
     tflite = f"""The release of the app's TFLite, such as 2.8 ({TFLITE.names[0]} to {TFLITE.names[-2]}): what its delegate maps,
         requires and sets by default (docs/releases.md)."""
-    return with_options(command, of_conversion("--tflite", metavar="RELEASE", default=NEWEST, help=tflite))
+    ort = f"""The same for ONNX files: the release of the app's ONNX Runtime ({ORT.names[0]} to {ORT.names[-2]})."""
+    return with_options(
+        command,
+        of_conversion("--tflite", metavar="RELEASE", default=NEWEST, help=tflite),
+        of_conversion("--ort", metavar="RELEASE", default=NEWEST, help=ort),
+    )
 
 
 def model_options(command: Command) -> Command:

@@ -71,6 +71,8 @@ class ConversionOptions:
     for such graphs, and NNAPI gets nothing of them."""
     tflite: str = NEWEST
     """The release of TFLite whose delegate it is, such as ``2.8``; ``newest``: the newest whose source was read."""
+    ort: str = NEWEST
+    """The release of ONNX Runtime whose provider it is, such as ``1.16``."""
     left: Mapping[int, Reason] | None = None
     """Operators of the converted graph that stay with the file's own runtime (the host), by index: why devices do not get them.
     None where NNAPI's CPU computes what devices refuse."""

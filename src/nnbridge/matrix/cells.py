@@ -57,7 +57,8 @@ class MatrixSettings:
     """Measure the time of a run on this machine."""
     preference: int = 1
     tflite: str = NEWEST
-    """The release of TFLite whose delegate it is."""
+    ort: str = NEWEST
+    """The releases of TFLite and ONNX Runtime that hand operators over."""
 
 
 @dataclass(frozen=True)

@@ -19,5 +19,5 @@ def since_table(found: Sequence[Since], *, full: bool) -> Table:
         rows = [(place, *answer) for place, answer in zip(places, answers, strict=True)]
     else:
         rows = [(str(count), *answer) for answer, count in Counter(answers).items()]
-    head = ("operator" if full else "count", "name", "first TFLite", "first Android with it", "handed over by")
+    head = ("operator" if full else "count", "name", "first release", "first Android with it", "handed over by")
     return Table("Handed to NNAPI since", head, rows, _NOTE)

@@ -25,7 +25,18 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 _STORE = Path("matrix.db")
 _OF_RUNS = (
-    *("--devices", "--android", "--feature-level", "--mapping", "--tflite", "--preference", "--reference", "--seeds", "--time"),
+    *(
+        "--devices",
+        "--android",
+        "--feature-level",
+        "--mapping",
+        "--tflite",
+        "--ort",
+        "--preference",
+        "--reference",
+        "--seeds",
+        "--time",
+    ),
     "--store",
     *("--fresh", "--html", "--csv", "--markdown", "--junit", "--github", "--budget", "--jobs", "--timeout", "--scheduler"),
 )
@@ -76,6 +87,7 @@ def matrix(
     levels: tuple[str, ...],
     mapping: str,
     tflite: str,
+    ort: str,
     preference: str,
     reference: str | None,
     seeds: str,
@@ -134,7 +146,7 @@ def matrix(
         raise InputError(Reason("a file's name", f"the folder {str(path)!r}", operand="--store"))
     found = find_models(models, path.with_name(f"{path.name}.models"))
     check_outputs({"--store": path, **outputs}, {"a model": found.values()})
-    settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference], tflite)
+    settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference], tflite, ort)
     groups = tasks(found, find_devices(devices), _levels(androids, levels), settings)
     with Store(path) as cached:
         if fresh:
