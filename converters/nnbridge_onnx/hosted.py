@@ -87,7 +87,7 @@ class Parts:
         if options["inputs"] != names:
             return None
         data = [i for i in operation.inputs if not is_options(model.main.operands[i])]
-        inputs = {i: name for i, name in zip(data, names, strict=True) if name}
+        inputs = [(i, name) for i, name in zip(data, names, strict=True) if name]
         return Ends((0, ()), inputs, dict(zip(operation.outputs, node.results, strict=True)), {})
 
     def piece(

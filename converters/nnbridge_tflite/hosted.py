@@ -43,7 +43,7 @@ class Parts:
             raise ConversionError(Reason(rule, operator.name, operator.label))
         return Ends(
             (source.subgraph, source.callers),
-            {i: t for i, t in zip(data, read, strict=True) if t >= 0},
+            [(i, t) for i, t in zip(data, read, strict=True) if t >= 0],
             dict(zip(operation.outputs, written, strict=False)),
             {i: read[k] for i, k in zip(after, states, strict=True)},
         )

@@ -257,7 +257,20 @@ def _branch_that_reads_less() -> tuple[list[Any], list[Any]]:
     return [node("Hardmax", "x", "h"), node("Neg", "x", "n"), choice, node("Add", "c n", "s"), node("Hardmax", "s", "y")], []
 
 
+def _branch_that_reads_a_value_under_two_names() -> tuple[list[Any], list[Any]]:
+    """The importer has one operand for a value and its copy."""
+    from onnx import helper
+
+    def body(operator: str) -> Any:
+        nodes = [node("Hardmax", "x", f"{operator}_h"), helper.make_node(operator, [f"{operator}_h", "copy"], [operator])]
+        return helper.make_graph(nodes, operator, [], [helper.make_tensor_value_info(operator, 1, [2, 3])])
+
+    begins = [node("Identity", "x", "copy"), node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m m", "c")]
+    return [*begins, node("If", "c", "s", then_branch=body("Add"), else_branch=body("Sub")), node("Hardmax", "s", "y")], []
+
+
 WRITTEN_OUT = {
+    "a value under two names": _branch_that_reads_a_value_under_two_names,
     "a branch that reads less": _branch_that_reads_less,
     "a scan": _scan_of_rows, "a loop": _loop_of_iterations, "a function": _function,
     "a function with a constant": _function_with_a_constant, "a function with an attribute": _function_with_an_attribute,

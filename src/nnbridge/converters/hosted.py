@@ -22,8 +22,8 @@ class Ends:
     """The tensors of an operator, by the operands of the operation that stands for it."""
 
     graph: GraphKey
-    inputs: Mapping[int, Tensor]
-    """Constants, and variables before the run, among them."""
+    inputs: Collection[tuple[int, Tensor]]
+    """Constants, and variables before the run, among them; an operand may stand for several tensors that are equal."""
     outputs: Mapping[int, Tensor]
     states: Mapping[int, Tensor]
     """Variables after the run."""

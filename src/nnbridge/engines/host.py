@@ -202,11 +202,11 @@ class _HostedGroup:
         written = {i for k in members for i in main.operations[k].outputs}
         needed = {i for k, operation in enumerate(main.operations) if k not in set(members) for i in operation.inputs}
         needed.update(main.outputs)
-        self._known = {t: i for one in ends for i, t in one.inputs.items() if main.operands[i].is_constant}
+        self._known = {t: i for one in ends for i, t in one.inputs if main.operands[i].is_constant}
         self._inputs = {
             t: i
             for one in ends
-            for i, t in one.inputs.items()
+            for i, t in one.inputs
             if i not in written and main.operands[i].lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)
         }
         self._outputs = {t: i for one in ends for i, t in one.outputs.items() if i in needed}
