@@ -75,7 +75,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-_OF_SEVERAL = 3
+_OF_SEVERAL = 2
 """Commands that have an option in the same words, from which on it is described once."""
 
 
@@ -84,14 +84,20 @@ def _shared(text: str) -> str:
     head, *sections = text.split("\n## ")
     rows = [[line for line in section.split("\n") if line.startswith("| `-")] for section in sections]
     counts = Counter(row for section in rows for row in dict.fromkeys(section))
-    shared = [row for row, count in counts.items() if count >= _OF_SEVERAL]
+    # An option that commands describe differently is common in its most frequent words only.
+    most = {_option(row): row for row, count in reversed(counts.most_common()) if count >= _OF_SEVERAL}
+    shared = [row for row in counts if most.get(_option(row)) == row]
     shortened = [_without(section, shared) for section in sections]
     return "\n## ".join([head, *shortened, "\n".join(["Common options", "", "| option | meaning |", "|---|---|", *shared, ""])])
 
 
+def _option(row: str) -> str:
+    return row.split("` |")[0].removeprefix("| `").split()[0].rstrip(",")
+
+
 def _without(section: str, shared: Collection[str]) -> str:
     lines = section.rstrip("\n").split("\n")
-    names = [line.split("` |")[0].removeprefix("| `").split()[0].rstrip(",") for line in lines if line in shared]
+    names = [_option(line) for line in lines if line in shared]
     text = "\n".join(line for line in lines if line not in shared)
     text = re.sub(r"\n\| [^\n]* \|\n\|---\|---\|(?=\n*$|\n\n)", "", text).rstrip("\n")  # Tables without rows.
     return f"{text}\n\n[Common options](#common-options): {', '.join(f'`{name}`' for name in names)}\n" if names else f"{text}\n"

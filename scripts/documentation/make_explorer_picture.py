@@ -3,7 +3,7 @@
 python scripts/documentation/make_explorer_picture.py MODEL.tflite [--device NAME] [-o FILE.png] \
         [--explorer PROGRAM] [--chromium PROGRAM]
 
-It needs Model Explorer (pip install 'nnbridge[explorer]') and Playwright (in 'nnbridge[dev]'). The picture in the tree shows
+It needs Model Explorer (pip install '.[explorer]') and Playwright (in '.[dev]'). The picture in the tree shows
 mobilenet_v2_1.0_224_quant.tflite (TensorFlow's list of hosted models) on arm-nn-18.05. A .nnapi or ONNX file needs
 --more=--extensions=nnbridge.explorer.
 """

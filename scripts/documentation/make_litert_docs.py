@@ -54,7 +54,7 @@ HEAD = """# TFLite operators: what LiteRT runs
 Versions and element types of the data that LiteRT {version}'s kernels run, reference or optimised, and those of these types that
 nnbridge does not (wide mapping). Found by `scripts/documentation/make_litert_docs.py`, which tries the single-operator files of
 `tests/tflite/cases.py` in every version and type; whether the outputs are equal, `scripts/nets/differential_tflite.py` shows.
-nnbridge reads all versions: what a newer one adds are types and options.
+nnbridge reads all versions: what a newer one adds are types and options. *All* types are: {types}.
 
 BITCAST of types of 8 bytes differs because the file of the test states an output for types of 4 bytes, which LiteRT passes over;
 FAKE_QUANT of complex numbers because LiteRT takes their bytes for floats; HASHTABLE_LOOKUP of uint8 because LiteRT ignores the
@@ -197,7 +197,7 @@ def _passing_rows(fork: Fork, folder: Path) -> Iterator[str]:
 
 def _row(operator: str, versions: Sequence[int], theirs: Sequence[str], missing: Sequence[str]) -> str:
     span = f"{versions[0]} to {versions[-1]}" if len(versions) > 1 else "".join(map(str, versions))
-    return f"| {operator} | {span} | {', '.join(theirs)} | {', '.join(missing)} |"
+    return f"| {operator} | {span} | {'all' if tuple(theirs) == TYPES else ', '.join(theirs)} | {', '.join(missing)} |"
 
 
 def document() -> str:
@@ -226,7 +226,7 @@ def document() -> str:
             rows.append(_row(operator, numbers, *([t for t in TYPES if t in kinds] for kinds in (theirs, theirs - ours))))
         rows += [*_recurrent_rows(fork, folder), *_passing_rows(fork, folder)]
     fork.close()
-    return HEAD.format(version=version("ai-edge-litert")) + "\n".join(sorted(rows)) + "\n"
+    return HEAD.format(version=version("ai-edge-litert"), types=", ".join(TYPES)) + "\n".join(sorted(rows)) + "\n"
 
 
 if __name__ == "__main__":

@@ -39,18 +39,17 @@ PLACES = {"wide": "NNAPI", "host": "host", "folded": "folded", "dead": "unused"}
 COLUMNS = ("NNAPI", "host", "folded", "refused")
 HEAD = """# ONNX operators
 
-Made by `scripts/documentation/make_onnx_docs.py`: what `converters/nnbridge_onnx/operators` declares,
-and what ONNX's own tests show.
+The declarations of `converters/nnbridge_onnx/operators`, and the results of ONNX's own tests. Made by
+`scripts/documentation/make_onnx_docs.py`.
 
 ## Declarations
 
 NNAPI: the number of lowerings that are tried, or the group on 8-bit values that it can be. Provider: the first feature level
-from which ONNX Runtime's NNAPI execution provider accepts it (`--mapping provider`), the first opset if that is above 7, and
-element types; further conditions are below.
-Host: `kernel` is nnbridge's own, else the `onnx` package's evaluator computes it; operators of `com.microsoft` are written out
-in ONNX's own first. Folded: computed at conversion where all inputs are known.
+from which ONNX Runtime's NNAPI execution provider accepts it (`--mapping provider`), and the first opset if that is above 7;
+further conditions are below. Kernel: nnbridge's host kernel computes it; else the `onnx` package's evaluator does. Operators of
+`com.microsoft` are written out in ONNX's operators first. Folded: computed at conversion where all inputs are known.
 
-| operator | | inputs and outputs | NNAPI | provider | host | folded |
+| operator | | inputs and outputs | NNAPI | provider | kernel | folded |
 |---|---|---|---|---|---|---|
 """
 CONDITIONS = """
@@ -82,8 +81,8 @@ Where the node of each single-node test of onnx {version}'s backend suite runs: 
 refused when run, so that a plan can be drawn). What is NNAPI's for one form of an operator and the host's for another depends
 on element types, ranks and attributes; `nnbridge inspect FILE` shows the reason for each node.
 
-| operator | opset | tests | NNAPI | host | folded | refused |
-|---|---|---|---|---|---|---|
+| operator | opset | NNAPI | host | folded | refused |
+|---|---|---|---|---|---|
 """
 
 
@@ -170,8 +169,8 @@ def _declaration(definition: OnnxOperator) -> str:
     nnapi = ", ".join(
         [*([str(len(definition.lowerings))] if definition.lowerings else []), *(["8-bit"] if definition.quantised else [])]
     )
-    host = "written out" if definition.domain else "kernel" if definition.kernel else "evaluator"
-    folded = "yes" if definition.folding or definition.fold else ""
+    host = "×" if definition.kernel and not definition.domain else ""
+    folded = "×" if definition.folding or definition.fold else ""
     cells = (definition.name, definition.summary.replace("|", "\\|"), f"{inputs} → {outputs}", nnapi, since, host, folded)
     return f"| {' | '.join(cells)} |\n"
 
@@ -190,7 +189,7 @@ def _row(name: str, opset: int, counts: Counter[str]) -> str:
     unknown = set(counts).difference(COLUMNS)
     if unknown:
         raise ValueError(f"{name}: no column for {', '.join(unknown)}")
-    cells = (name, opset, sum(counts.values()), *(counts[column] for column in COLUMNS))
+    cells = (name, opset, *(counts[column] or "" for column in COLUMNS))
     return f"| {' | '.join(map(str, cells))} |\n"
 
 

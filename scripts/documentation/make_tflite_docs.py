@@ -45,12 +45,12 @@ ELSEWHERE = {
 
 HEAD = """# TFLite operators
 
-Under *delegate*: what Android's NNAPI delegate maps, up to which version of the operator and from which feature level on
-(further conditions below, in the last table; `nnbridge inspect FILE`
-states which one a file breaks). Under *compared*: element types of single-operator files that were compared with LiteRT's
-reference kernel, by where they ran: `delegate` and `wide` are NNAPI operations under the mapping of that name, `host` the host
-extension. Largest differences are in steps for integers and relative to the range for floats. Inputs with `?` may be omitted,
-`*` is any number of inputs. Made by `scripts/documentation/make_tflite_docs.py` from the declarations.
+*Delegate*: what Android's NNAPI delegate maps: the newest version of the operator, the first feature level (L), the types of its
+first input. Further conditions are below; `nnbridge inspect FILE` states which one a file breaks. *Compared*: element types of
+files in `tests/tflite` that agree with LiteRT's reference kernels, by where they ran: `delegate` and `wide` are NNAPI operations
+under the mapping of that name, `host` is the host extension. In brackets: the largest difference, if any, in steps for integers,
+relative to the range for floats. Inputs with `?` may be omitted, `*` is any number of inputs. Made by
+`scripts/documentation/make_tflite_docs.py` from the declarations.
 
 | operator | what it computes | inputs | delegate | compared |
 |---|---|---|---|---|
@@ -59,7 +59,7 @@ extension. Largest differences are in steps for integers and relative to the ran
 CONDITIONS = """
 ## Conditions, and which part of a phone has them
 
-What an operator has to meet to be handed over by Android's delegate, and what becomes of it otherwise:
+Conditions for Android's delegate to hand an operator to NNAPI, and the outcome where one is not met:
 
 | kind | who refuses | what the program sees |
 |---|---|---|
@@ -70,11 +70,24 @@ What an operator has to meet to be handed over by Android's delegate, and what b
 | `nnbridge` | no part of a phone: nnbridge does not convert it | the operator stays with TFLite here |
 | `graph` | TFLite, for tensors whose dimensions only a run knows ([delegate.md](delegate.md)) | TFLite refuses the delegate |
 
-*Below* a feature level only: the second number. Names in italics are functions that operators share.
+### Of the delegate
 
-| operator | condition | below level | kind | where |
-|---|---|---|---|---|
+Kind `delegate`. In brackets: the condition holds only below this feature level. Version, level and types of the first table are
+not repeated.
+
+| operator | conditions | lines |
+|---|---|---|
 """  # noqa: E501 - rows of a table
+
+
+LOWERED = """
+### Of the other parts
+
+Names in italics are functions that operators share. Texts in braces depend on the file.
+
+| operator | kind | conditions |
+|---|---|---|
+"""
 
 
 def _comparable(text: str) -> str:
@@ -91,17 +104,16 @@ def document() -> str:
                 key = (type, case.place(type))
                 compared[case.operator][key] = max(_difference(case, type, Path(folder)), compared[case.operator].get(key, 0.0))
     rows = [_row(name, REGISTRY.get(name), compared) for name in sorted(builtin_names().values())]
-    return HEAD + "\n".join(rows) + "\n" + CONDITIONS + "\n".join((*validated(), *lowered())) + "\n"
+    return HEAD + "\n".join(rows) + "\n" + CONDITIONS + "\n".join(validated()) + "\n" + LOWERED + "\n".join(lowered()) + "\n"
 
 
 def validated() -> Iterator[str]:
-    """The conditions of the delegate's Validate, a row for each."""
+    """The conditions of the delegate's Validate, a row for each operator."""
     for declared in REGISTRY:
         if isinstance(declared.delegate, DelegateRule):
-            at = VALIDATE_LINES[declared.name]
-            for condition in declared.delegate.every:
-                below = condition.below if condition.below < LAST_LEVEL else ""
-                yield f"| {declared.name} | {condition.rule} | {below} | delegate | {at} |"
+            rule = declared.delegate
+            rules = [one.rule + (f" [{one.below}]" if one.below < LAST_LEVEL else "") for one in rule.conditions]
+            yield f"| {declared.name} | {'; '.join(rules) or 'none'} | {VALIDATE_LINES[declared.name]} |"
 
 
 def lowered() -> Iterator[str]:
@@ -109,8 +121,11 @@ def lowered() -> Iterator[str]:
     for path in sorted((REPOSITORY / "converters/nnbridge_tflite/operators").glob("*.py")):
         for function in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(function, ast.FunctionDef) and (names := _lowered_by(function)):
+                by_stage: dict[str, list[str]] = defaultdict(list)
                 for rule, stage in requirements(function):
-                    yield f"| {names} | {rule} |  | {stage} | `{function.name}`, {path.name} |"
+                    by_stage[stage].append(rule)
+                for stage, rules in by_stage.items():
+                    yield f"| {names} | {stage} | {'; '.join(rules)} |"
 
 
 def _lowered_by(function: ast.FunctionDef) -> str:
@@ -131,7 +146,7 @@ def _row(name: str, declared: TfliteOperator | None, compared: dict[str, dict[tu
     inputs = ", ".join(one.name + "?" * one.optional + "*" * one.repeat for one in declared.inputs)
     # The LSTMs' lists are as long as a page.
     inputs = inputs if len(declared.inputs) < 10 else f"{len(declared.inputs)}, in NNAPI's order"
-    mapped = f"version {rule.version}, level {rule.level}" + _types(rule.types) if isinstance(rule, DelegateRule) else ""
+    mapped = f"v{rule.version}, L{rule.level}" + _types(rule.types) if isinstance(rule, DelegateRule) else ""
     return f"| {name} | {declared.summary.replace('|', '&#124;')} | {inputs} | {mapped} | {_compared(declared, compared)} |"
 
 
@@ -146,11 +161,13 @@ def _difference(case: Case, type: str, folder: Path) -> float:
 
 def _compared(declared: TfliteOperator, compared: dict[str, dict[tuple[str, str], float]]) -> str:
     if declared.name in compared:
-        found = compared[declared.name].items()
-        return ", ".join(f"{type} {place} ({difference:.2g})" for (type, place), difference in found)
+        by_place: dict[str, list[str]] = defaultdict(list)
+        for (type, place), difference in compared[declared.name].items():
+            by_place[place].append(f"{type} ({difference:.2g})" if difference else type)
+        return "; ".join(f"{place} {', '.join(types)}" for place, types in by_place.items())
     for test, names in ELSEWHERE.items():
         if declared.name in names.split():
-            return f"tests/tflite/{test}"
+            return f"{test}"
     return "host kernel" if computable(declared) or declared.control else f"refused when run; it requires {declared.refusal}"
 
 

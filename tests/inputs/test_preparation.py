@@ -212,7 +212,9 @@ def test_a_damaged_image_is_refused(tmp_path: Path) -> None:
 def test_an_image_without_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = image(tmp_path, WIDE)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert refused(operand(UINT8, 1, 2, 4, 1, scale=1.0), path).startswith("Pillow (pip install 'nnbridge[images]')")
+    assert refused(operand(UINT8, 1, 2, 4, 1, scale=1.0), path).startswith(
+        "Pillow (pip install '.[images]' in a clone of nnbridge)"
+    )
 
 
 def test_an_image_for_an_input_that_holds_none_is_refused(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def limit_blas(threads: int) -> None:
     try:
         _blas().limit(limits=threads, user_api="blas")
     except (ImportError, OSError) as error:
-        _log.info("the threads of NumPy's BLAS are not limited (pip install 'nnbridge[fast]'): %s", error)
+        _log.info("the threads of NumPy's BLAS are not limited (pip install '.[fast]' in a clone of nnbridge): %s", error)
 
 
 @functools.cache

@@ -173,7 +173,9 @@ def open_image(path: Path, place: str) -> Image.Image:
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
-        raise InputError(Reason("Pillow (pip install 'nnbridge[images]')", str(error), place, str(path))) from error
+        raise InputError(
+            Reason("Pillow (pip install '.[images]' in a clone of nnbridge)", str(error), place, str(path))
+        ) from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

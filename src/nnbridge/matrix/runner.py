@@ -44,7 +44,9 @@ def _on_dask(groups: Sequence[Sequence[Task]], address: str) -> Iterator[tuple[T
     try:
         from distributed import Client, as_completed
     except ImportError as error:
-        raise InputError(Reason("Dask (pip install 'nnbridge[dask]')", str(error), operand="scheduler")) from error
+        raise InputError(
+            Reason("Dask (pip install '.[dask]' in a clone of nnbridge)", str(error), operand="scheduler")
+        ) from error
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError) as error:

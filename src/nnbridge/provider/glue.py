@@ -26,7 +26,9 @@ def connect(embedded: Any) -> None:
     """Define every function of the library. InputError for environment variables with a wrong value, and without an importer."""
     if not any(c.runtime_graph for c in converters()) or find_spec("onnx") is None:
         raise InputError(
-            Reason("nnbridge with its ONNX importer and the onnx package (pip install 'nnbridge[provider]')", "none")
+            Reason(
+                "nnbridge with its ONNX importer and the onnx package (pip install '.[provider]' in a clone of nnbridge)", "none"
+            )
         )
     begin_log()
     ndk.check_environment()

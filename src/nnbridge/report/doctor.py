@@ -79,7 +79,7 @@ def doctor_tables(found: Mapping[str, Any]) -> list[Table | str]:
         rows.append(("cache of kernels", f"{tier['cache'] or 'in memory only'}: {held}{fault}"))
     packages = [(name, number or "not installed", "core") for name, number in found["packages"].items()]
     packages += [
-        (extra["package"], extra["version"] or f"not installed (pip install 'nnbridge[{name}]')", name)
+        (extra["package"], extra["version"] or f"not installed (pip install '.[{name}]' in a clone)", name)
         for name, extra in found["extras"].items()
     ]
     return [Table("", ("what", "found"), rows), Table("", ("package", "version", "extra"), packages)]

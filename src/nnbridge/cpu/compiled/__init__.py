@@ -25,7 +25,7 @@ def unavailable() -> str | None:
 
         machine()
     except (ImportError, OSError, RuntimeError) as error:
-        reason = f"compiled kernels need llvmlite (pip install 'nnbridge[fast]'): {error}"
+        reason = f"compiled kernels need llvmlite (pip install '.[fast]' in a clone of nnbridge): {error}"
     else:
         from nnbridge.cpu.compiled.image import executable_fault
 
