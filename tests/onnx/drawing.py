@@ -146,7 +146,7 @@ class Case:
         ]
         tensors = [numpy_helper.from_array(np.asarray(a), name) for name, a in self.constants.items()]
         graph = helper.make_graph(self.nodes, self.operator, inputs, kinds, tensors, value_info=self.stated)
-        domains = {node.domain for node in self.nodes} - {""}
+        domains = {one.domain for one in (*self.nodes, *self.functions)} - {""}
         opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=self.functions)
 
