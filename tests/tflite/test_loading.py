@@ -118,6 +118,7 @@ def test_the_operator_and_what_it_lacks_come_first(tmp_path: Path) -> None:
     first = call("plan", str(path), "--device", "nnapi-sample_all").stdout.splitlines()[0]
     lacks = "operator 0 CONV_2D: TFLite requires a bias element for each output channel, found 1 for 4 outputs"
     assert first == f"On nnapi-sample_all, Android 13: TFLite does not load this file: {lacks}."
+    assert call("inspect", str(path)).stdout.splitlines()[0] == f"TFLite does not load this file: {lacks}."
 
 
 def test_a_file_that_tflite_does_not_load_is_run_under_the_wide_mapping_only(tmp_path: Path) -> None:

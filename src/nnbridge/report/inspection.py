@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nnbridge.converters.delegation import refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Inspection, Mapped, TensorInfo
 from nnbridge.report.terminal import Table, counted
 
@@ -15,7 +16,9 @@ _MAX_VALUES = 16
 
 
 def inspection_tables(found: Inspection) -> Iterator[Table | str]:
-    """Interface, operators with what maps to NNAPI, reasons, metadata, notes."""
+    """Where a phone refuses the file, interface, operators with what maps to NNAPI, reasons, metadata, notes."""
+    refusals = (refusal_of(mapped, mapping) for mapping, mapped in found.mappings.items())
+    yield from (f"{refusal.sentence}." for refusal in refusals if refusal is not None)
     size = f"{found.file_bytes:,} bytes, {found.weight_bytes:,} of them constants"
     yield f"{found.path}: {found.format}, {size}, {counted(sum(found.operators.values()), 'operator')}"
     yield _interface("Inputs", found.inputs)
