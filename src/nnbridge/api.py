@@ -43,7 +43,7 @@ from nnbridge.phone_log.explaining import explain_log as explain
 from nnbridge.plan import Planned
 from nnbridge.plan import plan as plan_file
 from nnbridge.releases import RUNTIMES
-from nnbridge.report.page import PageFacts, page, page_data
+from nnbridge.report.page import PageFacts, default_page, page, page_data
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.plan_runner import RunReport
 from nnbridge.runtime.states import States
@@ -234,7 +234,7 @@ def report(
     Parameters
     ----------
     output
-        The page, by default MODEL.html in the current folder.
+        The page, by default MODEL.html in the current folder, unless that is a file that is no page.
     reference
         Compare with it, as :func:`compare`; ``layers``: every tensor on the way as well.
     against
@@ -245,6 +245,7 @@ def report(
         Lines of the page: the commands that write it again, and what a reader must know.
     """
     file, phone = _asked(model, target, words)
+    path = Path(output) if output else default_page(file.path)
     show = _shown(progress)
     facts = PageFacts(
         plan_file(file, phone),
@@ -263,7 +264,7 @@ def report(
         stated = file.interface.inputs
         items = Dataset.of(facts.planned.model, _texts(inputs), seed=seeds[0], how=how, stated=stated)
         facts = replace(facts, runs=_measured(facts.planned, next(iter(items)).inputs, repeat, show), machine=_machine())
-    with atomic_write(Path(output or f"{file.path.stem}.html")) as out:
+    with atomic_write(path) as out:
         out.write(page(page_data(facts)))
     return facts
 

@@ -288,3 +288,34 @@ def test_a_file_that_is_named_like_an_option_is_none_of_the_command(tmp_path: Pa
     (tmp_path / "--seeds=0;echo.tflite").write_bytes((MODELS / "digits_float32.tflite").read_bytes())
     data = data_in(written(tmp_path, tmp_path / "--seeds=0;echo.tflite"))
     assert any("'./--seeds=0;echo.tflite'" in command for command in data["made"]["commands"])
+
+
+def test_a_page_without_a_name_has_the_models_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # The second overwrites the first.
+        assert run(INT8).stdout.splitlines()[-1].startswith("digits_int8.html: ")
+    assert data_in((tmp_path / "digits_int8.html").read_text("utf-8"))["model"]["name"] == "digits_int8.tflite"
+
+
+@pytest.mark.parametrize("content", ["notes", "<!doctype html><title>mine</title>", ""])
+def test_a_file_that_is_no_page_is_overwritten_only_if_it_is_named(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "digits_int8.html"
+    mine.write_text(content)
+    refused = run(INT8)
+    assert refused.exit_code == 2
+    assert "--output: expected the name of a page to write" in refused.stderr
+    assert mine.read_text() == content
+    assert run(INT8, "-o", mine).exit_code == 0
+
+
+@pytest.mark.parametrize(("there", "note"), [(True, ""), (False, "--open: no browser was found; page.html is the page\n")])
+def test_open_shows_the_page_in_the_browser(there: bool, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda address: (opened.append(address), there)[1])
+    result = run(INT8, "-o", "page.html", "--open")
+    assert opened == [(tmp_path / "page.html").as_uri()]
+    assert result.stderr == note

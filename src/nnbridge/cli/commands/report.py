@@ -28,22 +28,23 @@ from nnbridge.cli.options import (
     target_of,
     tell_host,
 )
-from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_json, progress
+from nnbridge.cli.output import INTERRUPTED, drivers_apart, echo, json_option, print_json, progress
 from nnbridge.cli.overlay import check_overlay, overlay_layers, show_overlay, write_overlay
 from nnbridge.cli.sections import command
 
 if TYPE_CHECKING:
     from nnbridge.report.page import PageFacts
 
-OF_PAGES = ("--no-layers", "--against-device", "--repeat", "--input", "--labels")
+OF_PAGES = ("--open", "--no-layers", "--against-device", "--repeat", "--input", "--labels")
 """Options that an overlay has no use for."""
-FILE = """The page to write, or an overlay for Model Explorer (docs/model-explorer.md): FILE.json has the placement, and what else
-is known is written beside it, such as FILE.reason.json."""
+FILE = """The page to write. Default: MODEL.html in the current folder. FILE.json is an overlay for Model Explorer
+(docs/model-explorer.md): it has the placement, and what else is known is written beside it, such as FILE.reason.json."""
 
 
 @command(short_help="Write plan, cost and comparison as one page, or for Model Explorer.")
 @MODEL
-@option("-o", "--output", type=WRITTEN, required=True, metavar="FILE.html|FILE.json", help=FILE)
+@option("-o", "--output", type=WRITTEN, metavar="FILE.html|FILE.json", help=FILE)
+@option("--open", "opened", is_flag=True, help="Open the page in the browser.")
 @option("--overlay", type=WRITTEN, metavar="FILE.json", help="Write the files for Model Explorer as well as the page.")
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="Compare outputs with this, and every tensor on the way.")
 @of_comparison("--no-layers", is_flag=True, help="With --reference: compare outputs only.")
@@ -64,7 +65,8 @@ is known is written beside it, such as FILE.reason.json."""
 @json_option
 def report(
     model: Path,
-    output: Path,
+    output: Path | None,
+    opened: bool,
     overlay: Path | None,
     with_time: bool,
     reference: str | None,
@@ -84,16 +86,18 @@ def report(
 
     \b
     Examples:
-      nnbridge report model.tflite --device arm-nn-21.11 -o report.html
+      nnbridge report model.tflite --device arm-nn-21.11 --open
       nnbridge report model.tflite --device arm-nn-21.11 --reference litert --repeat 5 -o report.html
       nnbridge report model.onnx --device intel-nn-hal-gpu --reference onnxruntime --seeds 0-9 -o report.html
       nnbridge report model.tflite --device arm-nn-21.11 --against-device intel-nn-hal-gpu -o report.html
       nnbridge report model.tflite --device arm-nn-21.11 --reference litert --time -o overlay.json
     """
     from nnbridge.api import report as write_report
+    from nnbridge.report.page import default_page
 
     how, options = parse_preparation(**options)
     numbers = parse_seeds(seeds)
+    output = default_page(model) if output is None else output
     if output.suffix.lower() == ".json":
         _write_overlay(model, output, reference, numbers, with_time, as_json, options)
         return
@@ -129,10 +133,22 @@ def report(
     found = facts.comparison
     if reference is not None or repeat is not None:
         tell_host(facts.planned.compilation, options["host"])
+    if opened:
+        _open_in_browser(output)
     made = None if overlay is None else write_overlay(facts.planned, overlay, facts.layers, numbers[0] if with_time else None)
     _show(facts, output, reference, made, as_json)
     if (found is not None and found.interrupted) or (facts.layers is not None and facts.layers.interrupted):
         sys.exit(INTERRUPTED)
+
+
+def _open_in_browser(page: Path) -> None:
+    """Open a page in the user's browser; a note says so where there is none."""
+    import webbrowser
+
+    with drivers_apart():
+        shown = webbrowser.open(page.absolute().as_uri())
+    if not shown:
+        echo(f"--open: no browser was found; {page} is the page", err=True)
 
 
 def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str, Any] | None, as_json: bool) -> None:

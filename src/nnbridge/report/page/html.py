@@ -10,12 +10,17 @@ import re
 from functools import cache
 from pathlib import Path
 
+from nnbridge.errors import InputError, Reason
 from nnbridge.json_data import json_ready
 from nnbridge.report.page.schema import PageData
 from nnbridge.report.terminal import printable
 
 _ESCAPED = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
 """What could end the element that holds the data, or a line of a script."""
+
+_MARK = b'<meta name="generator" content="nnbridge report">'
+_HEAD = 4096
+"""Bytes of a file that have the mark, if it is a page."""
 
 
 def page(data: PageData) -> bytes:
@@ -31,6 +36,22 @@ def page(data: PageData) -> bytes:
     }
     # One pass: a model that is named like a mark stays a name.
     return re.sub(r"__(TITLE|STYLE|SCRIPT|SEAL|DATA)__", lambda mark: parts[mark[1]], template).encode()
+
+
+def default_page(model: Path) -> Path:
+    """MODEL.html in the current folder. InputError where that exists and is no page: it is overwritten only if it is named."""
+    path = Path(f"{model.stem}.html")
+    if path.exists() and not _is_page(path):
+        raise InputError(Reason("the name of a page to write", f"none, and {path} is a file that is no report", operand="output"))
+    return path
+
+
+def _is_page(path: Path) -> bool:
+    """True for a file that :func:`page` wrote."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _MARK in file.read(_HEAD)
 
 
 @cache
