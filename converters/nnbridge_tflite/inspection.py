@@ -55,6 +55,9 @@ def inspect(file: TfliteFile, options: ConversionOptions) -> Inspection:
     ]
     if carried:
         notes.append("stored from run to run: " + ", ".join(dict.fromkeys(carried)))
+    dropped = _dropped(graph, mappings.get(MappingKind.DELEGATE.value, ()))
+    if dropped:
+        notes.append(f"of these, TFLite's NNAPI delegate drops {', '.join(dropped)}: each run starts from the first state")
     stated = metadata(file)
     main = _interface(graph, graph.main, stated)
     weights = {tensor.data for tensor in tensors if tensor.data is not None}
@@ -74,6 +77,13 @@ def inspect(file: TfliteFile, options: ConversionOptions) -> Inspection:
         {**({"description": graph.description} if graph.description else {}), **stated},
         tuple(notes),
     )
+
+
+def _dropped(graph: Graph, mapped: Iterable[Mapped]) -> list[str]:
+    """States of operators that the delegate hands over without their state outputs, by name."""
+    sequences = [one.key for one in mapped if "_SEQUENCE_" in one.operator and one.mapping == MappingKind.DELEGATE]
+    read = ((graph.subgraphs[s].tensors, i) for s, index in sequences for i in graph.subgraphs[s].operators[index].inputs)
+    return list(dict.fromkeys(tensors[i].name for tensors, i in read if i >= 0 and tensors[i].is_variable))
 
 
 def graphs(file: TfliteFile) -> tuple[FileGraph, ...]:

@@ -8,7 +8,7 @@ falls to a tenth), or if the difference is no larger than what that arithmetic c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,14 @@ class LoneOperation:
     operation: str
     reference: str
     device: str
+    stored: Mapping[int, Array] = field(default_factory=dict)
+    """Constants of the model that the reference has other values for, from its run before: by operand."""
+
+    @property
+    def size(self) -> tuple[float, int]:
+        """The largest difference, infinite where one side alone is finite, and how many elements differ."""
+        apart = _apart(self.actual, self.expected)
+        return float(apart.max(initial=0.0)), int((apart != 0).sum())
 
     def under(self, device: Device, inputs: Sequence[Array] | None = None, model: Model | None = None) -> Array | None:
         """The result on another device, of other inputs or by another model; None if it cannot be computed there."""
@@ -156,6 +164,17 @@ def _random(case: LoneOperation) -> str:
     if first is None or second is None or first.tobytes() == second.tobytes():
         return ""
     return f"draws random numbers, other ones than {case.reference} and in each run"
+
+
+def _state_dropped(case: LoneOperation) -> str:
+    """Sequence operators, whose states TFLite's delegate does not pass from run to run."""
+    if not case.stored:
+        return ""
+    resumed = case.model.with_main(case.model.main.operands, case.stored)
+    if not case.explained_by(case.under(CpuDevice(Tier.REFERENCE), model=resumed)):
+        return ""
+    names = ", ".join(case.model.main.operands[i].name for i in case.stored)
+    return f"starts each run from its first state; {case.reference} stores the state from run to run ({names})"
 
 
 def _device(case: LoneOperation) -> str:
@@ -350,6 +369,7 @@ def _largest(a: Array, b: Array) -> float:
 
 _CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
     "random_numbers": _random,
+    "state_dropped": _state_dropped,
     "device_arithmetic": _device,
     "mean_truncates": _mean,
     "sign_flipped": _sign_flipped,

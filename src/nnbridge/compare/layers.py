@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause, LoneOperation, explain
@@ -47,6 +49,16 @@ _OUTCOMES = {
 }
 
 
+@dataclass(frozen=True)
+class _Worst:
+    """The sample at which an own error is largest."""
+
+    size: tuple[float, int]
+    """The largest difference, then the number of elements that differ."""
+    case: LoneOperation
+    part: Compilation
+
+
 @dataclass
 class Layer:
     """A tensor that an operation computes."""
@@ -70,6 +82,8 @@ class Layer:
     hidden: str = ""
     """Where operators without a tensor in the reference share an own error beyond tolerance: the first that computes otherwise
     than NNAPI's reference kernels, fed with what these compute."""
+    worst: _Worst | None = field(default=None, repr=False)
+    """The sample with the largest own error, whose cause is sought once all samples are known; None after that."""
 
     @property
     def why(self) -> str:
@@ -261,6 +275,7 @@ def compare_layers(
         if not count:
             raise
         interrupted = True
+    run.explain()
     unmatched = [] if values is None else run.unmatched(values, mapped)
     layers, ended = tuple(run.in_order()), tuple(endings.rows)
     return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended)
@@ -294,10 +309,13 @@ class _Layers:
     _models: dict[str, Model] = field(default_factory=dict)
     _carried: dict[int, Array] = field(default_factory=dict)
     """Input operand of a state → the reference's value after the last run."""
+    _stored: dict[Position, dict[int, Array]] = field(default_factory=dict)
+    """Tensor → constants of its part that the reference computed in the run before: what it stores from run to run."""
 
     def add(self, sample: Sample, tensors: Tensors, states: States) -> None:
         """One sample."""
         main = self.compilation.model.main
+        self._stored = self._stored if sample.continues else {}
         first = {main.inputs[i]: value for i, value in states.inputs().items()}
         carried = {**first, **(self._carried if sample.continues else {})}
         _, observation, _ = observed_run(self.compilation, sample.inputs, states)
@@ -308,7 +326,8 @@ class _Layers:
             if seen is not None:
                 layer.device, layer.step = seen.device, seen.step
             if position in known:
-                self._compare(position, layer, observation, known, sample.label)
+                self._compare(position, layer, observation, known, sample)
+        self._stored = {at: _stored(part.compilation.model, tensors) for at, part in self._parts.items() if part.compilation}
         outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
         self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
 
@@ -335,15 +354,15 @@ class _Layers:
         return known
 
     def _compare(
-        self, position: Position, layer: Layer, observation: Observation, known: Mapping[Position, Array], label: str
+        self, position: Position, layer: Layer, observation: Observation, known: Mapping[Position, Array], sample: Sample
     ) -> None:
         """A layer's drift, where its value was seen, and its own error."""
         seen = observation.values.get(position)
         if seen is not None:
             if layer.drift is None:
                 layer.drift, layer.note = self._comparison(layer, self._models[position[0]].main.operands[position[1]]), ""
-            layer.drift.add(self._as_truth(position, seen.value), known[position], label)
-        self._add_own(position, layer, observation, known, label)
+            layer.drift.add(self._as_truth(position, seen.value), known[position], sample.label)
+        self._add_own(position, layer, observation, known, sample.label)
 
     def _find(
         self,
@@ -403,14 +422,22 @@ class _Layers:
         result = as_truth(operand, next(iter(outputs.values())))
         before = layer.own.mismatches
         layer.own.add(result, known[position], label)
-        if layer.own.beyond and not layer.hidden:
-            layer.hidden = self._hidden(part.compilation, [known[i] for i in part.inputs])
-        if self.explained and layer.own.mismatches > before and layer.cause is None and result.shape == known[position].shape:
-            model, inputs = part.compilation.model, [known[i] for i in part.inputs]
-            case = LoneOperation(
-                model, inputs, result, known[position], layer.operator, layer.operation, self.reference, layer.device
-            )
-            layer.cause = explain(case)
+        if layer.own.mismatches > before and result.shape == known[position].shape:
+            inputs, model = [known[i] for i in part.inputs], part.compilation.model
+            what = (layer.operator, layer.operation, self.reference, layer.device, self._stored.get(position, {}))
+            case = LoneOperation(model, inputs, result, known[position], *what)
+            found = _Worst(case.size, case, part.compilation)
+            layer.worst = found if layer.worst is None else max(layer.worst, found, key=lambda one: one.size)
+
+    def explain(self) -> None:
+        """The causes of own errors, each sought at the sample where it is largest."""
+        for layer in self.layers.values():
+            worst, layer.worst = layer.worst, None
+            if worst is None:
+                continue
+            if layer.own is not None and layer.own.beyond:
+                layer.hidden = self._hidden(worst.part, worst.case.inputs)
+            layer.cause = explain(worst.case) if self.explained else None
 
     def _hidden(self, part: Compilation, inputs: Sequence[Array]) -> str:
         """Of a part of several operators of the file, the one that computes otherwise than NNAPI's reference kernels."""
@@ -490,6 +517,19 @@ class _Layers:
         return [
             (name, _OUTCOMES.get(outcomes.get((subgraph, index), ""), inside)) for name, index, subgraph in tensors.others(found)
         ]
+
+
+def _stored(part: Model, tensors: Tensors) -> dict[int, Array]:
+    """Constants of a part of which the reference has other values after a run."""
+    found = {}
+    for operation in part.main.operations:
+        for i in operation.inputs:
+            operand = part.main.operands[i]
+            held = part.value(operand) if operand.name and operand.lifetime not in (*WRITTEN, Lifetime.SUBGRAPH_INPUT) else None
+            value = None if held is None else tensors.find(("", i), operand, operation)
+            if held is not None and value is not None and value.shape == held.shape and not np.array_equal(value, held):
+                found[i] = value.astype(held.dtype)
+    return found
 
 
 def titles(model: Model, operation: Operation) -> tuple[str, str]:
