@@ -294,7 +294,7 @@ def test_a_page_without_a_name_has_the_models_in_the_current_folder(tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     for _ in range(2):  # The second overwrites the first.
         assert run(INT8).stdout.splitlines()[-1].startswith("digits_int8.html: ")
-    assert data_in((tmp_path / "digits_int8.html").read_text("utf-8"))["model"]["name"] == "digits_int8.tflite"
+    assert data_in((tmp_path / "digits_int8.html").read_text("utf-8"))["model"]["name"] == "digits_int8"
 
 
 @pytest.mark.parametrize("content", ["notes", "<!doctype html><title>mine</title>", ""])
