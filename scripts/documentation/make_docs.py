@@ -27,7 +27,7 @@ def document() -> str:
         "",
         "Generated from the declarations by `python scripts/documentation/make_docs.py`. A type's number is the",
         "feature level from which the operation's first tensor may have it; `exp` marks the experimental level.",
-        f"Types are without `TENSOR_`. *Usual*: {USUAL}.",
+        f"Types are without `TENSOR_`. *Usual*: {USUAL.format('from the first level')}.",
         "",
         "| operation | code | since | types by level | inputs | what it computes |",
         "|---|---:|---:|---|---|---|",
@@ -37,7 +37,7 @@ def document() -> str:
     return "\n".join(lines)
 
 
-USUAL = "FLOAT32 1, QUANT8_ASYMM 1, FLOAT16 3, QUANT8_ASYMM_SIGNED 4"
+USUAL = "FLOAT32 {0}, QUANT8_ASYMM {0}, FLOAT16 3, QUANT8_ASYMM_SIGNED 4"
 """The types of most operations, described once."""
 
 
@@ -64,7 +64,7 @@ def _types(definition: OperationDef) -> str:
         found = [max(s.level, definition.since) for s in definition.types if s.types.get(variable) == kind]
         levels[kind.name.removeprefix("TENSOR_")] = min(found)
     listed = ", ".join(f"{name} {_level(level)}" for name, level in sorted(levels.items(), key=lambda item: (item[1], item[0])))
-    return "usual" if listed == USUAL else listed
+    return listed.replace(USUAL.format(_level(definition.since)), "usual")
 
 
 def _counts(definition: OperationDef) -> str:

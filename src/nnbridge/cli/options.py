@@ -151,7 +151,7 @@ def _set_kernels(context: click.Context, parameter: click.Parameter, value: str 
 
 def kernel_option(command: Command) -> Command:
     """``--kernels``."""
-    kernels = """Kernels of the CPU and of devices that compute on it: auto is compiled ones where they can be had. Default:
+    kernels = """Kernels of the CPU and of devices that compute on it: auto: compiled kernels where available. Default:
         NNBRIDGE_KERNELS, else auto."""
     settings: dict[str, Any] = {"expose_value": False, "callback": _set_kernels, "help": kernels}
     return of_devices("--kernels", values=("auto", "reference", "compiled"), **settings)(command)
