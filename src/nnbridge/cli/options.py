@@ -159,8 +159,8 @@ def kernel_option(command: Command) -> Command:
 
 def compute_options(command: Command) -> Command:
     """Options of every command that computes: kernels and threads."""
-    threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; what NumPy's BLAS computes, as many
-        as that has."""
+    threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; NumPy's BLAS uses its own number
+        of threads unless one is stated."""
     return kernel_option(of_devices("--threads", type=click.IntRange(1, 256), metavar="N", help=threads)(command))
 
 
