@@ -75,7 +75,7 @@ def test_more_channels_that_are_cut_off_leave_every_bit_of_the_answers(tmp_path:
     pytest.importorskip("ai_edge_litert")
     device, target = npu(tmp_path, depthwise='rules = [{ require = "input.c % 16 == 0" }]'), tmp_path / "after.tflite"
     done = call("rewrite", INT8, "--device", device, "--advice", "1", "-o", str(target))
-    assert done["text"] == "1 DEPTHWISE_CONV_2D: channels, cut off behind 8 → 16"
+    assert done["text"] == "1 DEPTHWISE_CONV_2D: channels, sliced off afterwards 8 → 16"
     values = seeded_inputs(load(INT8), 0)
     before, after = reference("litert", Path(INT8)).run(values), reference("litert", target).run(values)
     assert [answer.tobytes() for answer in before] == [answer.tobytes() for answer in after]

@@ -27,7 +27,7 @@ from nnbridge.trust import environment
 from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE
 
 BOUNDED = sys.platform == "linux"
-"""Whether the process's memory is bounded: Windows and macOS bound none so."""
+"""True where the process's memory is bounded: Windows and macOS bound none so."""
 SECONDS = 120.0
 """A model that takes longer is refused."""
 REMEMBERED = 8 << 20
@@ -61,7 +61,7 @@ class _Answer:
         self._got: tuple[bool, bytes] | CrashError | None = None
 
     def get(self) -> tuple[bool, bytes]:
-        """Whether the act succeeded, and its bytes. CrashError if the process has ended, as it does by an interruption too."""
+        """True if the act succeeded, and its bytes. CrashError if the process has ended, as it does by an interruption too."""
         if self._got is None:
             try:
                 self._got = self._process.receive()

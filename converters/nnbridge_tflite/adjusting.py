@@ -199,12 +199,12 @@ def _channels(graph: EditedGraph) -> Found:
     filter = graph.shape(inputs[1])
     forms: list[tuple[str, int, Apply]] = []
     if graph.name == "CONV_2D":
-        forms.append(("output channels, cut off behind", filter[0], _more_outputs))
+        forms.append(("output channels, sliced off afterwards", filter[0], _more_outputs))
     if filter[-1] == graph.shape(inputs[0])[-1]:
         forms.append(
             ("input channels, zeros", filter[-1], _more_inputs)
             if forms
-            else ("channels, cut off behind", filter[-1], _more_channels)
+            else ("channels, sliced off afterwards", filter[-1], _more_channels)
         )
     for label, count, apply in forms:
         yield Parameter(label, count, low=count, high=2 * count + 64, answers=Answers.SAME, kinds=_ARGUMENT), apply

@@ -27,7 +27,7 @@ def document() -> str:
         "",
         "Generated from the declarations by `python scripts/documentation/make_docs.py`. A type's number is the",
         "feature level from which the operation's first tensor may have it; `exp` marks the experimental level.",
-        "Types are without `TENSOR_`.",
+        f"Types are without `TENSOR_`. *Usual*: {USUAL.format('from the first level')}.",
         "",
         "| operation | code | since | types by level | inputs | what it computes |",
         "|---|---:|---:|---|---|---|",
@@ -35,6 +35,10 @@ def document() -> str:
     lines += [_row(definition) for definition in definitions().values()]
     lines += ["", f"{len(definitions())} operations.", ""]
     return "\n".join(lines)
+
+
+USUAL = "FLOAT32 {0}, QUANT8_ASYMM {0}, FLOAT16 3, QUANT8_ASYMM_SIGNED 4"
+"""The types of most operations, described once."""
 
 
 def _row(definition: OperationDef) -> str:
@@ -59,7 +63,8 @@ def _types(definition: OperationDef) -> str:
     for kind in allowed_types(definition, variable):
         found = [max(s.level, definition.since) for s in definition.types if s.types.get(variable) == kind]
         levels[kind.name.removeprefix("TENSOR_")] = min(found)
-    return ", ".join(f"{name} {_level(level)}" for name, level in sorted(levels.items(), key=lambda item: (item[1], item[0])))
+    listed = ", ".join(f"{name} {_level(level)}" for name, level in sorted(levels.items(), key=lambda item: (item[1], item[0])))
+    return listed.replace(USUAL.format(_level(definition.since)), "usual")
 
 
 def _counts(definition: OperationDef) -> str:

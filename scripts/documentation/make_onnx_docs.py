@@ -3,9 +3,9 @@
 python scripts/documentation/make_onnx_docs.py           write the file
 python scripts/documentation/make_onnx_docs.py --check   exit with 1 if it is not up to date
 
-The first tables are the operators' declarations. For the last one, every node test of the installed onnx package that holds one
-node is converted; the node's outcome is counted for its operator and opset. It depends on the version of that package, which it
-names; it can only be checked with the same one.
+The first table is the operators' declarations. For its last column every node test of the installed onnx package that holds one
+node is converted, and the node's outcome is counted. It depends on the version of that package, which the page names; it can only
+be checked with the same one.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ PLACES = {"wide": "NNAPI", "host": "host", "folded": "folded", "dead": "unused"}
 COLUMNS = ("NNAPI", "host", "folded", "refused")
 HEAD = """# ONNX operators
 
-The declarations of `converters/nnbridge_onnx/operators`, and the results of ONNX's own tests. Made by
-`scripts/documentation/make_onnx_docs.py`.
-
-## Declarations
+The declarations of `converters/nnbridge_onnx/operators`. Made by `scripts/documentation/make_onnx_docs.py`.
 
 NNAPI: the number of lowerings that are tried, or the group on 8-bit values that it can be. Provider: the first feature level
-from which ONNX Runtime's NNAPI execution provider accepts it (`--mapping provider`), and the first opset if that is above 7;
-further conditions are below. Kernel: nnbridge's host kernel computes it; else the `onnx` package's evaluator does. Operators of
-`com.microsoft` are written out in ONNX's operators first. Folded: computed at conversion where all inputs are known.
+from which ONNX Runtime's NNAPI execution provider accepts it (`--mapping provider`), and the first opset if that is above 7.
+Kernel: nnbridge's host kernel computes it; else the `onnx` package's evaluator does. Operators of `com.microsoft` are written
+out in ONNX's operators first. Folded: computed at conversion where all inputs are known. Tests: where the node of each
+single-node test of onnx {version}'s backend suite runs: N NNAPI, h the host extension `ai.onnx`, f folded, r refused when run
+(values of types that nnbridge cannot hold). Where an operator has both, element types, ranks and attributes decide;
+`nnbridge inspect FILE` shows the reason for each node.
 
-| operator | | inputs and outputs | NNAPI | provider | kernel | folded |
-|---|---|---|---|---|---|---|
+| operator | | inputs and outputs | NNAPI | provider | kernel | folded | tests |
+|---|---|---|---|---|---|---|---|
 """
 CONDITIONS = """
 ## Conditions of the provider
@@ -73,17 +73,6 @@ models of what it has accepted later:
 | operator | condition | below | kind | where |
 |---|---|---|---|---|
 """
-TESTS = """
-## Tests
-
-Where the node of each single-node test of onnx {version}'s backend suite runs: as NNAPI operations, on the host extension
-`ai.onnx`, nowhere, as its result is known at conversion (folded), or refused (values of types that nnbridge cannot hold are
-refused when run, so that a plan can be drawn). What is NNAPI's for one form of an operator and the host's for another depends
-on element types, ranks and attributes; `nnbridge inspect FILE` shows the reason for each node.
-
-| operator | opset | NNAPI | host | folded | refused |
-|---|---|---|---|---|---|
-"""
 
 
 def main() -> None:
@@ -103,19 +92,19 @@ def main() -> None:
 
 def document() -> str:
     """The whole page."""
-    counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for case in loader.load_model_tests(kind="node"):
             if case.model is not None and len(case.model.graph.node) == 1:
                 node = case.model.graph.node[0]
-                opset = next((e.version for e in case.model.opset_import if e.domain == node.domain), 1)
                 name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-                counts[name, opset][_place(case.model)] += 1
-    declared = "".join(map(_declaration, REGISTRY))
-    tested = "".join(_row(name, opset, c) for (name, opset), c in sorted(counts.items()))
+                counts[name][_place(case.model)] += 1
+    rows = "".join(_declaration(one, counts.pop(one.name, Counter())) for one in REGISTRY)
+    others = ", ".join(f"{name} {_tests(found)}" for name, found in sorted(counts.items()))
+    missing = f"\nTested by ONNX, without a declaration: {others}.\n" if counts else ""
     conditions = "".join(dict.fromkeys((*_shared(), *_stated(), *_built())))
-    return HEAD + declared + CONDITIONS + conditions + TESTS.format(version=onnx.__version__) + tested
+    return HEAD.format(version=onnx.__version__) + rows + missing + CONDITIONS + conditions
 
 
 def _shared() -> Iterator[str]:
@@ -162,7 +151,7 @@ def _built() -> Iterator[str]:
             yield f"| {', '.join(names)} | {rule} | | {stage} | `{lower.__name__}`, {module} |\n"
 
 
-def _declaration(definition: OnnxOperator) -> str:
+def _declaration(definition: OnnxOperator, counts: Counter[str]) -> str:
     rule = definition.provider
     since = _since(rule) if isinstance(rule, Provider) else ""
     inputs, outputs = (", ".join(_parameter(one) for one in side) for side in (definition.inputs, definition.outputs))
@@ -171,7 +160,16 @@ def _declaration(definition: OnnxOperator) -> str:
     )
     host = "×" if definition.kernel and not definition.domain else ""
     folded = "×" if definition.folding or definition.fold else ""
-    cells = (definition.name, definition.summary.replace("|", "\\|"), f"{inputs} → {outputs}", nnapi, since, host, folded)
+    cells = (
+        definition.name,
+        definition.summary.replace("|", "\\|"),
+        f"{inputs} → {outputs}",
+        nnapi,
+        since,
+        host,
+        folded,
+        _tests(counts),
+    )
     return f"| {' | '.join(cells)} |\n"
 
 
@@ -181,16 +179,12 @@ def _since(rule: Provider) -> str:
     return f"{rule.level}{opset}" + ("" if rule.types is None else f": {', '.join(rule.types)}")
 
 
+def _tests(counts: Counter[str]) -> str:
+    return " ".join(f"{counts[column]}{column[0]}" for column in COLUMNS if counts[column])
+
+
 def _parameter(one: OperatorInput | OperatorOutput) -> str:
     return one.name + ("…" if one.repeat else "?" if one.optional else "")
-
-
-def _row(name: str, opset: int, counts: Counter[str]) -> str:
-    unknown = set(counts).difference(COLUMNS)
-    if unknown:
-        raise ValueError(f"{name}: no column for {', '.join(unknown)}")
-    cells = (name, opset, *(counts[column] or "" for column in COLUMNS))
-    return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def _place(model: onnx.ModelProto) -> str:

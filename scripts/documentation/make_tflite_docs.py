@@ -83,7 +83,8 @@ not repeated.
 LOWERED = """
 ### Of the other parts
 
-Names in italics are functions that operators share. Texts in braces depend on the file.
+Names in italics are functions that operators share. Texts in braces depend on the file. Rows of one operator
+and kind are alternatives, tried in order.
 
 | operator | kind | conditions |
 |---|---|---|

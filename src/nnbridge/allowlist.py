@@ -47,7 +47,7 @@ DEFAULT_CLIENT = Client(APP_PROCESSES[0], "com.example.nnbridge")
 
 
 def extensions_allowed(client: Client, allowlist: Collection[str] | None = None, *, on_product: bool = True) -> bool:
-    """Whether a client may use vendor extensions.
+    """True if a client may use vendor extensions.
 
     ``allowlist`` holds the entries of the vendor's file; None for Android 12 and later, where there is none. ``on_product``
     states whether the product image's binaries and apps can be candidates.
@@ -99,7 +99,7 @@ def parse_client(text: str) -> Client:
 
 
 def process_may_use_extensions(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process may, by its environment."""
+    """True if this process may, by its environment."""
     named, listed = environment.get(CLIENT_VARIABLE), environment.get(ALLOWLIST_VARIABLE)
     denied = environment.get(DENY_ON_PRODUCT_VARIABLE, "0") not in ("", "0", "false")
     client = parse_client(named) if named else DEFAULT_CLIENT

@@ -164,7 +164,7 @@ def test_transposed_sums_of_several_taps_are_exact() -> None:
 
 
 def test_an_odd_padding_of_a_transposed_convolution_is_larger_behind() -> None:
-    # A filter of 2 over an image of 2 reaches one column beyond it, which is cut off behind.
+    # A filter of 2 over an image of 2 reaches one column beyond it, which is cut off.
     inputs = [tensor([[[[1], [10]]]]), tensor([[[[1], [2]]]]), tensor([0]), integers([1, 1, 2, 1])]
     [y] = run(Op.TRANSPOSE_CONV_2D, [*inputs, *whole(1, 1, 1, 0), scalar(False, BOOL)])
     assert y.ravel().tolist() == [1, 12]

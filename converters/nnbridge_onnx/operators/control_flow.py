@@ -192,7 +192,7 @@ def _loop(to: Lowerer) -> None:
 
 
 def _condition(to: Lowerer, part: _Body) -> None:
-    """Whether there is another iteration."""
+    """True if there is another iteration."""
     trips = to.constant(0) if to.has(0) else None
     if trips is None:
         part.leave(_GOING, BOOL)

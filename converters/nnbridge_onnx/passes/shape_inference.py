@@ -90,7 +90,7 @@ class _Inference:
         """The weights as inference sees them."""
         _describe_weights(onnx, self.described, weights.values())
         self.follows = True
-        """Whether computed numbers are followed where they decide dimensions."""
+        """True if computed numbers are followed where they decide dimensions."""
         self._meanwhile: Callable[[], None] | None = meanwhile
 
     def run(self, model: Any, *, follow: bool = False) -> Any:

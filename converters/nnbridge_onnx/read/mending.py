@@ -154,4 +154,4 @@ _MENDS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None]], ...] =
     (_lone_constants, _add_inputs),
     (_lacks_domains, _mend_domains),
 )
-"""Whether something is broken, and what mends it in a copy."""
+"""A test for something broken, and its repair in a copy."""

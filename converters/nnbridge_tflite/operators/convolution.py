@@ -105,7 +105,7 @@ CONV_2D = TfliteOperator(
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
     "DEPTHWISE_CONV_2D",
-    "Each channel by filters of its own.",
+    "Depthwise convolution.",
     CONV_2D.inputs,
     options=(
         *CONV_2D.options[:-1],

@@ -1,4 +1,4 @@
-"""Who is measured: nnbridge's tiers, LiteRT's kernels, ONNX Runtime. Each is a function that runs on arrays bound before."""
+"""The runtimes that are measured: nnbridge's tiers, LiteRT's, ONNX Runtime. Each is a function of arrays bound before."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _set_kernels(context: click.Context, parameter: click.Parameter, value: str 
 
 def kernel_option(command: Command) -> Command:
     """``--kernels``."""
-    kernels = """Kernels of the CPU and of devices that compute on it: auto is compiled ones where they can be had. Default:
+    kernels = """Kernels of the CPU and of devices that compute on it: auto: compiled kernels where available. Default:
         NNBRIDGE_KERNELS, else auto."""
     settings: dict[str, Any] = {"expose_value": False, "callback": _set_kernels, "help": kernels}
     return of_devices("--kernels", values=("auto", "reference", "compiled"), **settings)(command)
@@ -172,8 +172,8 @@ def kernel_option(command: Command) -> Command:
 
 def compute_options(command: Command) -> Command:
     """Options of every command that computes: kernels and threads."""
-    threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; what NumPy's BLAS computes, as many
-        as that has."""
+    threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; NumPy's BLAS uses its own number
+        of threads unless one is stated."""
     return kernel_option(of_devices("--threads", type=click.IntRange(1, 256), metavar="N", help=threads)(command))
 
 

@@ -229,7 +229,7 @@ def _deliver(value: Array, buffer: OutputBuffer) -> OutputShape:
 # -- a driver from a function ------------------------------------------------------------------------------------------
 
 Claim: TypeAlias = "Callable[[Model, Operation], Support]"
-"""Whether a driver supports an operation of a model: True, False, or better the reason why not."""
+"""A driver's reply for an operation of a model: True, False, or better the reason for a refusal."""
 
 
 @dataclass(frozen=True)

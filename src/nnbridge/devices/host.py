@@ -312,7 +312,7 @@ def host_functions(model: Model) -> list[Function]:
 
 @dataclass(frozen=True)
 class Computing:
-    """Who computes an operator that stays with the host."""
+    """The runtime that computes an operator that stays with the host."""
 
     by: str = "nnbridge"
     """nnbridge's own kernels, or a runtime by the name of ``--host``."""
@@ -336,7 +336,7 @@ class HostDevice(Device):
         self.why = why
 
     def computing(self, source: Source) -> Computing:
-        """Who computes an operator of the file, once it is prepared."""
+        """The runtime that computes an operator of the file, once it is prepared."""
         return Computing(reason=self.why)
 
     @property

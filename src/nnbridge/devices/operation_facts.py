@@ -176,7 +176,7 @@ class OperationFacts:
         return fact.dims[_SIDES[side][fact.nchw]] or None
 
     def _outputs_as_computed(self) -> Value:
-        """Whether NNAPI computes outputs of the declared dimensions; None where it computes none, or only execution knows."""
+        """True if NNAPI computes outputs of the declared dimensions; None where it computes none, or only execution knows."""
         model, declared = self._facts.model, definition(self._operation.type)
         inputs, outputs = ([model.main.operands[i] for i in side] for side in (self._operation.inputs, self._operation.outputs))
         if (

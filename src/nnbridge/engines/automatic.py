@@ -36,5 +36,5 @@ class AutomaticHost(HostDevice):
         return self._host.prepare_model_with_config(model, config)
 
     def computing(self, source: Source) -> Computing:
-        """Who computes an operator of the file, once it is prepared."""
+        """The runtime that computes an operator of the file, once it is prepared."""
         return self._host.computing(source)

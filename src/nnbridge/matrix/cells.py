@@ -110,7 +110,7 @@ class Cell:
     """Why the whole model went to the CPU."""
     reference: str = ""
     passed: bool | None = None
-    """Whether every output is within tolerance; None without a reference."""
+    """True if every output is within tolerance; None without a reference."""
     difference: float | None = None
     """The largest difference of an output: in steps for integers."""
     quantised: bool = False

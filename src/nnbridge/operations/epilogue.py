@@ -144,7 +144,7 @@ class _Rescaling:
         return finish
 
     def is_exact_in_doubles(self, sums: Array) -> bool:
-        """Whether sums between two bounds, [2, channels], may be rescaled in doubles.
+        """True if sums between two bounds, [2, channels], may be rescaled in doubles.
 
         float64 holds everything exactly if 53 bits do: sums, offsets and both together times the multiplier, a half, and results
         with all that is added to them, below 512, are multiples of 2**(shift - 31). For other channels, results are compared.
@@ -157,7 +157,7 @@ class _Rescaling:
         return bool(held.all()) or self._is_exact_at_steps(np.flatnonzero(~held), furthest)
 
     def _is_exact_at_steps(self, channels: Array, furthest: Array) -> bool:
-        """Whether both ways agree in these channels about the least sum for each result and the one below it.
+        """True if both ways agree in these channels about the least sum for each result and the one below it.
 
         Both keep the order of sums: if they agree there, they agree everywhere.
         """

@@ -1,4 +1,4 @@
-"""Whether two sides answer the same: classes, boxes matched by overlap, masks, points of a body, counted over samples."""
+"""Agreement of two sides' results: classes, boxes matched by overlap, masks, points of a body, counted over samples."""
 
 from __future__ import annotations
 

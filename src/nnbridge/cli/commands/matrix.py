@@ -77,7 +77,7 @@ of_run = in_section(RUN)
 @of_run("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="S", help="Seconds for a cell.")
 @of_run("--scheduler", default="", metavar="ADDRESS", help="Compute on the workers of a Dask scheduler.")
 @option(
-    "--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", shell_complete=completion.files, help="What moved between two stores."
+    "--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", shell_complete=completion.files, help="Changes between two stores."
 )
 @json_option
 def matrix(
@@ -106,7 +106,7 @@ def matrix(
     diff: tuple[str, str] | None,
     as_json: bool,
 ) -> None:
-    """Plan every model on every device, and with --reference run and compare it; a cell that fails is a cell.
+    """Plan every model on every device, and with --reference run and compare it; one failure does not stop the others.
 
     Exit status 1 if a cell failed, differs beyond tolerance or breaks a limit.
 

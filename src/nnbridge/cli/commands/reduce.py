@@ -36,7 +36,7 @@ _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 @MODEL
 @option("--predicate", metavar="WORD|FILE.py|COMMAND", default=WHAT, help=_PREDICATE)
 @option("-o", "--output", type=WRITTEN, metavar="STEM", help=_OUTPUT)
-@of_search("--simplify/--no-simplify", default=True, help="Smaller shapes and plainer values as well, where it still holds.")
+@of_search("--simplify/--no-simplify", default=True, help="Smaller shapes and simpler values as well, where it still holds.")
 @of_comparison("--against", metavar="DEVICE", help="The device whose answers are right. Default: NNAPI's CPU.")
 @of_comparison("--reference", values=("litert", "onnxruntime"), help=_REFERENCE)
 @input_options

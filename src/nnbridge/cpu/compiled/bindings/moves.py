@@ -89,7 +89,7 @@ def _piece(index: Array) -> int:
 
 
 def _neighbours(index: Array) -> Array:
-    """Whether the element after each one stays after it: -1 and 0 are no neighbours."""
+    """True if the element after each one stays after it: -1 and 0 are no neighbours."""
     return np.where(index[:-1] < 0, index[1:] < 0, index[1:] - index[:-1] == 1)
 
 
