@@ -443,3 +443,16 @@ def test_weights_beside_a_file_are_left_there_where_bytes_do_not_hold_them(
     for preserve in (False, True):
         (found,) = OnnxRuntime(path, preserve=preserve).run({"x": LEFT})
         np.testing.assert_array_equal(found, PLAIN + np.arange(3) * 1000)
+
+
+def test_the_file_that_asks_whether_products_saturate_is_one_product_of_bytes() -> None:
+    from onnx import helper
+    from onnx.numpy_helper import to_array
+
+    from nnbridge.onnx_session import PROBE
+
+    model = onnx.load_model_from_string(PROBE)
+    onnx.checker.check_model(model)
+    assert [node.op_type for node in model.graph.node] == ["MatMulInteger"]
+    assert [to_array(tensor).tolist() for tensor in model.graph.initializer] == [[[255, 255]], [[127], [127]]]
+    assert [helper.tensor_dtype_to_np_dtype(t.data_type).name for t in model.graph.initializer] == ["uint8", "int8"]
