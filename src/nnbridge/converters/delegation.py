@@ -76,7 +76,7 @@ class Delegation(Protocol):
         """Why TFLite refuses a delegate for the file that does not allow dynamic dimensions, if it does."""
 
     def preview(self, subgraph: int, nodes: Sequence[int]) -> Sequence[NodeGroup]:
-        """How TFLite groups nodes, in the order of their run."""
+        """TFLite's groups of nodes, in the order of their run."""
 
     def codes(self, subgraph: int) -> tuple[int, ...]:
         """The builtin codes of a subgraph's operators."""
