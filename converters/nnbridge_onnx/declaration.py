@@ -1,4 +1,4 @@
-"""How an ONNX operator is declared: one definition with everything that is known of it.
+"""The declaration of an ONNX operator: one definition with everything that is known of it.
 
     RELU = operator(
         "Relu", 155, "X -> Y", "The larger of a number and 0.", provider=Provider(), folding=MOVED, quantised=Quantised(), ...
@@ -62,7 +62,7 @@ class Quantised:
     """What an operator does between DequantizeLinear and QuantizeLinear: it becomes one operation on 8-bit values."""
 
     data: int = 1
-    """How many of the first inputs hold data; 0 for all."""
+    """The number of first inputs that hold data; 0 for all."""
     activation: bool = False
     """True if Relu or Clip after it belongs to the group."""
     moves: bool = False

@@ -89,7 +89,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Planner:
-    """How files are planned."""
+    """The way in which files are planned."""
 
     measure: Callable[[Path, Mapping[str, Any], bool], Outcome]
     """From a path, changed settings by the names of their options, and whether steps are prepared, which is slow and may fail."""

@@ -282,7 +282,7 @@ def refusal_kinds(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tu
 
 
 def handed_groups(compilation: Compilation) -> int:
-    """How many groups of operations are handed to NNAPI, whatever devices make of them."""
+    """The number of groups of operations that are handed to NNAPI, whatever devices make of them."""
     main = compilation.model.main
     return len(delegated_partitions(main, [operation.mapping != "host" for operation in main.operations]))
 

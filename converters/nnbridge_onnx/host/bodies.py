@@ -206,7 +206,7 @@ class _Light:
 
     make: Callable[[BodyNode], Function | None]
     data: int | None = 1
-    """How many inputs come with the run, those in front; None for all."""
+    """The number of inputs that come with the run, the first ones; None for all."""
     elementwise: bool = False
 
 

@@ -126,7 +126,7 @@ class HostCall:
 
     @property
     def outputs(self) -> int:
-        """How many outputs are listed."""
+        """The number of listed outputs."""
         return len(self.node.proto.output)
 
     def input(self, i: int) -> Array:

@@ -127,7 +127,7 @@ class Windows:
     extra: tuple[int, ...]
     """What windows that are rounded up reach beyond that."""
     counts: tuple[int, ...]
-    """How many there are."""
+    """Their number."""
 
     def of(self, data: Array, fill: float) -> Array:
         """The windows of [batch, channels, ...]: [batch, channels, places ..., kernel ...]."""

@@ -52,7 +52,7 @@ def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
 
 
 def _range_size(onnx: Any, node: Any, graph: Any) -> float:
-    """How many numbers a Range has; infinite if its bounds are computed."""
+    """The number of numbers of a Range; infinite if its bounds are computed."""
     tensors = [next((t for t in graph.initializer if t.name == name), None) for name in node.input]
     if len(tensors) != 3 or any(t is None or t.external_data for t in tensors):
         return np.inf

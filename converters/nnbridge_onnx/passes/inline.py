@@ -14,13 +14,13 @@ from nnbridge_onnx.passes.folding import Known
 from nnbridge_onnx.read.graph import subgraphs
 
 MAX_NODES = 4096
-"""How many nodes a graph may have once loops are written out."""
+"""The number of nodes that a graph may have once loops are written out."""
 MAX_INLINED, _LEAST_INLINED, _BYTES_OF_NODE = 100_000, 8_192, 16
-"""How many nodes a file may have once its functions are inlined: fewer if it is short, but always some thousand."""
+"""The number of nodes that a file may have once its functions are inlined: fewer if it is short, but always some thousand."""
 MAX_COPIED = 32 << 20
 """Bytes of the nodes that calls of functions stand for, or of those that one loop or branch does, with their names."""
 MAX_CALLS = 100
-"""How deep functions may call each other."""
+"""The depth of calls of functions."""
 _FIRST_PLAIN_SCAN = 9
 _AXES_AS_INPUT = 13
 """The opset from which Unsqueeze reads its axes."""

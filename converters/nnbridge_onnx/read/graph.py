@@ -103,7 +103,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """How messages call the node."""
+        """The node's name in messages."""
         return f"node {self.index} {self.type}" + (f" '{self.name}'" if self.name else "")
 
     @property
@@ -166,7 +166,7 @@ def attribute_values(node: Any) -> dict[str, Any]:
 
 
 MAX_DEPTH = 32
-"""How deep subgraphs may lie in each other."""
+"""The depth of nested subgraphs."""
 
 
 def subgraphs(attribute: Any) -> Sequence[Any]:

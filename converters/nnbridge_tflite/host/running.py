@@ -1,4 +1,4 @@
-"""How host operations compute: by their own kernels, or lowered once more and evaluated by NNAPI's reference kernels.
+"""Computation of host operations: by their own kernels, or lowered once more and evaluated by NNAPI's reference kernels.
 
 What the delegate mapping or a low feature level leaves to the host is computed as NNAPI's reference kernels would, which for
 8-bit tensors is TFLite's integer arithmetic. Both ways are bound when an operation is prepared; only a lowering that requires

@@ -24,7 +24,7 @@ def windows(dims: Sequence[int], size: Sequence[int], options: Options) -> list[
 
 
 def positions(data: Array, window: Sequence[Window]) -> list[int]:
-    """How often the window fits along each axis."""
+    """The number of windows along each axis."""
     return [w.positions(n) for w, n in zip(window, data.shape[1:-1], strict=True)]
 
 

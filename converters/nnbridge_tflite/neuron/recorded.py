@@ -100,7 +100,7 @@ class _RecordedForm:
     scalars: tuple[str, ...] = ()
     read: Read | None = None
     optional: int = 0
-    """How many of the scalars, the last ones, may be absent."""
+    """The number of scalars, the last ones, that may be absent."""
 
 
 def _plain(at: _RecordedOperation) -> Operator:

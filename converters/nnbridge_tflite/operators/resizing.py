@@ -111,7 +111,7 @@ def host_resize_nearest(inputs: Tensors, outputs: Tensors, options: Options) -> 
 
 
 def _step_between(size: int, out: int, options: Options) -> np.float32:
-    """How far apart two of ``out`` pixels lie in an input of ``size``."""
+    """The distance of two of ``out`` pixels in an input of ``size``."""
     aligned = bool(options["align_corners"]) and out > 1
     return np.float32(size - 1) / np.float32(out - 1) if aligned else np.float32(size) / np.float32(out)
 

@@ -88,7 +88,7 @@ def _check_nodes(tensor: Tensor, levels: Sequence[_Level], values: int) -> None:
 
 
 def _children(tensor: Tensor, level: _Level, parents: int) -> int:
-    """How many nodes a level has."""
+    """The number of nodes of a level."""
     segments, indices = level.segments, level.indices
     if segments is None:
         _require(tensor, 0 <= level.size <= level.limit, f"coordinates inside {list(tensor.shape)}", "others")

@@ -233,7 +233,7 @@ class Comparison(NotebookResult):
     fallbacks: tuple[str, ...] = ()
     """What fell back to the CPU, when the model was compiled or while it ran, and why."""
     shares: tuple[Share, ...] = ()
-    """How much of the model each offered driver accepted."""
+    """The part of the model that each offered driver accepted."""
     causes: tuple[Cause, ...] = ()
     """What explains differences (:mod:`nnbridge.compare.explanation`)."""
     interrupted: bool = False

@@ -37,7 +37,7 @@ OUTLIER_OCTAVES = 12
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may be from the reference's."""
+    """The tolerance of an output."""
 
     atol: float | None = None
     """Of floating outputs; None: rtol times the output's typical magnitude, rounded up to two digits, at least 1e-7."""

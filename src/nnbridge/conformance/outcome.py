@@ -28,7 +28,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """How one case ended."""
+    """The outcome of one case."""
 
     suite: str
     spec: str
@@ -65,13 +65,13 @@ class SuiteOutcome:
 
     @property
     def suites(self) -> dict[str, dict[str, int]]:
-        """How many cases of each suite ended how."""
+        """The number of cases of each suite by outcome."""
         names = sorted({result.suite for result in self.results})
         return {name: _tally(r for r in self.results if r.suite == name) for name in names}
 
     @property
     def operations(self) -> dict[str, dict[str, int]]:
-        """How many cases with each operation ended how."""
+        """The number of cases with each operation by outcome."""
         by_name: dict[str, list[CaseResult]] = {}
         for result in self.results:
             for name in result.operations:
@@ -85,7 +85,7 @@ class SuiteOutcome:
 
     @property
     def sums(self) -> dict[str, int]:
-        """How many cases ended how."""
+        """The number of cases by outcome."""
         return _tally(self.results)
 
     @property

@@ -30,7 +30,7 @@ INFINITE_LOOP_TIMEOUT_NS = 20_000_000
 
 @dataclass(frozen=True)
 class Setting:
-    """How cases are run."""
+    """The settings of a run of cases."""
 
     device: str | Device = device_list.CPU_NAME
     variant: str | None = None

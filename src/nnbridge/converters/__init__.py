@@ -31,7 +31,7 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 CONVERTERS_GROUP = "nnbridge.converters"
 HEAD = 64
-"""How many bytes of a file show its format."""
+"""The number of bytes of a file that show its format."""
 _SAVED = "nnbridge.converters.saved:SavedModelFile"
 PHONE = "phone"
 """The mapping that Android itself would make of a file of its format."""

@@ -85,7 +85,7 @@ class Delegation(Protocol):
         """Tensors that are a constant in another type or form, and that constant: operators that the delegate reads through."""
 
     def preview(self, subgraph: int, nodes: Sequence[int]) -> Sequence[NodeGroup]:
-        """How TFLite groups nodes, in the order of their run."""
+        """TFLite's groups of nodes, in the order of their run."""
 
     def codes(self, subgraph: int) -> tuple[int, ...]:
         """The builtin codes of a subgraph's operators."""

@@ -40,7 +40,7 @@ def elements_of_shape(array: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """How an operator is folded."""
+    """The folding of an operator."""
 
     size: Size = elements_read
     limit: int | None = None

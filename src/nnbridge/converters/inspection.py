@@ -130,7 +130,7 @@ def transposes_as_dict(found: tuple[int, int]) -> dict[str, int]:
 
 
 def histogram(names: list[str]) -> dict[str, int]:
-    """How often each name occurs, the most frequent first."""
+    """The count of each name, the most frequent first."""
     return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
 
 

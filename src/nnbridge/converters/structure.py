@@ -39,7 +39,7 @@ class FileGraph:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How many tensors have each name."""
+        """The number of tensors of each name."""
         return Counter(self.tensors)
 
 

@@ -1,4 +1,4 @@
-"""How many multiply-adds an operation of a model takes, by what its declaration states."""
+"""The multiply-adds of an operation of a model, by what its declaration states."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class OutputShape:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How an execution ended. Times are nanoseconds, None where not measured."""
+    """The outcome of an execution. Times are nanoseconds, None where not measured."""
 
     code: ResultCode = ResultCode.NO_ERROR
     shapes: tuple[OutputShape, ...] = ()

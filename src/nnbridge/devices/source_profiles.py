@@ -84,7 +84,7 @@ class SourceProfile(Device):
     type: DeviceTypeCode = DeviceTypeCode.ACCELERATOR
     aliases: tuple[str, ...] = ()
     numerics: str = "exact"
-    """How it computes: a name of :data:`~nnbridge.operations.numerics.NUMERICS`."""
+    """Its arithmetic: a name of :data:`~nnbridge.operations.numerics.NUMERICS`."""
     numerics_source: str = ""
     """Where that is stated; empty: nothing is public, and the CPU's arithmetic is used."""
     before_nnapi: ClassVar[bool] = True

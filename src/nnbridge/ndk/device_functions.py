@@ -59,7 +59,7 @@ def _named(name: str) -> Device:
 
 @function(0)
 def ANeuralNetworks_getDeviceCount() -> int:
-    """How many devices there are, the CPU among them."""
+    """The number of devices, the CPU among them."""
     return len(devices_of_process())
 
 

@@ -1,4 +1,4 @@
-"""How an NNAPI operation is declared: signature by feature level, shape rule and reference kernel in one place.
+"""The declaration of an NNAPI operation: signature by feature level, shape rule and reference kernel in one place.
 
 A family module declares an operation by decorating its reference kernel::
 

@@ -39,7 +39,7 @@ Combine = Callable[[Array, Array], Array]
 """Of two arrays, broadcast against each other."""
 
 PAIRS = 1 << 16
-"""How many pairs of 8-bit values there are."""
+"""The number of pairs of 8-bit values."""
 
 _ACTIVATION = Input("activation", T.INT32, "fused activation: 0 none, 1 RELU, 2 RELU1, 3 RELU6")
 _FLOATS = tensors(FLOAT32=3, FLOAT16=3)

@@ -49,7 +49,7 @@ class Window:
         return (self.size - 1) * self.dilation + 1
 
     def positions(self, length: int) -> int:
-        """How many windows fit."""
+        """The number of windows."""
         return (length - self.extent + self.stride + self.before + self.after) // self.stride
 
 

@@ -165,7 +165,7 @@ def label_names(
 
 @dataclass
 class Accuracy:
-    """How often labelled samples have their class in first place, and among the first five."""
+    """The number of labelled samples that have their class in first place, and among the first five."""
 
     labelled: int = 0
     top1: int = 0

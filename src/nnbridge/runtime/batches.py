@@ -65,7 +65,7 @@ class Batches:
         return value[k * size : (k + 1) * size]
 
     def _count(self, inputs: Mapping[str, Array]) -> int:
-        """How many of the model's batches come."""
+        """The number of the model's batches."""
         counts = {}
         for name, operand in self._inputs.items():
             if name not in inputs:

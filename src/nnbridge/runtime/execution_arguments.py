@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 class ExecutionState(Enum):
-    """How far an execution is."""
+    """The state of an execution."""
 
     PREPARATION = "preparation"
     COMPUTATION = "computation"

@@ -325,7 +325,7 @@ def _nobody(model: Model, placement: Placement) -> Reason:
 
 
 def count_written(main: Subgraph, operation: Operation) -> int:
-    """How many of an operation's inputs other operations write."""
+    """The number of an operation's inputs that other operations write."""
     return len({k for k in operation.inputs if main.operands[k].lifetime in WRITTEN})
 
 

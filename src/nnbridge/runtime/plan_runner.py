@@ -39,7 +39,7 @@ _MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERS
 
 @dataclass
 class StepReport:
-    """How long one step ran and on which device; all runs of a loop's step together."""
+    """The time of one step, and on which device; all runs of a loop's step together."""
 
     device: str
     nanoseconds: int = 0

@@ -55,7 +55,7 @@ class RepeatedRuns:
         self._idle: dict[Kind, list[BoundRun] | None] = {}
 
     def __len__(self) -> int:
-        """How many kinds are remembered."""
+        """The number of remembered kinds."""
         return len(self._idle)
 
     @cached_property

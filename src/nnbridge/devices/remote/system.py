@@ -147,14 +147,14 @@ def receive_descriptors(connection: socket.socket, count: int, descriptors: list
 
 
 def limit_of_descriptors() -> int:
-    """How many descriptors this process may have."""
+    """The number of descriptors that this process may have."""
     if sys.platform == "win32":
         raise NotImplementedError
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def open_descriptors() -> int:
-    """How many it has; 0 where neither folder of them is mounted."""
+    """The number that it has; 0 where neither folder of them is mounted."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         with suppress(OSError):
             return len(os.listdir(folder))

@@ -109,7 +109,7 @@ _COMPILED: dict[tuple[Any, ...], Callable[[Subject], Value]] = {}
 _MAX_COMPILED = 400_000
 """Functions that are stored, with the rows of their lists. Releases of a driver share nearly all of their conditions."""
 _STORED = [0]
-"""How many there are."""
+"""Their number."""
 
 
 def compiled(node: Expression, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:

@@ -1,4 +1,4 @@
-"""How operations become steps: one function for each family, found by operation code.
+"""From operations to steps: one function for each family, found by operation code.
 
 A binding looks at a call whose constants and dimensions are known, decides everything that can be decided (kernel, packed
 weights, exact form of requantisation) and adds steps, or raises :class:`~nnbridge.cpu.compiled.program.Unsupported` with what

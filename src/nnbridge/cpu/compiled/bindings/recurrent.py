@@ -21,7 +21,7 @@ from nnbridge.types import OperationCode
 
 @dataclass(frozen=True)
 class _OperandNames:
-    """How an operation names its operands."""
+    """The names of an operation's operands."""
 
     prefixes: tuple[str, ...]
     """One for each direction, the second backwards."""

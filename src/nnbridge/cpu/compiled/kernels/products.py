@@ -280,7 +280,7 @@ class Strips:
 
     @property
     def count(self) -> int:
-        """How many strips there are."""
+        """The number of strips."""
         return sum(len(group.weights) for group in self.groups)
 
     def block(self, element: int) -> Constant:
