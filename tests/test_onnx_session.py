@@ -449,7 +449,7 @@ def test_the_file_that_asks_whether_products_saturate_is_one_product_of_bytes() 
     from onnx import helper
     from onnx.numpy_helper import to_array
 
-    from nnbridge.onnx_session import PROBE
+    from nnbridge.engines.onnx_session import PROBE
 
     model = onnx.load_model_from_string(PROBE)
     onnx.checker.check_model(model)

@@ -107,7 +107,7 @@ class LoneOperation:
 
     @property
     def size(self) -> tuple[float, int]:
-        """The largest difference, infinite where one side alone is finite, and how many elements differ."""
+        """The largest difference, infinite where only one side is finite, and how many elements differ."""
         apart = _apart(self.actual, self.expected)
         return float(apart.max(initial=0.0)), int((apart != 0).sum())
 
