@@ -3,6 +3,7 @@
     python scripts/comparisons/compare_verdicts.py --operators
     python scripts/comparisons/compare_verdicts.py models --devices nnapi-sample_all nnapi-sample_minimal
     python scripts/comparisons/compare_verdicts.py --random 5000 --graphs 1000 --seed 3
+    python scripts/comparisons/compare_verdicts.py --loads 3000
 
 A verdict: is the interpreter created, does TFLite refuse the delegate, does the delegate fail; and for each graph of the file,
 decompositions among them, its nodes and those of each partition that is handed over. nnbridge's is that of `verdict_of`
@@ -13,7 +14,8 @@ composite; ``--graphs``: drawn graphs, likewise. ``--keep`` gets the files that 
 ``--operators``: for each operator of tests/tflite/cases.py, every way in which its operands may be known (stored in the file, by
 a kernel that computes them when it is prepared, or only by the run): whether LiteRT refuses the delegate for a dynamic tensor,
 and whether the kernel computes its output early, beside what the operator's declaration says (``dynamic_unless``,
-``known_when_prepared``). Exit status 1 where a verdict differs.
+``known_when_prepared``). ``--loads``: whether TFLite loads a file at all. Exit status 1 where a verdict differs, but for files
+that only LiteRT refuses to load.
 """
 
 from __future__ import annotations
@@ -33,11 +35,15 @@ from script_support import argument_parser, one_line_errors
 
 with one_line_errors():
     import ai_edge_litert.interpreter  # noqa: F401 - once, before the fork
+    import numpy as np
 
     from nnbridge import NnbridgeError
     from nnbridge.model import Pool
     from nnbridge_tflite.passes.dynamic import first_dynamic, known_early
+    from nnbridge_tflite.passes.loading import not_loaded
     from nnbridge_tflite.read.reader import read_pool
+    from nnbridge_tflite.tables import decoded
+    from nnbridge_tflite.write import encode
     from tests.differential import Fork
     from tests.tflite.cases import cases
     from tests.tflite.verdicts import CREATED, REFUSED, UNREADABLE, Verdict, asked, drawn, planned, states, with_states
@@ -128,6 +134,59 @@ class Comparison:
         return self.counts["differs"]
 
 
+def opened(model: bytes) -> list[str]:
+    """Why LiteRT does not load a file; empty if it does."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    try:
+        kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        Interpreter(model_content=model, experimental_op_resolver_type=kernels).allocate_tensors()
+    except (RuntimeError, ValueError) as error:
+        return [str(error)]
+    return [""]
+
+
+def loads(count: int, seed: int) -> int:
+    """Drawn single operators, every second one with a scale or a zero point of another value: does TFLite load them?
+
+    How many nnbridge says are not loaded, and LiteRT loads. What nnbridge does not know of is counted by operator.
+    """
+    fork, counts, rng = Fork(opened), Counter[str](), np.random.default_rng(seed)
+    for number in range(count):
+        model = drawn("operator", seed, number, 1)
+        if model is None:
+            continue
+        if number % 2:
+            model = _otherwise_quantised(model, rng)
+        try:
+            found = not_loaded(read_pool(Path("drawn"), Pool.of(memoryview(model))).graph)
+            (why,) = fork.run(model)
+        except (NnbridgeError, RuntimeError):
+            counts["not read, or LiteRT ends"] += 1
+            continue
+        counts["equal" if bool(why) == (found is not None) else "only LiteRT refuses" if why else "only nnbridge refuses"] += 1
+        if bool(why) != (found is not None):
+            print(f"{number}: LiteRT: {why[-160:] or 'loads'}; nnbridge: {found or 'loads'}")
+    fork.close()
+    print(dict(sorted(counts.items())))
+    return counts["only nnbridge refuses"]
+
+
+def _otherwise_quantised(model: bytes, rng: np.random.Generator) -> bytes:
+    """A file with twice the scale of a tensor, or another zero point."""
+    tables = decoded(read_pool(Path("drawn"), Pool.of(memoryview(model))))
+    parameters = [tensor.get("quantization") or {} for tensor in tables["subgraphs"][0]["tensors"]]
+    stated = [one for one in parameters if len(one.get("scale", ()))]
+    if not stated:
+        return model
+    chosen = stated[int(rng.integers(len(stated)))]
+    if rng.random() < 0.5:
+        chosen["scale"] = np.asarray(chosen["scale"]) * np.float32(2)
+    else:
+        chosen["zero_point"] = np.asarray(chosen["zero_point"]) + 3
+    return encode(tables)
+
+
 def _facts(verdict: Verdict) -> list[tuple[int, int, tuple[tuple[int, ...], ...]]]:
     return [(graph.subgraph, graph.operators, graph.groups) for graph in verdict.graphs if graph.operators]
 
@@ -140,6 +199,7 @@ def main() -> int:
     parser.add_argument("--devices", nargs="+", default=["nnapi-sample_all"], metavar="NAME")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="drawn single operators")
     parser.add_argument("--graphs", type=int, default=0, metavar="N", help="drawn graphs")
+    parser.add_argument("--loads", type=int, default=0, metavar="N", help="drawn single operators: does TFLite load them?")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="files that differ")
     options = parser.parse_args()
@@ -158,6 +218,7 @@ def main() -> int:
                 comparison.compare(f"{kind}{number}", model, options.devices[number % len(options.devices)], more)
     differ = comparison.close()
     folder.cleanup()
+    differ += loads(options.loads, options.seed) if options.loads else 0
     return int(bool(differ or (options.operators and operators())))
 
 

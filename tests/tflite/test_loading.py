@@ -44,8 +44,22 @@ def joined(operator: str, type: str, first: dict[str, Any], second: dict[str, An
 def activation(operator: str, type: str, out: dict[str, Any], point: int = 0) -> TfliteBuilder:
     file = TfliteBuilder()
     x, y = file.tensor((1, 4), type, **quantised(0.001, point)), file.tensor((1, 4), type, **out)
-    version = 2 if operator == "LOG_SOFTMAX" else 3
+    version = 2 if operator in ("LOG_SOFTMAX", "EXP") else 3
     file.operator(operator, [x], [y], {"beta": 1.0} if operator == "SOFTMAX" else {}, version=version)
+    return file
+
+
+def softmax_to_sixteen() -> TfliteBuilder:
+    file = TfliteBuilder()
+    x, y = file.tensor((1, 4), "int8", **quantised(0.001)), file.tensor((1, 4), "int16", **quantised(1 / 65536, -32768))
+    file.operator("SOFTMAX", [x], [y], {"beta": 1.0}, version=2)
+    return file
+
+
+def reversed_sequence(type: str) -> TfliteBuilder:
+    file = TfliteBuilder()
+    x, y = file.tensor((2, 3), type, **quantised(0.1)), file.tensor((2, 3), type, **quantised(0.1))
+    file.operator("REVERSE_SEQUENCE", [x, file.constant(np.array([1, 3], np.int32))], [y], {"seq_dim": 1, "batch_dim": 0})
     return file
 
 
@@ -89,6 +103,11 @@ FILES = {
         ("TANH", "int16", 3e-5, 0),
         ("LOGISTIC", "int8", 0.01, -128), ("LOG_SOFTMAX", "int8", 0.1, 127))},
     "TANH int16, a zero point of the input": activation("TANH", "int16", quantised(1 / 32768), 1),
+    **{f"{o} int16": activation(o, "int16", quantised(0.001)) for o in ("RELU", "EXP")},
+    **{f"{o} int16, a zero point": activation(o, "int16", quantised(0.001), 2) for o in ("RELU", "EXP")},
+    "SOFTMAX int8 to int16": softmax_to_sixteen(),
+    "REVERSE_SEQUENCE int8": reversed_sequence("int8"),
+    "REVERSE_SEQUENCE int16": reversed_sequence("int16"),
     **{f"{o}": layer(o) for o in LAYERS},
     **{f"{o}, a bias of {n}": layer(o, bias=n) for o in LAYERS for n in (1, 5)},
     **{f"{o} int16, a zero point": layer(o, type="int16", point=2) for o in LAYERS},

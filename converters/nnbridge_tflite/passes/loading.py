@@ -48,12 +48,12 @@ def _parameters(tensor: Tensor) -> tuple[float, int]:
     return tensor.quantisation.scale, tensor.quantisation.zero_point
 
 
-def _same_parameters(types: Sequence[str], title: str) -> Prepare:
-    """Inputs of some types have the output's scale and zero point."""
+def _same_parameters(types: Sequence[str], title: str, most: int | None = None) -> Prepare:
+    """Inputs of some types, the first ``most`` of them or all, have the output's scale and zero point."""
 
     def wrong(node: PreparedOperator) -> list[Tensor]:
         applies = not types or node.inputs[0].type.name in types
-        return [one for one in node.inputs if _parameters(one) != _parameters(node.output)] if applies else []
+        return [one for one in node.inputs[:most] if _parameters(one) != _parameters(node.output)] if applies else []
 
     def found(node: PreparedOperator) -> str:
         pairs = (_parameters(wrong(node)[0]), _parameters(node.output))
@@ -114,6 +114,14 @@ def _is_written(node: PreparedOperator) -> bool:
     return abs(scale - fixed[0]) <= fixed[0] * 1e-3 and point == fixed[1]
 
 
+_MOVED = (_same_parameters(("UINT8", "INT8", "INT16"), "an input", 1), _data(0))
+"""Operators that only move elements."""
+_OWN_SIXTEEN: Prepare = _no_zero_point(
+    "16-bit integers with a zero point of 0",
+    ("INT16",),
+    lambda node: [node.input(0), node.output] if node.inputs[0].type.name == "INT16" else [],
+)
+_REVERSED = ("FLOAT32", "INT32", "UINT8", "INT16", "INT64")
 _FIXED: Prepare = Condition(
     "an output of the scale and zero point that the kernel writes",
     _is_written,
@@ -137,7 +145,21 @@ CONDITIONS: Mapping[str, Sequence[Prepare]] = {
     "ADD": (_ONE_TYPE, _data(0, 1)),
     "SUB": (_ONE_TYPE, _data(0, 1)),
     "MUL": (_ONE_TYPE,),
-    "SOFTMAX": (_FIXED, _data(0)),
+    "SOFTMAX": (_FIXED, _OWN_SIXTEEN),
+    "MIRROR_PAD": _MOVED,
+    "BATCH_TO_SPACE_ND": _MOVED,
+    "SPACE_TO_BATCH_ND": _MOVED,
+    "EXPAND_DIMS": (_same_parameters((), "an input", 1), _data(0)),
+    "UNPACK": (_same_parameters((), "an input", 1),),
+    "EXP": (_data(0),),
+    "LOG": (_data(0),),
+    "RELU": (_data(0),),
+    "RELU6": (_data(0),),
+    "RELU_N1_TO_1": (_data(0),),
+    "REDUCE_PROD": (_data(0),),
+    "REVERSE_SEQUENCE": (Condition(
+        f"an input of {', '.join(_REVERSED)}", lambda node: node.inputs[0].type.name in _REVERSED,
+        lambda node: node.inputs[0].type.name, kind=Why.INPUT_TYPE),),
     "LOG_SOFTMAX": (_FIXED,),
     "TANH": (_FIXED, _data(0)),
     "LOGISTIC": (_FIXED, _data(0)),

@@ -263,7 +263,7 @@ class Comparison(NotebookResult):
         return f"{self.model} on {self.device} against {self.reference}, {samples}: {verdict}{ended}"
 
     def records(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each output."""
+        """A row for each output; ``pass`` is None where the devices' numbers are unknown."""
         return [
             {
                 "output": o.name,
@@ -277,7 +277,7 @@ class Comparison(NotebookResult):
                 "unequal": o.mismatches / max(o.elements, 1),
                 "atol": o.atol,
                 "rtol": o.rtol,
-                "pass": o.passed,
+                "pass": None if self.unknown else o.passed,
                 "problem": o.problem,
             }
             for o in self.outputs

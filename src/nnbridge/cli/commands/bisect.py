@@ -56,6 +56,7 @@ def bisect(
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.devices import CPU_NAME
+    from nnbridge.devices.evidence import evidence_lines, evidences
     from nnbridge.reduction.bisection import bisect as search_placements
     from nnbridge.report.search import search_tables
 
@@ -78,8 +79,9 @@ def bisect(
         samples = searched_samples(planned, runtime, inputs, labels, how, seeds)
         with progress("Runs", len(loaded.main.operations).bit_length() + 1, as_json) as advance:
             found = search_placements(loaded, search, samples, max_partitions=limit, max_runs=max_runs, progress=advance)
+        known = evidences(search.drivers)
     if as_json:
-        print_json({**found.as_dict(), "model": str(model)})
+        print_json({**found.as_dict(), "model": str(model), "evidence": [each.as_dict() for each in known]})
     else:
-        print_blocks(search_tables(found, "Operations that bring it"))
+        print_blocks([*search_tables(found, "Operations that cause it"), *evidence_lines(known)])
     sys.exit(INTERRUPTED if found.interrupted else 0 if found.found else 1)

@@ -24,12 +24,19 @@ function errors() {
     ? ` ${plural(none, "operation")} ${none === 1 ? "has" : "have"} no tensor that ${L.reference} has, and ${none === 1 ? "is" : "are"} left out.`
     : "";
   if (!bad.length) {
+    const unknown = (D.evidence || []).filter((e) => !e.emulated).map((e) => clean(e.device));
     s.append(
       el(
         "p",
         { class: "finding" },
-        el("span", { class: "good" }, "✓ "),
-        el("b", null, `All ${plural(withD.length, "tensor")} compared are equal to ${L.reference}’s, bit for bit`),
+        el("span", { class: unknown.length ? "dim" : "good" }, unknown.length ? "? " : "✓ "),
+        el(
+          "b",
+          null,
+          unknown.length
+            ? `Numbers of ${list(unknown)} unknown; what NNAPI’s CPU computes in their place equals ${L.reference}’s in all ${plural(withD.length, "tensor")} compared`
+            : `All ${plural(withD.length, "tensor")} compared are equal to ${L.reference}’s, bit for bit`,
+        ),
         `, over ${plural(L.samples, "sample")}.` + missing,
       ),
     );
