@@ -429,6 +429,5 @@ def test_a_file_to_write_is_no_folder(tmp_path: Path) -> None:
 def test_a_note_on_a_file_is_printed_once_however_often_it_is_converted(real_models: Path) -> None:
     model = real_models / "two_signature_keys.tflite"
     command = [sys.executable, "-m", "nnbridge", "plan", str(model), "--device", "arm-nn-21.11", "--advice"]
-    for more, times in (((), 1), (("--quiet",), 0)):
-        done = subprocess.run([*command, *more], capture_output=True, text=True, check=True, timeout=120)
-        assert done.stderr.count("the signatures model_one, model_two differ") == times
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stderr.count("the signatures model_one, model_two differ") == 1

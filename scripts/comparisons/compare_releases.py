@@ -1,6 +1,6 @@
 """Compare what releases of TFLite and ONNX Runtime map with their source: operators; of TFLite, versions and first levels.
 
-python scripts/comparisons/compare_releases.py FOLDER
+    python scripts/comparisons/compare_releases.py FOLDER
 
 FOLDER has tensorflow/lite/delegates/nnapi/nnapi_delegate.cc of releases as ``2.8.cc`` and so on (``git show v2.8.0:PATH``).
 What the source states inside of a branch is not read: LSTM, PADV2, SUB and SVDF differ, DEQUANTIZE before 2.6, and DENSIFY.
@@ -12,6 +12,10 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
+
+from script_support import argument_parser
 
 from nnbridge.releases import ORT, TFLITE, within
 from nnbridge_onnx import declaration as onnx_operators
@@ -72,9 +76,12 @@ def declared_for_provider(release: str) -> set[str]:
 
 def main() -> int:
     """Print what differs, and how many pairs were compared."""
+    parser = argument_parser()
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     compared = differing = 0
     for release in TFLITE.names:
-        path = Path(sys.argv[1]) / f"{release}.cc"
+        path = folder / f"{release}.cc"
         if not path.is_file():
             print(f"{release}: no {path}")
             continue
@@ -85,7 +92,7 @@ def main() -> int:
                 differing += 1
                 print(f"{release} {name}: source {source.get(name)}, declared {own.get(name)}")
     for release in ORT.names:
-        sources, operators = of_provider(Path(sys.argv[1]) / "ort" / release), declared_for_provider(release)
+        sources, operators = of_provider(folder / "ort" / release), declared_for_provider(release)
         if not sources:
             print(f"ONNX Runtime {release}: no files")
             continue

@@ -22,8 +22,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
-from conditions import requirements
 from onnx.backend.test import loader
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
+
+from documentation.site.conditions import requirements
 
 from nnbridge.converters.declaration import OperatorInput, OperatorOutput
 from nnbridge.converters.mapping import MappingKind

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
-from conditions import requirements
+from documentation.site.conditions import requirements
 from script_support import REPOSITORY, write_or_check
 
 from nnbridge.converters.rules import LAST_LEVEL

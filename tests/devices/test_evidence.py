@@ -107,10 +107,10 @@ def test_layers_end_with_the_verdict_on_numbers(tmp_path: Path) -> None:
     assert call("compare", *options, "--device", "arm-nn-21.11").stdout.rstrip().endswith(f"arm-nn-21.11: {NUMBERS_UNKNOWN}")
 
 
-def test_plans_and_reports_have_the_clause_after_the_first_sentence(tmp_path: Path) -> None:
+def test_plans_and_reports_have_the_clause_after_judgement_and_figures(tmp_path: Path) -> None:
     for command in (("plan", FLOAT32), ("report", FLOAT32, "-o", tmp_path / "page.html")):
         lines = call(*command, "--device", "vsi-nn-sl").stdout.splitlines()
-        assert lines[1].startswith("vsi-nn-sl: rules: VeriSilicon/nn-sl")
+        assert lines[2].startswith("vsi-nn-sl: rules: VeriSilicon/nn-sl")
     assert "54,439 random operations" in (tmp_path / "page.html").read_text()
 
 

@@ -177,9 +177,18 @@ def _refusals(graph: Graph) -> Iterator[Reason]:
     for number, subgraph in enumerate(graph.subgraphs):
         place = f" of subgraph {number}" if number else ""
         for operator in subgraph.operators:
+            if not _is_whole(subgraph, operator):
+                continue
             node = PreparedOperator(subgraph, operator)
             conditions = CONDITIONS.get(operator.name, ())
             label = f"{operator.label}{place}"
             reason = first_refusal(conditions, node, RUNTIME_FEATURE_LEVEL, label, Stage.LOADING)
             if reason is not None:
                 yield reason
+
+
+def _is_whole(graph: TfliteSubgraph, operator: Operator) -> bool:
+    """True if an operator has an input and an output and all its tensors exist; the conversion refuses others."""
+    known = range(len(graph.tensors))
+    read = [i for i in operator.inputs if i != -1]
+    return bool(read and operator.outputs) and all(i in known for i in (*read, *operator.outputs))

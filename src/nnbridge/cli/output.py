@@ -79,7 +79,7 @@ def echo(line: str, err: bool = False) -> None:
 
 
 class LibraryNotes(logging.Handler):
-    """The library's warnings as notes on standard error, each once: a command may convert a file more than once."""
+    """The library's warnings on standard error, ``--quiet`` or not, each once: a command may convert a file more than once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -90,7 +90,7 @@ class LibraryNotes(logging.Handler):
         text = record.getMessage()
         if text not in self._said:
             self._said.add(text)
-            echo(text, err=True)
+            click.echo(printable(text), err=True)
 
 
 def print_blocks(blocks: Iterable[Table | str]) -> None:

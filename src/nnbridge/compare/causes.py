@@ -355,9 +355,9 @@ def _function(case: LoneOperation) -> str:
 
 
 def _apart(a: Array, b: Array) -> Array:
-    """How far real numbers are apart: infinitely if only one is no number or infinite, not at all if they are the same."""
+    """How far numbers, complex ones too, are apart: infinitely if only one is no number or infinite, not at all if they are the same."""
     with np.errstate(all="ignore"):
-        difference = np.abs(a.astype(np.float64) - b)
+        difference = np.abs(a.astype(np.result_type(a.dtype, np.float64)) - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
 
