@@ -355,7 +355,7 @@ def _function(case: LoneOperation) -> str:
 
 
 def _apart(a: Array, b: Array) -> Array:
-    """How far numbers, complex ones too, are apart: infinitely if only one is no number or infinite, not at all if they are the same."""
+    """How far numbers, complex ones too, are apart: infinitely if only one is finite, not at all if they are the same."""
     with np.errstate(all="ignore"):
         difference = np.abs(a.astype(np.result_type(a.dtype, np.float64)) - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
