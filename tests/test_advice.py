@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from nnbridge import load
-from nnbridge.advice import Alone, Editing, Outcome, Planner, found_by
+from nnbridge.advice import Alone, Editing, Outcome, Planner, advise, found_by
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
+from nnbridge.converters import ConversionOptions
 from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit
 from nnbridge.errors import Why
 from nnbridge.file import ModelFile
+from nnbridge.target import Target
 from nnbridge_onnx.edits import REWRITES
 from tests.conftest import MODELS, requires_recent_onnx_runtime
 from tests.tflite.files import TfliteBuilder
@@ -248,3 +250,24 @@ def test_steps_are_prepared_only_for_what_helps(tmp_path: Path) -> None:
     editing = Editing(tmp_path / "model", lambda path: [edit], lambda path, subgraph, index: None)
     (advice,) = found_by(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
     assert (advice.text, prepared) == ("whole file: better", [True, False, True])
+
+
+def test_settings_are_advised_for_a_file_whose_weights_are_after_its_tables(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    weights = np.ones((4, 8), np.float32)
+
+    def content(offset: int) -> bytes:
+        file = TfliteBuilder()
+        x, w, y = file.tensor((1, 8), name="x"), file.constant(weights, name="w"), file.tensor((1, 4), name="y")
+        file.buffers[-1] = {"offset": offset, "size": weights.nbytes}
+        # Android 10 has no keep_num_dims.
+        file.operator("FULLY_CONNECTED", [x, w, -1], [y], {"keep_num_dims": True}, 5)
+        return file.content([x], [y])
+
+    at = -(-len(content(1000)) // 64) * 64
+    path = tmp_path / "large.tflite"
+    path.write_bytes(content(at).ljust(at, b"\0") + weights.tobytes())
+    found = advise(ModelFile(path, ConversionOptions(3, mapping="delegate")), Target.of("nnapi-sample_all", android="10"))
+    assert [advice.kind for advice in found.advice] == ["setting"]
+    assert "without edits of the file, only settings are tried" in caplog.text

@@ -7,6 +7,7 @@ accept, and settings: a later Android, a higher limit on partitions.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import tempfile
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit, Paramete
 from nnbridge.cost import driver_multiply_adds
 from nnbridge.devices import device
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.errors import InputError, NnbridgeError, Reason, Why
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Array
 from nnbridge.plan import Planned, draft
@@ -34,6 +35,7 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 
 Key: TypeAlias = "tuple[int, int]"
 """An operator's subgraph and index in the file."""
+LOG = logging.getLogger(__name__)
 Adjust: TypeAlias = "Callable[[Path, int, int], Adjustable | None]"
 _MAX_VERIFIED = 3
 """Changes of an operator that are planned in the whole file."""
@@ -327,13 +329,24 @@ class Editing:
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
-        """Rewrites of operators and edits of the whole file."""
-        return tuple(self._edits(self.path))
+        """Rewrites of operators and edits of the whole file; none, with a warning, of a file that cannot be written again."""
+        try:
+            return tuple(self._edits(self.path))
+        except ConversionError as error:
+            LOG.warning("%s; without edits of the file, only settings are tried", error)
+            return ()
 
     @cached_property
     def adjustable(self) -> Callable[[int, int], Adjustable | None]:
-        """What can be changed of an operator."""
-        return cache(partial(self._adjust, self.path))
+        """What can be changed of an operator; nothing in a file that cannot be written again."""
+
+        def found(subgraph: int, index: int) -> Adjustable | None:
+            try:
+                return self._adjust(self.path, subgraph, index)
+            except ConversionError:
+                return None
+
+        return cache(found)
 
     def edited(self, edit: Edit, key: Hashable = ()) -> Path:
         """The edited file; ``key`` stands for the values of an edit that has such."""
