@@ -238,7 +238,7 @@ def _write_trace(path: Path, model: Path, runs: _Runs, times: Sequence[Operation
     from nnbridge.report.bench import operation_events
     from nnbridge.report.trace import run_events, write_trace
 
-    single = [] if times is None else operation_events(f"{model.name}: operations alone", times, 2)
+    single = [] if times is None else operation_events(f"{model.name}: single operations", times, 2)
     write_trace(path, run_events(model.name, runs.traced) + single)
 
 
