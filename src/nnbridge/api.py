@@ -199,7 +199,11 @@ def compare_samples(
     tolerances: Tolerances,
     observe: Callable[[Sample, Mapping[str, Array]], None] | None = None,
 ) -> Comparison:
-    """A plan's outputs for samples beside a reference's, with the causes of the first sample's differences."""
+    """A plan's outputs for samples beside a reference's, with the causes of the first sample's differences.
+
+    ConversionError for a file that the app's runtime does not load: there is nothing on a phone to compare.
+    """
+    planned.require_loaded()
     first: list[Sample] = []
 
     def drawn() -> Iterator[Sample]:
@@ -356,6 +360,7 @@ def _compared(
     show: Progress,
 ) -> PageFacts:
     """The comparison of outputs, and of every tensor on the way where the reference has them."""
+    facts.planned.require_loaded()
     planned, compilation = facts.planned, facts.planned.compilation
     stored = Path(reference) if reference.endswith(".npz") else None
     layers = layers and (stored is None or any(name.startswith("tensor:") for name in load_arrays(stored)))

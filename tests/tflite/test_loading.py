@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nnbridge
+from nnbridge.compare.arrays import save_arrays
 from nnbridge.errors import ConversionError
 from tests.commands import call
 from tests.tflite.files import TfliteBuilder
@@ -147,3 +148,14 @@ def test_a_file_that_tflite_does_not_load_is_run_under_the_wide_mapping_only(tmp
     failed = call("run", str(path), "--seed", "0")
     assert (failed.exit_code, "operator 0 CONV_2D: expected a file that TFLite loads, with" in failed.stderr) == (2, True)
     assert nnbridge.run(path, seed=0, mapping="wide")["t1"].shape == (1, 5, 5, 4)
+
+
+def test_a_file_that_tflite_does_not_load_passes_no_comparison(tmp_path: Path) -> None:
+    path = layer("CONV_2D", weights_point=5).write(tmp_path / "m.tflite", [0], [1])
+    stored = tmp_path / "stored.npz"
+    samples = {"input:t0": np.zeros((1, 1, 5, 5, 2), np.int8), "output:t1": np.zeros((1, 1, 5, 5, 4), np.int8)}
+    save_arrays(stored, samples)
+    for command in (("compare", str(path)), ("report", str(path), "-o", str(tmp_path / "page.html"))):
+        failed = call(*command, "--reference", str(stored))
+        assert (failed.exit_code, "expected a file that TFLite loads" in failed.stderr) == (2, True)
+    assert not (tmp_path / "page.html").exists()
