@@ -21,7 +21,7 @@ from script_support import REPOSITORY, write_or_check
 
 from nnbridge.devices.profile_file import SHIPPED, SUFFIX, load_profiles
 from nnbridge.devices.profile_levels import shipped_at_source
-from nnbridge.report.profiles import profile_as_dict, source_profile_as_dict
+from nnbridge.report.profiles import profile_as_dict, shown_name, source_profile_as_dict
 
 TARGET = REPOSITORY / "docs" / "devices.md"
 HEAD = """# Shipped device profiles
@@ -55,7 +55,7 @@ def _at_source() -> Iterator[str]:
         yield from (f"## {data['name']}", "")
         if data["aliases"]:
             yield f"Also named {', '.join(f'`{alias}`' for alias in data['aliases'])}."
-        yield f"Operators of {data['level']} files. {data['version']}. Source: {data['source']}."
+        yield f"Operators of {data['level']} files. {data['driver_version']}. Source: {data['source']}."
         yield f"Compared: {data['verified']}." if data["verified"] else "Not compared with the tool itself."
         yield from (f"{note.rstrip('.')}." for note in data["notes"])
         key = json.dumps(data["operations"], sort_keys=True, default=str)
@@ -98,7 +98,7 @@ def _table(operations: Rules, operands: list[dict[str, Any]]) -> Iterator[str]:
     labels = {text: f"({number})" for number, text in enumerate((t for t, n in counted.items() if n >= _SHARED), 1)}
     rows: dict[str, list[str]] = {}
     for name, operation in operations.items():
-        rows.setdefault(_cell(operation, labels), []).append(name)
+        rows.setdefault(_cell(operation, labels), []).append(shown_name(name))
     if labels:
         yield from ("", "Rules that several operations share:", "", *(f"- {label} {text}" for text, label in labels.items()))
     if rows or operands:

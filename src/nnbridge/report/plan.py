@@ -13,7 +13,7 @@ from nnbridge.devices.host import HOST_NAME
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.extensions import readable_operation
 from nnbridge.plan import Planned
-from nnbridge.plan_data import NUMERICS, PLACES, bound_devices, operators_of, plan_as_dict, ran_on
+from nnbridge.plan_data import NUMERICS, PLACE_KEYS, PLACES, bound_devices, operators_of, plan_as_dict, ran_on
 from nnbridge.report import MARKS
 from nnbridge.report.terminal import Table, counted, counted_kinds
 from nnbridge.runtime.compilation import Compilation
@@ -77,10 +77,10 @@ def plan_tables(planned: Planned, full: bool = False) -> list[Table | str]:
     data = plan_as_dict(compilation)
     counts, steps = data["counts"], data["steps"]
     changes = sum(a["device"] != b["device"] for a, b in pairwise(steps))
-    title = f"Plan of {data['model']}: {', '.join(f'{counts[p]} on {p}' for p in PLACES.values() if p in counts)}"
+    title = f"Plan of {data['model']}: {', '.join(f'{counts[p]} on {PLACES[k]}' for k, p in PLACE_KEYS.items() if p in counts)}"
     title += f" in {counted(len(steps), 'step')}" + (f" with {counted(changes, 'change')} of device" if changes else "")
-    if counts["transposes"] or counts["interface transposes"]:
-        title += f", {counts['transposes']} transposes between operations, {counts['interface transposes']} at inputs and outputs"
+    if counts["transposes"] or counts["interface_transposes"]:
+        title += f", {counts['transposes']} transposes between operations, {counts['interface_transposes']} at inputs and outputs"
     program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
     tables = [
         Table(title, ("step", "device", "place", "operations"), program),
@@ -170,7 +170,7 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
         capabilities = device.capabilities
         codes = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16, OperandCode.TENSOR_QUANT8_ASYMM)
         performance = {code.name: capabilities.of(code, relaxed=False) for code in codes}
-        performance["relaxed float32"] = capabilities.relaxed_tensor
+        performance["relaxed_float32"] = capabilities.relaxed_tensor
         listed.append(
             {
                 "name": device.name,
@@ -179,7 +179,7 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
                 "feature_level": int(device.level),
                 "type": device.type.name,
                 "performance": {
-                    name: {"execTime": each.exec_time, "powerUsage": each.power_usage} for name, each in performance.items()
+                    name: {"exec_time": each.exec_time, "power_usage": each.power_usage} for name, each in performance.items()
                 },
                 "extensions": [extension.name for extension in device.supported_extensions()],
                 "evidence": evidence(device).as_dict(),
@@ -192,9 +192,9 @@ def devices_table(listed: list[dict[str, Any]]) -> Table:
     """One row for each device, with time and power relative to the CPU."""
     rows = []
     for device in listed:
-        performance = (device["performance"][n] for n in ("TENSOR_FLOAT32", "relaxed float32", "TENSOR_QUANT8_ASYMM"))
+        performance = (device["performance"][n] for n in ("TENSOR_FLOAT32", "relaxed_float32", "TENSOR_QUANT8_ASYMM"))
         unknown = device["place"] == PLACES["host"]
-        shown = ("-" if unknown or p["execTime"] > 1e30 else f"{p['execTime']:g} / {p['powerUsage']:g}" for p in performance)
+        shown = ("-" if unknown or p["exec_time"] > 1e30 else f"{p['exec_time']:g} / {p['power_usage']:g}" for p in performance)
         known = Evidence(**device["evidence"])
         rows.append(
             (
