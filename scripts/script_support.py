@@ -58,6 +58,25 @@ def write_or_check(target: Path, document: Callable[[], str], comparable: Callab
         sys.exit(f"{target.name} is not up to date: run python {Path(sys.argv[0]).resolve().relative_to(REPOSITORY)}")
 
 
+def write_or_check_folder(folder: Path, pages: Callable[[], Mapping[str, str]]) -> None:
+    """The same for a folder of generated pages by name, which holds no others."""
+    parser = argument_parser()
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if a page is not up to date")
+    checking, made = parser.parse_args().check, pages()
+    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    if checking:
+        stale = sorted(name for name in made.keys() | found.keys() if made.get(name) != found.get(name))
+        if stale:
+            command = f"python {Path(sys.argv[0]).resolve().relative_to(REPOSITORY)}"
+            sys.exit(f"{folder.name}: {', '.join(stale)}: not up to date: run {command}")
+        return
+    folder.mkdir(exist_ok=True)
+    for name in found.keys() - made.keys():
+        (folder / name).unlink()
+    for name, text in made.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 def shapes_by_stem(texts: Sequence[str]) -> dict[str, dict[str, tuple[int, ...]]]:
     """Dimensions of inputs, by the stem that a file's name begins with."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
