@@ -82,7 +82,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "rewrite": (("{real}/split_concat.tflite", "--device", "arm-nn-21.11", "--advice", "1", "-o", "{folder}/out.tflite"),),
     "run": ((INT8, "--seed", "0"), (QDQ, "--seed", "0", "--repeat", "2", "--profile", *DRIVER)),
-    "vts": (("{vts}", "--spec", "abs"),),
+    "vts": (("{vts}", "--spec", "abs"), ("{vts}", "--spec", "conv_float_2", "--device", "tests.test_streams:NAN")),
 }
 """Command → its options in each run. A file of schemas has hyphens in place of spaces."""
 
