@@ -219,7 +219,7 @@ def spoken(found: Any) -> Iterator[str]:
     if isinstance(found, dict):
         for key, each in found.items():
             yield from [key] if re.search(r"[ '\"]", key) else []
-            yield from spoken(each) if key not in ("missing", "first_answer") else ()
+            yield from spoken(each) if key not in ("elsewhere", "missing", "first_answer") else ()
     elif isinstance(found, list):
         for each in found:
             yield from spoken(each)

@@ -158,7 +158,7 @@ def figures(planned: Any) -> dict[str, int]:
     """What a plan's JSON comes to, as :attr:`nnbridge.advice.Outcome.figures` has it."""
     steps = zip(planned["steps"], planned["cost"]["steps"], strict=True)
     return {
-        "elsewhere": sum(planned["summary"]["elsewhere"].values()),
+        "elsewhere": sum(planned["summary"]["elsewhere_places"].values()),
         "partitions": planned["summary"]["partitions"],
         "steps": len(planned["steps"]),
         "multiply_adds": sum(cost["multiply_adds"] or 0 for step, cost in steps if step["place"] == "device"),

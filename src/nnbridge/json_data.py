@@ -17,12 +17,6 @@ VERSIONS: Mapping[str, int] = dict.fromkeys(_NAMES.split(), 1)
 """Schema → its version, which grows when a key goes or means something else."""
 OLD_KEYS: Mapping[str, Mapping[str, str]] = {
     "counts": {"nnapi_cpu": "NNAPI CPU", "nnapi_runtime": "NNAPI runtime", "interface_transposes": "interface transposes"},
-    "elsewhere": {
-        "tflite_cpu": "TFLite's CPU",
-        "onnx_runtime_cpu": "ONNX Runtime's CPU",
-        "nnapi_cpu": "NNAPI's CPU",
-        "host": "the host",
-    },
     "files": {"own_error": "own-error"},
     "operations": {"all_others": "all others"},
     "performance": {"relaxed_float32": "relaxed float32"},

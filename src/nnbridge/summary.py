@@ -146,8 +146,9 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        elsewhere = {_PLACE_KEYS[place]: count for place, count in self.elsewhere.items()}
-        return {"judgement": self.judgement, "sentence": self.sentence, **asdict(self), "elsewhere": elsewhere}
+        # `elsewhere` is by names with blanks, as in the last release; its numbers are added up, so that no others may be in it.
+        places = {_PLACE_KEYS[place]: count for place, count in self.elsewhere.items()}
+        return {"judgement": self.judgement, "sentence": self.sentence, **asdict(self), "elsewhere_places": places}
 
 
 def _percent(share: float) -> str:
