@@ -46,7 +46,7 @@ Content: TypeAlias = "str | bytes"
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads files, an intact file for it, and hostile ones by name."""
+    """A reader of files, an intact file for it, and hostile ones by name."""
 
     read: Callable[[Path], object]
     suffix: str
@@ -60,7 +60,7 @@ class Reader:
         return path
 
     def verdicts(self, folder: Path) -> Iterator[dict[str, object]]:
-        """What comes of each file: outcome, message, processor time and memory."""
+        """The results for each file: outcome, message, processor time and memory."""
         self.read(self.write(folder, "intact", self.intact()))
         for name, content in self.hostile.items():
             path = self.write(folder, name, content())
@@ -322,7 +322,7 @@ OPERATORS: Mapping[str, Callable[[], Content]] = {
 
 
 def _inspected(path: Path) -> object:
-    """What is in a file."""
+    """The description of a file's content."""
     return ModelFile(path, ConversionOptions()).inspection
 
 

@@ -1,4 +1,4 @@
-"""What a conversion inferred of a model is not inferred again, and holds for that very model alone."""
+"""Shape inference of a conversion is not repeated for its model, and holds for that very model only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--json`` prints is what docs/schemas describes: one schema for each command, one run or more of each."""
+"""``--json`` of each command agrees with its schema in docs/schemas: one schema for each command, one run or more of each."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_command_with_json_has_a_schema_and_a_run() -> None:
 
 
 def answer(name: str, options: Sequence[str]) -> Any:
-    """What a command prints; of one that runs until it is stopped, the first line."""
+    """The output of a command; of one that runs until it is stopped, the first line."""
     if name == "devices serve":
         path = options[options.index("--socket") + 1]
         with Served(path, options[0], "--json") as served:

@@ -1,4 +1,4 @@
-"""What a process lacks is an error of its own kind: no file, driver or model is blamed, and no comparison has failed."""
+"""Shortages of a process are errors of a kind of their own: no file, driver or model is blamed, and no comparison has failed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
 
 
 def limited(name: str, value: int) -> Any:
-    """What sets a limit in a child."""
+    """Set a limit in a child."""
     resource = pytest.importorskip("resource")
     return lambda: resource.setrlimit(getattr(resource, name), (value, value))
 

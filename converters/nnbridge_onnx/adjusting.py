@@ -1,4 +1,4 @@
-"""What can be changed of an ONNX node: attributes, windows, constants."""
+"""Changes of an ONNX node: attributes, windows, constants."""
 
 from __future__ import annotations
 

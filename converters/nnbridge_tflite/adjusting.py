@@ -1,4 +1,4 @@
-"""What can be changed of a TFLite operator: options, windows, quantisation, constants, type, channels."""
+"""Changes of a TFLite operator: options, windows, quantisation, constants, type, channels."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _placed(file: TfliteFile, options: ConversionOptions, failure: Reason | None
 
 
 def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
-    """Why TFLite does not load the file, or refuses the delegate for all of its graphs, if it does."""
+    """The reason why TFLite does not load the file, or refuses the delegate for all of its graphs, if it does."""
     if options.allow_dynamic_dimensions and not within(options.tflite, "2.4", ""):
         raise OptionError(Reason("TFLite 2.4 or newer", options.tflite, operand="allow_dynamic_dimensions"))
     if options.mapping != MappingKind.DELEGATE:

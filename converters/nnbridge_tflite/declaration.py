@@ -45,7 +45,7 @@ REGISTRY: Registry[TfliteOperator] = Registry("nnbridge_tflite.operators")
 
 
 class OperandKind(Enum):
-    """What one of an operator's host kernels is for."""
+    """The operand types that one of an operator's host kernels computes."""
 
     HYBRID = "float activations beside 8-bit weights, as LiteRT computes them"
     FLOATS = "float32, bit for bit as TFLite's reference kernel; ValueError for what that does not compute"

@@ -106,7 +106,7 @@ def of_file(path: Path, settings: Sequence[tuple[str, str]], inputs: int) -> Tal
 
 
 def advised(file: FileAdvice, device: str, android: str) -> tuple[Advice, ...] | Reason:
-    """What ``plan --advice`` advises, or why it refuses."""
+    """The advice of ``plan --advice``, or the reason for its refusal."""
     try:
         # What is advised is planned again below, with all steps prepared.
         return file.on(Target.of(device, android=android), prepare=False).advice
@@ -155,7 +155,7 @@ def changed_setting(setting: tuple[str, ...], advice: Advice) -> list[str]:
 
 
 def figures(planned: Any) -> dict[str, int]:
-    """What a plan's JSON comes to, as :attr:`nnbridge.advice.Outcome.figures` has it."""
+    """The figures of a plan's JSON, as :attr:`nnbridge.advice.Outcome.figures` has them."""
     steps = zip(planned["steps"], planned["cost"]["steps"], strict=True)
     return {
         "elsewhere": sum(planned["summary"]["elsewhere"].values()),

@@ -135,7 +135,7 @@ class Comparison:
 
 
 def opened(model: bytes) -> list[str]:
-    """Why LiteRT does not load a file; empty if it does."""
+    """The reason why LiteRT does not load a file; empty if it does."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     try:

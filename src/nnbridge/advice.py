@@ -1,4 +1,4 @@
-"""What to change so that more of a model runs on its devices: every edit is planned before it is advised.
+"""Changes that put more of a model on its devices: every edit is planned before it is advised.
 
 Edits are rewrites of the file that leave the outputs as they are, the smallest changes of single operators that a device would
 accept, and settings: a later Android, a higher limit on partitions.
@@ -47,7 +47,7 @@ _ACCEPTED = frozenset({Why.PERFORMANCE, Why.PARTITIONS})
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan comes to."""
+    """The figures of a plan that advice compares."""
 
     elsewhere: frozenset[Key]
     """Operators that do not run on a driver."""
@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def figures(self) -> dict[str, int]:
-        """What an edit is ranked by."""
+        """The figures that edits are ranked by."""
         return {
             "elsewhere": len(self.elsewhere),
             "partitions": self.partitions,
@@ -188,12 +188,12 @@ class Change:
 
     @property
     def key(self) -> Hashable:
-        """What changes of equal operators have in common."""
+        """The property that changes of equal operators share."""
         return tuple(self.by_name.items())
 
     @property
     def answers(self) -> Answers:
-        """What the change does to the answers."""
+        """The effect of the change on the model's outputs."""
         return Answers.SAME if all(p.answers is Answers.SAME for p, _ in self.values) else Answers.CHANGE
 
     @property
@@ -338,7 +338,7 @@ class Editing:
 
     @cached_property
     def adjustable(self) -> Callable[[int, int], Adjustable | None]:
-        """What can be changed of an operator; nothing in a file that cannot be written again."""
+        """The properties of an operator that can be changed; nothing in a file that cannot be written again."""
 
         def found(subgraph: int, index: int) -> Adjustable | None:
             try:
@@ -417,7 +417,7 @@ class FileAdvice:
         return self._files[path]
 
     def _measure(self, target: Target, may_prepare: bool, path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
-        """What a file's plan comes to, with some settings changed."""
+        """The outcome of a file's plan with some settings changed."""
         of_file = {name: value for name, value in changed.items() if name == "shapes"}
         of_target = {name: value for name, value in changed.items() if name not in of_file}
         planned = draft(self._opened(path).with_(**of_file), target.with_(**of_target))

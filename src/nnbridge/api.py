@@ -276,7 +276,7 @@ def report(
 def explain_log(
     model: str | Path | ModelFile, log: str | Path | bytes, *, target: Target | None = None, **words: Unpack[Words]
 ) -> LogExplanation:
-    """What each line of a phone's log means for a file: the rule, the operator, and what to do next.
+    """Explain each line of a phone's log for a file: the rule, the operator, and what to do next.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def explain_log(
 
 
 def inspect(model: str | Path | ModelFile, **words: Unpack[Words]) -> Inspection:
-    """What is in a model file, and what of it maps to NNAPI under each mapping, without running anything."""
+    """Describe a model file and how much of it maps to NNAPI under each mapping, without running anything."""
     return _asked(model, None, words)[0].with_(mapping=ConversionOptions().mapping).inspection
 
 

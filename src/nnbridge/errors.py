@@ -127,7 +127,7 @@ _FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something was refused: the operation, the operand, the rule that was broken and what was found."""
+    """The reason of a refusal: the operation, the operand, the rule that was broken and what was found."""
 
     rule: str
     found: str = ""
@@ -152,7 +152,7 @@ class Reason:
 
 
 def listed(found: object) -> str:
-    """What was found, as a reader would write it: the members of a tuple without Python's marks."""
+    """The found value as a reader would write it: the members of a tuple without Python's marks."""
     return ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
 
 

@@ -112,7 +112,7 @@ class ModelFile:
 
     @cached_property
     def inspection(self) -> Inspection:
-        """What is in the file, without running it."""
+        """The description of the file, without running it."""
         return self.importer.inspect(self.options)
 
     @cached_property

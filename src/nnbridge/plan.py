@@ -134,13 +134,13 @@ def _has_several_graphs(file: ModelFile) -> bool:
 
 
 def delegate_target(file: ModelFile, drivers: Sequence[Device]) -> DelegateTarget:
-    """What TFLite's delegate compiles for."""
+    """The settings that TFLite's delegate compiles for."""
     level = min([file.asked.feature_level, *(int(device.level) for device in drivers)])
     return DelegateTarget(level, bool(drivers), file.asked.tflite)
 
 
 def delegate_verdict(file: ModelFile, devices: Sequence[Device], limit: int) -> PhoneVerdict | None:
-    """What TFLite's delegate gets of each graph of a file; None for formats that it does not read.
+    """The verdict of TFLite's delegate on each graph of a file; None for formats that it does not read.
 
     ``devices``: those that it compiles for without NNAPI's CPU; with none, that CPU computes what is handed over. The lowest
     feature level counts. ``limit``: of partitions of each graph, 0 for none.
@@ -236,7 +236,7 @@ class Planned:
 
     @cached_property
     def verdict(self) -> PhoneVerdict | None:
-        """What NNAPI gets of each graph of a file that has several: TFLite offers them to its delegate one by one. Else None."""
+        """The verdict on each graph of a file that has several: TFLite offers them to its delegate one by one. Else None."""
         if self.mapping != MappingKind.DELEGATE or self.bound or not _has_several_graphs(self.file):
             return None
         return delegate_verdict(self.file, self.drivers if self.fallback is Fallback.APP else (), self.max_partitions)
@@ -281,7 +281,7 @@ class Planned:
         return Execution(self.compilation).run(inputs)
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``nnbridge plan --json`` prints, without what its options add."""
+        """The object that ``nnbridge plan --json`` prints, without the additions of its options."""
         cost = cost_of(self.compilation.plan)
         return {
             **plan_as_dict(self.compilation),

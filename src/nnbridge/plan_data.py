@@ -131,7 +131,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
 
 
 class _Doubts:
-    """Why answers of devices are open, where their profiles say so."""
+    """The reasons why answers of devices are open, where their profiles say so."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -158,13 +158,13 @@ def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
 
 
 def cache_as_dict(record: CacheRecord) -> dict[str, Any]:
-    """What the compilation cache did for a step, and what was wrong with it."""
+    """The compilation cache's result for a step, and what was wrong with it."""
     notes = [note.as_dict() for note in record.notes]
     return {"device": record.device, "token": record.token, "result": record.result, "notes": notes}
 
 
 def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str, Any]]:
-    """Why each device that does not run an operation does not: its own reason, or that its performance is worse.
+    """The reason why each device that does not run an operation does not: its own, or that its performance is worse.
 
     The runtime interprets control flow that the CPU won, at the CPU's performance.
     """

@@ -134,7 +134,7 @@ class Summary:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What a reader gets first: the judgement, then the figures."""
+        """The first lines for a reader: the judgement, then the figures."""
         return tuple(f"{line}." for line in (self.judgement, self.sentence) if line)
 
     def as_dict(self) -> dict[str, Any]:
@@ -271,7 +271,8 @@ def operator_outcomes(
 
 
 def refusal_kinds(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], frozenset[Why]]:
-    """Why operators of the file are not on the drivers: the importer's refusals of those of the host, the drivers' of others."""
+    """The kinds of reasons why operators of the file are not on the drivers: the importer's for those of the host, the
+    drivers' for others."""
     drivers = {share.device for share in compilation.shares()}
     found = {m.key: {r.kind for r in m.reasons} for m in mapped if m.mapping == "host"}
     for key, (_, placement), host in _operations(compilation):

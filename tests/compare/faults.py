@@ -65,7 +65,8 @@ def _dtype(model: Model, operation: Operation) -> Any:
 
 
 def fingerprint(model: Model, operation: Operation) -> str:
-    """What an operation is without names: its code and operands, but for sizes and constants, ordered otherwise in parts."""
+    """The fingerprint of an operation without names: its code and operands, except sizes and constants, ordered otherwise in
+    parts."""
     operands = [model.main.operands[i] for i in (*operation.inputs, *operation.outputs)]
     ends = [(int(o.type), len(o.dims), float(np.float32(o.scale)), o.zero_point, o.is_constant) for o in operands]
     return repr((int(operation.type), ends))

@@ -61,7 +61,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def violations(tab: Any) -> list[tuple[str, Any]]:
-    """What axe-core finds."""
+    """The violations that axe-core finds."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-core: pip install 'nnbridge[dev]'")
     result = axe.Axe().run(tab, options={"runOnly": RULES})
     return [(violation["id"], violation["nodes"][0]["target"]) for violation in result.response["violations"]]

@@ -252,7 +252,7 @@ def test_a_mistake_is_stated_and_nothing_written(options: tuple[str, ...], said:
 
 
 def drawn(page: Path) -> tuple[str, str]:
-    """What headless Chromium draws of a page, and its console."""
+    """The page as headless Chromium draws it, and its console."""
     browser = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
     if browser is None:
         pytest.skip("needs Chromium, which is not installed")

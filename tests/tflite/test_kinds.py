@@ -48,7 +48,7 @@ def fed(case: Case, number: int) -> list[Any]:
 
 
 def both(case: Case, feeds: list[Any], runtime: Fork, folder: Path) -> tuple[bool, bool, str]:
-    """Whether LiteRT and the host run a case, and how it is mapped."""
+    """The results of LiteRT and of the host for a case: whether each runs it, and how it is mapped."""
     try:
         expected(case, feeds, VERSIONS[0], runtime.run)
         theirs = True

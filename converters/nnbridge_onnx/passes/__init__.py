@@ -1,4 +1,4 @@
-"""What is done with a file between reading and lowering, as passes in the order of the lists here.
+"""Passes on a file between reading and lowering, in the order of the lists here.
 
 File passes take a ``ModelProto`` and return one, :func:`~nnbridge_onnx.passes.shape_inference.infer_shapes` makes a
 :class:`~nnbridge_onnx.read.graph.Graph` of the last one's, and graph passes add to what is known of it (:class:`Facts`).
@@ -42,7 +42,7 @@ def apply_float64(onnx: Any, model: Any, choice: str, source: str) -> None:
 
 
 def _names(onnx: Any, graph: Any, depth: int) -> Iterator[str]:
-    """What is float64: values as far as they are described, constants, and what nodes turn into it."""
+    """The names of float64 values: those that are described, constants, and outputs of nodes that compute from them."""
     double = onnx.TensorProto.DOUBLE
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type == double:
@@ -114,7 +114,7 @@ def opset_of(model: Any) -> int | None:
 
 @dataclass
 class FileContext:
-    """What passes on a file read beside it."""
+    """The files that passes read beside a file."""
 
     onnx: Any
     """The ``onnx`` package, which is imported when the first file is read."""

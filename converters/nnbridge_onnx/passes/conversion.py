@@ -121,7 +121,8 @@ class ChainFinder:
         return np.broadcast_to(np.ravel(array).astype(np.float64) * float(attribute(node, "beta", 1.0)), (count,))
 
     def _affine(self, node: Node, name: str, axis: int, count: int) -> Affine | None:
-        """What a node does to each channel of its input ``name``, None if that is not a product and a sum."""
+        """The scale and offset that a node applies to each channel of its input ``name``, None if it is not a product and a
+        sum."""
         definition = declared(node)
         if definition is None or definition.affine is None or len(node.results) != 1:
             return None
@@ -166,7 +167,7 @@ def convert_graph(
 
 
 def facts_of(graph: Graph, options: ConversionOptions) -> Facts:
-    """What the passes find out about a graph."""
+    """The facts that the passes find about a graph."""
     TYPES.register(HOST)
     facts = Facts(graph)
     for run in GRAPH_PASSES:

@@ -186,7 +186,7 @@ def _unrolled(onnx: Any, node: Any, known: Known, weights: dict[str, Any], budge
 
 @dataclass(frozen=True)
 class _Scanning:
-    """How often the body runs, and what it reads and leaves at each iteration."""
+    """The number of the body's runs, and the values that it reads and leaves at each iteration."""
 
     count: int
     states: tuple[str, ...]

@@ -57,7 +57,7 @@ MESSAGES = frozenset([STRING, SEQUENCE, OPTIONAL])
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What is known of a value: its type (a key of ELEMENT_TYPES; 0 = none that nnbridge can hold) and its shape.
+    """The known properties of a value: its type (a key of ELEMENT_TYPES; 0 = none that nnbridge can hold) and its shape.
 
     Dimensions that are not known are -1; a shape of None has no known rank.
     """

@@ -55,7 +55,7 @@ def check_kind(name: str, inputs: Tensors, outputs: Tensors) -> None:
 
 
 def within_domain(name: str, inputs: Tensors, run: Run) -> Run:
-    """What runs an operator; with a check of its numbers where LiteRT's kernel has one."""
+    """The kernel of an operator; with a check of its numbers where LiteRT's kernel has one."""
     if name not in _LEAST or not quantised(inputs[0]):
         return run
     least = inputs[0].zero_point

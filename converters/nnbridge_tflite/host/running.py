@@ -117,7 +117,7 @@ def computable(declared: TfliteOperator) -> bool:
 
 
 def preparation(declared: TfliteOperator, code: int) -> HostPrepare | None:
-    """What prepares an operation of the extension; None where nothing computes it."""
+    """The preparation of an operation of the extension; None where nothing computes it."""
     return partial(prepare, declared, code) if computable(declared) else None
 
 
@@ -201,7 +201,7 @@ def _shaped(result: Array, dims: tuple[int, ...]) -> Array:
 
 
 def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Way]:
-    """How an operator is computed on these operands, in the order tried."""
+    """The ways to compute an operator on these operands, in the order tried."""
     lowering: Way | None = None
     if declared.lowerings:
         lowering = _lowering(declared.name, code, *_joined(declared, inputs, outputs), options)

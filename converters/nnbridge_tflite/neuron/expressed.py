@@ -132,7 +132,7 @@ class NeuronGraph:
         return {o.index: tuple(writers[i] for i in o.inputs if i in writers) for o in subgraph.operators}
 
     def question(self, operators: Collection[int] | None = None) -> Model | None:
-        """What is expressed of these operators, or of all, as one model for devices to be asked; None if there is nothing."""
+        """One model of these operators, or of all, for devices to be asked about; None if nothing can be expressed."""
         asked = {o.index for o in self.subgraph.operators if operators is None or o.index in operators} - self.refused.keys()
         steps = [step for step in self._conversion.draft.steps if step.source is not None and step.source.index in asked]
         written = {id(value) for step in steps for value in step.outputs}

@@ -210,7 +210,7 @@ def pack(to: Lowerer) -> None:
 
 @PACK.lowering()
 def pack_by_concatenation(to: Lowerer) -> None:
-    """What the delegate does below feature level 6: CONCATENATION along the axis, then RESHAPE."""
+    """Pack as the delegate does below feature level 6: CONCATENATION along the axis, then RESHAPE."""
     to.require(
         to.draft.feature_level < 6 or to.mapping != MappingKind.DELEGATE, "a feature level below 6", to.draft.feature_level
     )
@@ -238,7 +238,7 @@ def pack_expanded(to: Lowerer) -> None:
 
 @UNPACK.lowering()
 def unpack_by_split(to: Lowerer) -> None:
-    """What the delegate does: RESHAPE joins the axis with the next one, SPLIT cuts it."""
+    """Unpack as the delegate does: RESHAPE joins the axis with the next one, SPLIT cuts it."""
     data = to.input(0)
     axis = to.axis(to.option("axis"), data.rank)
     to.require(0 not in data.dims and axis < data.rank - 1, "known dimensions, an axis before the last", [data.dims, axis])

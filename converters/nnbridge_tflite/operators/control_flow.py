@@ -324,7 +324,7 @@ def _keys(c: Conversion, bodies: Sequence[Conversion]) -> tuple[list[Key], list[
 
 
 def _outside(c: Conversion, key: Key) -> Value:
-    """What a body's variable holds before the operation of control flow."""
+    """The value of a body's variable before the operation of control flow."""
     return c.variables.read(key) if outlives_bodies(key) else c.variables.firsts[key]
 
 

@@ -206,7 +206,7 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
 
 
 def _dequantised_at_run(to: Lowerer, filter: Value) -> Value:
-    """What the delegate does with hybrid weights: symmetric 8-bit after a DEQUANTIZE."""
+    """Dequantise hybrid weights as the delegate does: symmetric 8-bit after a DEQUANTIZE."""
     if filter.channel_quant is not None:
         return to.emit(OperationCode.DEQUANTIZE, filter, out=Value(FLOAT32, filter.dims))
     centred = filter.zero_point == 0

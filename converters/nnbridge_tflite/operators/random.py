@@ -65,7 +65,7 @@ def _signed_32(seed: int) -> int:
 
 
 def _start(inputs: Tensors, options: Options) -> int:
-    """How many blocks of the stream earlier runs have used: the last input, where that is a state."""
+    """The number of blocks of the stream that earlier runs have used: the last input, where that is a state."""
     return int(data_of(inputs[-1]).reshape(-1)[0]) if options.get(STATES) else 0
 
 

@@ -117,7 +117,7 @@ def _step_between(size: int, out: int, options: Options) -> np.float32:
 
 
 def _nearest(size: int, out: int, options: Options) -> Array:
-    """Where each of ``out`` pixels comes from."""
+    """The source index of each of ``out`` pixels."""
     half = np.float32(0.5 if options["half_pixel_centers"] else 0)
     positions = (np.arange(out, dtype=np.float32) + half) * _step_between(size, out, options)
     whole = np.floor(positions + np.float32(0.5)) if options["align_corners"] else np.floor(positions)

@@ -80,7 +80,7 @@ def host_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
 
 @dataclass(frozen=True, slots=True)
 class StridedRange:
-    """What a STRIDED_SLICE reads of one dimension."""
+    """The range that a STRIDED_SLICE reads of one dimension."""
 
     begin: int
     size: int

@@ -1,4 +1,4 @@
-"""Where the largest and smallest numbers are, and which numbers there are."""
+"""Operators that find the largest, smallest or unique numbers."""
 
 from __future__ import annotations
 

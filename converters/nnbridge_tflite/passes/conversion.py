@@ -40,7 +40,7 @@ RESOURCE = "RESOURCE"
 
 @dataclass
 class Context:
-    """What all subgraphs of a conversion share."""
+    """The state that all subgraphs of a conversion share."""
 
     file: TfliteFile
     options: ConversionOptions
@@ -112,7 +112,7 @@ class Conversion:
         return Conversion(self.context, number, called, draft, variables, Calls(callers, inlined, label))
 
     def source(self, operator: Operator) -> Source:
-        """Where an operator's operations come from."""
+        """The origin of an operator's operations."""
         return Source(operator.index, operator.name, self.number, self._calls.inlined)
 
     @np.errstate(all="ignore")
@@ -229,7 +229,7 @@ class Conversion:
         return bool(found) and not remains
 
     def _left_to_host(self, declared: TfliteOperator | None, operator: Operator, sixteen: bool) -> Reason | None:
-        """Why no lowering is tried, whatever there is."""
+        """The reason why no lowering is tried at all."""
         if self.context.file.graph.is_compiled:
             return Reason("an operator of a compiled partition", operator.name, operator.label)
         if self.context.refused is not None:

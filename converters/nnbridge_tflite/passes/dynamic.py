@@ -37,7 +37,7 @@ class DynamicTensor:
     """The one of a body, where that is why."""
 
     def reason(self) -> Reason:
-        """Why TFLite refuses a delegate."""
+        """The reason why TFLite refuses a delegate."""
         place = f" of subgraph {self.subgraph}" if self.subgraph else ""
         inner = f" (so has {self.inner.operator.label} of subgraph {self.inner.subgraph})" if self.inner is not None else ""
         return Reason(

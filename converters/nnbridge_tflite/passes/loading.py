@@ -169,7 +169,7 @@ CONDITIONS: Mapping[str, Sequence[Prepare]] = {
 
 
 def not_loaded(graph: Graph) -> Reason | None:
-    """Why TFLite does not load a file, as far as these conditions have it; None where they all hold."""
+    """The reason why TFLite does not load a file, as far as these conditions have it; None where they all hold."""
     return next(_refusals(graph), None)
 
 

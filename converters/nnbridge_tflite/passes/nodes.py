@@ -62,7 +62,7 @@ class NodeConversion(Conversion):
 
 
 def of_nodes(level: int, accelerated: bool, tflite: str) -> ConversionOptions:
-    """What decides for nodes that a delegate is offered."""
+    """The deciding facts for nodes that a delegate is offered."""
     return ConversionOptions(level, MappingKind.DELEGATE.value, accelerated=accelerated, tflite=tflite)
 
 

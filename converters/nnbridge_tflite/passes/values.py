@@ -109,7 +109,7 @@ class TensorValues:
         return self._foreseen[index] if index in self._foreseen else self.constant(index)
 
     def foresee(self, index: int, array: Array) -> None:
-        """What a computed tensor will hold, for shape inference; it stays computed."""
+        """Foresee the value of a computed tensor for shape inference; it stays computed."""
         self.draft.spend(array.size)
         self._foreseen[index] = array
 
@@ -167,7 +167,7 @@ class TensorValues:
         self._constants[index] = array
 
     def carry(self, index: int, value: Value) -> None:
-        """What a variable tensor holds from now on, and in the next run."""
+        """Set the value of a variable tensor from now on, and for the next run."""
         value.name = value.name or f"{self.tensors[index].name} (next)"
         self._values[index] = value
         self.variables.assign((self._subgraph, index), value)

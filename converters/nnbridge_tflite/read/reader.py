@@ -210,7 +210,7 @@ class _GraphReading:
         return tensor
 
     def _blocks(self, details: Mapping[str, Any], element: ElementType, place: str) -> Blocks | None:
-        """How a tensor with a scale for each block is stored; zero points are those of symmetric blocks."""
+        """The storage of a tensor with a scale for each block; zero points are those of symmetric blocks."""
         if "block_size" not in details:
             return None
         if details["zero_points"] > 0:

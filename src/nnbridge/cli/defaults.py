@@ -50,7 +50,7 @@ class Defaults:
     """True if ``--config`` names the file."""
 
     def behind(self, command: str, typed: Sequence[str]) -> dict[str, Any]:
-        """What is left for a command whose other arguments are typed; InputError for common values that it does not take."""
+        """The common values left for a command whose other arguments are typed; InputError for those that it does not take."""
         found = dict(self.table.get(command, {}))
         options = {text.partition("=")[0] for text in typed}
         for option, reason in self.refused.get(command, {}).items():

@@ -262,7 +262,8 @@ def finished(file: ModelFile, target: Target) -> Planned:
 
 
 def interface_of(file: ModelFile) -> SignatureInfo:
-    """What the file states of its inputs and outputs. Metadata that is damaged is reported, and the model runs without it."""
+    """The description of inputs and outputs that the file states. Metadata that is damaged is reported, and the model runs
+    without it."""
     from nnbridge.converters.inspection import SignatureInfo
 
     try:

@@ -1,4 +1,4 @@
-"""What the commands print: tables, lines and JSON on standard output, progress and messages on standard error."""
+"""Printing of the commands: tables, lines and JSON on standard output, progress and messages on standard error."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def progress(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[i
 
 @contextmanager
 def drivers_apart() -> Iterator[None]:
-    """What drivers and their processes print goes to standard error: standard output is only for the command's result."""
+    """Send the output of drivers and their processes to standard error: standard output is only for the command's result."""
     out = sys.stdout
     with redirect_stdout(sys.stderr):
         try:

@@ -1,4 +1,4 @@
-"""What ``bisect`` and ``reduce`` share: their options, drivers in separate processes, the samples that are searched on."""
+"""Parts shared by ``bisect`` and ``reduce``: options, drivers in separate processes, the samples that are searched on."""
 
 from __future__ import annotations
 

@@ -112,12 +112,13 @@ class OutputComparison:
 
     @property
     def span(self) -> float:
-        """What differences are a share of: 256 steps of integers, or the range."""
+        """The range that differences are a share of: 256 steps of integers, or the range."""
         return self.range if self.max_quant_diff is None else 256.0
 
     @property
     def _grid(self) -> Array:
-        """What atol may be: one value if it is known, otherwise many, one of which is chosen when all samples are known."""
+        """The candidates for atol: one value if it is known, otherwise many, one of which is chosen when all samples are
+        known."""
         return self.tolerance.absolute(self._dtype)
 
     @property
@@ -409,7 +410,7 @@ def _add_unpacked(output: OutputComparison, found: Sequence[Array], expected: Se
 
 
 def fallbacks_of(execution: Execution) -> list[str]:
-    """What fell back to the CPU in a run or already when the model was compiled, and why."""
+    """The operations that fell back to the CPU in a run or already when the model was compiled, and the reasons."""
     report, compiled = execution.report, execution.compilation.plan.fallback
     wholes = [f"whole model: {why}" for why in (compiled, report.fallback) if why is not None]
     return wholes + [f"step {step.step}: {step.fallback}" for step in report.steps if step.fallback is not None]

@@ -63,7 +63,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Envelope(NotebookResult):
-    """What every arithmetic makes of a model's outputs, and whether others' answers are among that."""
+    """The range of a model's outputs over every arithmetic, and whether other outputs are inside it."""
 
     model: str
     samples: int

@@ -131,7 +131,7 @@ _BITS = {
 
 
 def _codec(declared: str) -> Codec | None:
-    """How values of a type of ONNX Runtime's, such as ``seq(tensor(float))``, are held as bytes; None for tensors of numbers."""
+    """The encoding of values of an ONNX Runtime type such as ``seq(tensor(float))`` as bytes; None for tensors of numbers."""
     name = {"seq": "SEQUENCE", "opt": "OPTIONAL"}.get(declared[:3], "STRING" if declared == "tensor(string)" else "")
     if not name:
         return None

@@ -54,7 +54,7 @@ class Endings:
 
     @contextmanager
     def at(self, sample: Sample) -> Iterator[None]:
-        """What is computed of a sample; the end of a process while it is computed is a row."""
+        """The values computed for a sample; if the process ends while it computes one, that is a row."""
         try:
             yield
         except NnbridgeError as error:
@@ -161,7 +161,8 @@ def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int
 
 
 def open_dimensions(model: Model, stated: Iterable[str] = ()) -> str:
-    """Which inputs, but for stated ones, have dimensions that the model leaves open, and how to state them; empty for none."""
+    """The inputs, except stated ones, with dimensions that the model leaves open, and the option that states them; empty for
+    none."""
     found = [
         f"input {name} leaves dimension {', '.join(str(k) for k, d in enumerate(operand.dims) if not d)} of "
         f"[{', '.join(str(d or '?') for d in operand.dims)}] open and 1 was used: state it with "
@@ -252,7 +253,7 @@ def _stored_outputs(model: Model, path: Path) -> list[dict[str, Array]]:
 
 
 def _lengths(arrays: Mapping[str, Array], required: Sequence[str], path: Path) -> list[int]:
-    """How many samples the required arrays have, in ascending order without repetitions; InputError if one is missing."""
+    """The numbers of samples of the required arrays, in ascending order without repetitions; InputError if one is missing."""
     missing = [name for name in required if name not in arrays]
     if missing:
         rule = f"{', '.join(missing)} (run --samples writes such a file)"

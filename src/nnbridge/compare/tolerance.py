@@ -1,4 +1,4 @@
-"""How far an output may be from the reference's: for all outputs, or for each by name from a TOML file.
+"""The permitted distance of an output from the reference's: for all outputs, or for each by name from a TOML file.
 
 An element of a floating output agrees if ``|a - b| <= atol + rtol * |b|``, b being the reference's; 8- and 16-bit integers may
 differ by ``steps``, everything else not at all (docs/comparisons.md has the reasons).
@@ -53,7 +53,7 @@ class Tolerance:
         return max(RELATIVE_TOLERANCE, float(np.finfo(dtype).eps)) if self.rtol is None else self.rtol
 
     def absolute(self, dtype: np.dtype[Any]) -> Array:
-        """What atol of outputs of this type may be: one value, or many of which the output's typical magnitude decides."""
+        """The candidates for atol of outputs of this type: one value, or many of which the output's typical magnitude decides."""
         if dtype.kind not in "fc":
             return np.array([float(self.steps) if dtype.itemsize <= 2 and dtype.kind in "iu" else 0.0])
         return _absolute_tolerances() if self.atol is None else np.array([self.atol])
@@ -61,7 +61,7 @@ class Tolerance:
 
 @cache
 def _absolute_tolerances() -> Array:
-    """What atol may be: two digits, from 1e-7 on, which float32's rounding leaves where numbers of about 1 cancel."""
+    """The candidates for atol: two digits, from 1e-7 on, which float32's rounding leaves where numbers of about 1 cancel."""
     return np.outer(10.0 ** np.arange(-8, 307), np.arange(10, 100)).ravel()
 
 

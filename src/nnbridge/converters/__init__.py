@@ -47,7 +47,7 @@ def late(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class ConversionOptions:
-    """What a user may ask of a conversion."""
+    """The options of a conversion."""
 
     feature_level: int = RUNTIME_FEATURE_LEVEL
     """The highest NNAPI feature level that the model may need, 1 to 8."""
@@ -120,7 +120,7 @@ class Importer(ABC):
         """The NNAPI model, and the outcome of each operator of the file where the importer reports it, else ``()``."""
 
     def inspect(self, options: ConversionOptions) -> Inspection:
-        """What is in the file; without a method of the format's own, what is in its NNAPI model."""
+        """Describe the file; for a format without a method of its own, its NNAPI model."""
         return inspect_model(self.convert(options)[0], self.path)
 
     def interface(self, options: ConversionOptions) -> SignatureInfo:

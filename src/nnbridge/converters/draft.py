@@ -144,7 +144,7 @@ class Value:
         return Arg(self.type, self.dims, scale, self.zero_point, self.channel_quant, seen, not self.omitted, data is not None)
 
     def kind(self) -> OperandKind:
-        """What validation reads of the operand."""
+        """The properties of the operand that validation reads."""
         if self._scalar is not None:
             return self._scalar[1]
         channel_dim = None if self.channel_quant is None else self.channel_quant.channel_dim
@@ -185,7 +185,7 @@ StepKinds: TypeAlias = "tuple[tuple[OperandKind, ...], tuple[OperandKind, ...]]"
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found of an operation when it was drafted."""
+    """The findings of drafting an operation."""
 
     outputs: tuple[tuple[tuple[int, ...], float], ...]
     """Dimensions and scale that each output got."""
@@ -202,7 +202,7 @@ _MOST_CHECKED = 4096
 
 
 def kinds_of(step: Step) -> StepKinds:
-    """What validation reads of an operation's inputs and outputs."""
+    """The properties of an operation's inputs and outputs that validation reads."""
     return tuple([value.kind() for value in step.inputs]), tuple([value.kind() for value in step.outputs])
 
 
@@ -300,7 +300,7 @@ class Draft:
         self.checked[step] = found
 
     def _checked(self, step: Step, *, large: bool) -> Checked | None:
-        """What an operation gets, or Unmappable; None if that depends on numbers of large constants, not looked at."""
+        """The findings for an operation, or Unmappable; None if they depend on numbers of large constants, which are not read."""
         inferred = self._resolve(step, large=large)
         if inferred is None:
             return None
@@ -355,7 +355,7 @@ class Draft:
 
 
 def _key_of(step: Step) -> Key | None:
-    """What :data:`_CHECKED` has an operation under; None where a dimension is open or a type may come to mean another."""
+    """The key of an operation in :data:`_CHECKED`; None where a dimension is open or a type may come to mean another."""
     values = (*step.inputs, *step.outputs)
     for value in values:
         if value._scalar is None and (value.type > _LAST_TYPE or (not value.omitted and _is_open(value.type, value.dims))):

@@ -15,7 +15,7 @@ WHOLE = -1
 
 
 class Answers(str, Enum):
-    """What an edit does to the answers. Values are stable: JSON has them."""
+    """The effect of an edit on the model's outputs. Values are stable: JSON has them."""
 
     SAME = "same"
     """They stay, bit for bit."""

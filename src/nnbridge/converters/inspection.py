@@ -19,7 +19,7 @@ ON_NNAPI = ("delegate", "provider", "wide")
 
 @dataclass(frozen=True, slots=True)
 class TensorMetadata:
-    """What a file states of how an input is prepared, or of what an output means; empty or 0 where it states nothing."""
+    """The file's statement on how an input is prepared, or what an output means; empty or 0 where it states nothing."""
 
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()

@@ -86,7 +86,7 @@ class SavedModelFile(Importer):
 
 
 def _key(operation: Operation, index: int) -> tuple[int, int]:
-    """What reports count operations by: the operator of the file that one came from, or its own index."""
+    """The key that reports count operations by: the operator of the file that one came from, or its own index."""
     return (0, index) if operation.source is None else operation.source.key
 
 

@@ -141,7 +141,7 @@ def known_names() -> list[str]:
 
 
 def _near(name: str) -> str:
-    """Where to find what could have been meant: a device, or the chip, board or phone of that name."""
+    """A hint at what could have been meant: a device, or the chip, board or phone of that name."""
     from nnbridge.devices.hardware import find
 
     meant = [] if any(known.startswith(name) for known in known_names()) else find(name)

@@ -86,7 +86,7 @@ def _rules(source: str) -> str:
 
 
 def _verified(text: str, name: str) -> str:
-    """How many operations were put to the device's own code, and how many answers were not the same."""
+    """A clause on the number of operations that were put to the device's own code, and of answers that differed."""
     if not text:
         return "not compared with the driver itself"
     counts = sum(int(count.replace(",", "")) for count in _COUNTS.findall(text))

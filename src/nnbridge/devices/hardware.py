@@ -40,7 +40,7 @@ class Hardware:
 
     @property
     def sentence(self) -> str:
-        """What to use for it, or that nothing is known."""
+        """A sentence that names the profile to use, or says that nothing is known."""
         use = f"{self.name}: --device {self.profiles[0]}" if self.profiles else ""
         if not self.unknown:
             return use

@@ -97,7 +97,7 @@ class SourceProfile(Device):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it claims it runs."""
+        """The capabilities of the operators that it says it runs."""
         return _FASTER
 
     def claims(self, graph: SourceGraph) -> tuple[Claim, ...]:
@@ -196,7 +196,7 @@ class BoundDevice(Device):
         return tuple(TYPES.host_extensions().values())
 
     def answer(self, index: int) -> Reason | None:
-        """Why an operator of the file is left to the CPU; None if the device runs it."""
+        """The reason why an operator of the file is left to the CPU; None if the device runs it."""
         return self.claims[index].reason or self.left.get(index)
 
     def supported_operations(self, model: Model) -> Sequence[Support]:

@@ -43,7 +43,7 @@ SUFFIXES = (".npy", *IMAGES, ".wav", ".bin", *NUMBERS)
 
 @dataclass(frozen=True)
 class Preparation:
-    """How images and sound become an input, beyond what the model's metadata states."""
+    """The preparation of images and sound as an input, beyond what the model's metadata states."""
 
     resize: str = "stretch"
     """``stretch`` to the input's height and width; ``fit`` all of the image in and leave black borders; ``crop`` the centre."""

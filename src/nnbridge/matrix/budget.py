@@ -52,7 +52,7 @@ class MatrixLimit:
     limits: Mapping[str, float | bool] = field(default_factory=dict)
 
     def broken(self, cell: Cell) -> list[str]:
-        """What a cell breaks; a limit on what was not measured is broken, too."""
+        """The limits that a cell exceeds; a limit on an unmeasured figure is exceeded, too."""
         if not fnmatchcase(cell.model, self.models) or not fnmatchcase(cell.device, self.devices):
             return []
         if cell.error:

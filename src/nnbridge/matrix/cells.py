@@ -47,7 +47,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class MatrixSettings:
-    """What all cells of a run share."""
+    """The settings that all cells of a run share."""
 
     mapping: str = PHONE
     reference: str = ""
@@ -77,7 +77,7 @@ class Task:
 
     @property
     def key(self) -> str:
-        """What the answer depends on, as a checksum: files of profiles with their content, code by its name."""
+        """A checksum of everything that the answer depends on: files of profiles with their content, code by its name."""
         own = [file_checksum(Path(name.partition("#")[0])) for name in self.device.split(_AND) if SUFFIX in name]
         known = [__version__, self.digest, self.device, own, self.level, asdict(self.settings)]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
@@ -180,7 +180,7 @@ def failed(task: Task, why: str) -> Cell:
 
 
 def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | str:
-    """What a function returns; in place of an exception its text."""
+    """The result of a function; the text of an exception in its place."""
     try:
         return compute(*arguments)
     except NnbridgeError as error:

@@ -1,4 +1,4 @@
-"""What moved between two runs: of a driver's releases, a model's versions, or nnbridge's."""
+"""Changes between two runs: of a driver's releases, a model's versions, or nnbridge's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CellChange:
 
     @property
     def lines(self) -> list[str]:
-        """What changed in figures."""
+        """The changed figures, one line each."""
         old, new = self.old, self.new
         if old.error or new.error:
             return [] if old.error == new.error else [f"{old.error or 'an answer'} → {new.error or 'an answer'}"]
@@ -71,7 +71,7 @@ class CellChange:
 
 
 def changes(old: Sequence[Cell], new: Sequence[Cell]) -> list[CellChange]:
-    """What differs, by model, device and level. A run with one device is compared with another's one device.
+    """The differences by model, device and level. A run with one device is compared with another's one device.
 
     InputError where the runs have no cell in common.
     """

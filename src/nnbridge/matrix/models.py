@@ -1,4 +1,4 @@
-"""Which models and devices a matrix has: folders, patterns, addresses of fsspec; names, patterns, groups of devices."""
+"""The models and devices of a matrix: folders, patterns, addresses of fsspec; names, patterns, groups of devices."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def matrix_tables(cells: Sequence[Cell]) -> list[Table | str]:
 
 
 def _failures(cells: Sequence[Cell]) -> list[str]:
-    """What failed, alike failures of a model together."""
+    """The failures, with equal ones of a model together."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         if cell.error:
@@ -179,7 +179,7 @@ def _short(cell: Cell | None) -> str:
 
 
 def figures(cell: Cell) -> list[str]:
-    """What a cell has beside shares and partitions: multiply-adds where their share is another, bytes, times."""
+    """The figures of a cell beside shares and partitions: multiply-adds where their share is another, bytes, times."""
     return [
         *([f"{percent(cell.mac_share)} of multiply-adds"] if cell.mac_share not in (None, cell.share) else []),
         *([f"{size(cell.transfers)} moved"] if cell.transfers else []),

@@ -23,7 +23,7 @@ SAME_BOX = 0.5
 def both_answers(
     model: Model, sample: Sample, outputs: Mapping[str, Array], names: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[list[Answer], list[Answer]]:
-    """What a run's outputs answer, and what the reference's do; nothing where their sizes differ."""
+    """The results that a run's outputs and the reference's stand for; nothing where their sizes differ."""
     references = outputs_in_model(model, sample.outputs)
     if any(references[name].size != array.size for name, array in outputs.items()):
         return [], []

@@ -1,4 +1,4 @@
-"""What outputs of known forms answer: classes, boxes, a mask's classes, a body's points."""
+"""Results in outputs of known forms: classes, boxes, a mask's classes, a body's points."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ Answer = Classification | Detection | Segmentation | Pose
 
 
 def answers(model: Model, outputs: Mapping[str, Array], labels: Mapping[str, Sequence[str]] | None = None) -> list[Answer]:
-    """What a run's outputs answer, those of known forms; ``labels``: the names of classes by output."""
+    """The results in a run's outputs of known forms; ``labels``: the names of classes by output."""
     operands = named_outputs(model)
     real = {n: dequantised(operands[n], array) for n, array in outputs.items() if codec_of(operands[n]) is None}
     labels = labels or {}

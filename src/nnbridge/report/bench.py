@@ -1,4 +1,4 @@
-"""What ``nnbridge bench`` measured, as tables, JSON and a trace that Chrome and Perfetto open."""
+"""Results of ``nnbridge bench`` as tables, JSON and a trace that Chrome and Perfetto open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan costs, as tables."""
+"""Tables of a plan's costs."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def run_as_dict(compilation: Compilation, outputs: Mapping[str, Any], reports: S
 
 
 def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What is to be printed of a run's outputs, and of how it went."""
+    """The lines to print of a run's outputs, and of how it went."""
     notes = []
     for number, step in enumerate(run["steps"]):
         often = f" in {counted(step['runs'], 'execution')}" if step["runs"] > 1 else ""
@@ -152,7 +152,7 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
 
 
 def _unknown(comparison: Comparison) -> list[str]:
-    """What a comparison says, and what it does not, of devices whose numbers nothing emulates."""
+    """The part of a comparison that is known, and the part that is not, for devices whose numbers nothing emulates."""
     if not comparison.unknown:
         return []
     found = "within" if comparison.passed else "outside"
@@ -204,7 +204,7 @@ def _differences(output: OutputComparison) -> tuple[str, ...]:
 
 
 def _failure(output: OutputComparison) -> list[str]:
-    """Why an output fails, and where it differs most; values that are not finite in any case."""
+    """The reason why an output fails, and where it differs most; values that are not finite in any case."""
     lines = [output.problem] if output.problem else []
     if output.non_finite:
         unequal = f", {output.non_finite_unequal} of them not the same" if output.non_finite_unequal else ", all of them the same"

@@ -107,7 +107,7 @@ def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
 
 
 def cache_lines(compilation: Compilation) -> list[str]:
-    """What the compilation cache did for each step, if the client asked for one."""
+    """The compilation cache's result for each step, if the client asked for one."""
     records = compilation.plan.cache
     lines = [f"Cache of {record.device}: {'; '.join(map(str, (record.result, *record.notes)))}" for record in records]
     unused = compilation.caching is not None and not any(record.token for record in records)

@@ -39,7 +39,7 @@ LOG = logging.getLogger("nnbridge.devices")
 
 
 class PartitioningMode(IntEnum):
-    """What Android's property ``debug.nn.partition`` chooses."""
+    """The choices of Android's property ``debug.nn.partition``."""
 
     NO = 0
     """Everything on the CPU; no device is asked."""
@@ -266,7 +266,7 @@ class Compilation:
         return self._devices
 
     def shares(self) -> tuple[Share, ...]:
-        """What each driver that was offered the model got of it, none where everything fell back to the CPU."""
+        """The share of the model of each driver that was offered it, none where everything fell back to the CPU."""
         return self.plan.shares(self._devices)
 
     @property
@@ -276,7 +276,7 @@ class Compilation:
 
     @cached_property
     def repeated(self) -> RepeatedRuns:
-        """What :meth:`Execution.run` computes again and again."""
+        """The bound run that :meth:`Execution.run` repeats."""
         return RepeatedRuns(self.model)
 
     @cached_property

@@ -146,7 +146,7 @@ class Partition:
         return tuple(_in_order_of_use([model.main.operations[i] for i in step.operations]))
 
     def within(self, source: int) -> str:
-        """Where a body belongs, such as ``then of IF 2 in body of WHILE 0``; empty for the main subgraph."""
+        """The place of a body, such as ``then of IF 2 in body of WHILE 0``; empty for the main subgraph."""
         found = self.sources[source]
         if found.parent is None:
             return ""

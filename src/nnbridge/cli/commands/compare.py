@@ -169,7 +169,7 @@ def _end(found: Comparison | LayerComparison | Envelope) -> NoReturn:
 
 @dataclass
 class _Subject:
-    """What is compared."""
+    """The file, options and target that are compared."""
 
     reference: str
     planned: Planned
@@ -207,7 +207,7 @@ class _Subject:
 
     @property
     def evidence(self) -> list[Evidence]:
-        """That of each driver that the plan uses."""
+        """The evidence of each driver that the plan uses."""
         from nnbridge.devices.evidence import evidences
 
         used = {share.device for share in self.compilation.shares() if share.accepted}

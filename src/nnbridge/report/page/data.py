@@ -133,7 +133,7 @@ _FORMATS = {".tflite": "TFLite", ".onnx": "ONNX", ".nnapi": "NNAPI model"}
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What a page is made of."""
+    """The facts that a page is made of."""
 
     planned: Planned
     commands: Sequence[str]
