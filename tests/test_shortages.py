@@ -237,11 +237,13 @@ def test_files_of_one_command_appear_together_or_not_at_all(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_leaves_no_temporary_file(tmp_path: Path, name: str) -> None:
     code = f"""
-import sys, time
+import signal, sys, time
 from pathlib import Path
 import nnbridge.cli.commands as commands
 from nnbridge.cli import main
 from nnbridge.storage.atomic import atomic_write
+if signal.getsignal(signal.{name}) == signal.SIG_IGN:  # by nohup, or in a shell's background
+    signal.signal(signal.{name}, signal.SIG_DFL)
 def slow(**_):
     with atomic_write(Path({str(tmp_path / "x")!r})) as file:
         file.write(b"1")
