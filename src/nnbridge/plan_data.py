@@ -21,7 +21,6 @@ from nnbridge.target import PREFERENCES
 
 PLACES = {"device": "device", "cpu": "NNAPI CPU", "host": "host", "runtime": "NNAPI runtime"}
 """Kind of device → kind of place. The runtime itself runs control flow whose bodies go to devices."""
-NUMERICS = "computed with the CPU's arithmetic; the device's own is not emulated"
 
 
 def bound_devices(plan: Plan) -> list[BoundDevice]:
@@ -39,7 +38,10 @@ def operators_as_dict(plan: Plan) -> dict[str, Any]:
     if not devices:
         return {}
     ran = dict(ran_on(plan))
-    return {"operators": operators_of(devices, ran), "numerics": NUMERICS}
+    return {
+        "operators": operators_of(devices, ran),
+        "numerics": "; ".join(f"{e.device}: {e.numbers}" for e in evidences(devices)),
+    }
 
 
 def operators_of(devices: list[BoundDevice], ran: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ def _unmoved(found: Sequence[Unmoved]) -> Table:
     """Operators that are searched alike in one row."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for one in found:
-        tried = ", ".join(text.partition(":")[0] for text in one.tried) or "nothing that can be changed"
+        tried = ", ".join(text.partition(":")[0] for text in one.tried)
         groups.setdefault((one.operator, tried, one.alone), []).append(str(one.index))
-    rows = [(", ".join(at), operator, alone or "none", tried) for (operator, tried, alone), at in groups.items()]
+    rows = [(", ".join(at), operator, alone, tried) for (operator, tried, alone), at in groups.items()]
     title = "No change helps these operators"
-    return Table(title, ("operator", "type", "would work alone, not in this file", "tried"), rows)
+    return Table(title, ("operator", "type", "would work by itself", "tried"), rows)

@@ -180,9 +180,7 @@ def _metrics(outputs: Sequence[OutputComparison]) -> list[Table | str]:
         (o.name, text(m.rmse, ".2g"), text(m.sqnr, ".1f"), text(m.cosine, ".8f"), _steps(m.histogram(), o.compared))
         for o, m in unequal
     ]
-    columns: tuple[str, ...] = ("output", "RMSE", "SQNR dB", "cosine", "steps above the reference")
-    if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]  # type: ignore[misc]
+    columns = ("output", "RMSE", "SQNR dB", "cosine", "steps above the reference")
     return [Table("Error metrics", columns, rows)] if rows else []
 
 

@@ -198,12 +198,12 @@ class _Subject:
             yield sample
             advance(1)
 
-    def print(self, data: Mapping[str, Any], blocks: Callable[[], Iterable[Any]]) -> None:
-        """As JSON or as tables."""
+    def print(self, data: Mapping[str, Any], blocks: Callable[[], Iterable[Any]], verdict: str = "") -> None:
+        """As JSON or as tables; the verdict is repeated after long ones."""
         if self.as_json:
             print_json({"evidence": [each.as_dict() for each in self.evidence], **data, "model": str(self.path)})
         else:
-            print_blocks(blocks())
+            print_blocks(blocks(), verdict=verdict)
 
     @property
     def evidence(self) -> list[Evidence]:
@@ -234,7 +234,7 @@ def _layers(subject: _Subject) -> LayerComparison:
         )
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
-    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()])
+    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()], found.sentence)
     return found
 
 
