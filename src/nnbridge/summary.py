@@ -75,6 +75,8 @@ class Summary:
     """The devices' share of the multiply-adds; None where there are none."""
     release: str = ""
     """The release of the app's runtime, where it is not the newest."""
+    refused: str = ""
+    """The refusal in short."""
     otherwise: int = 0
     """Operators that would be handed over if the delegate allowed dynamic dimensions, where TFLite refuses it without."""
 
@@ -87,7 +89,8 @@ class Summary:
         # A session of ONNX Runtime is one: without it, and where its runs fail, nothing runs anywhere.
         nothing_runs = bool(self.refusal) and self.mapping == "provider"
         places = {} if nothing_runs else self.elsewhere
-        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
+        without = "without the delegate " if self.refusal and not self.handed_over and self.mapping == "delegate" else ""
+        rest += [f"{without}{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
@@ -113,8 +116,10 @@ class Summary:
 
     @property
     def judgement(self) -> str:
-        """The figures in short, where devices were asked; empty where the sentence begins with a refusal."""
-        if not self.devices or self.refusal or self.graphs or self.fallback or not self.operators:
+        """The figures in short, where devices were asked or the phone refuses the file."""
+        if self.refused:
+            return self.refused
+        if not self.devices or self.graphs or self.fallback or not self.operators:
             return ""
         names, left = " and ".join(self.used or self.devices), self.operators - self.on_device
         kinds = ", ".join(name if count == 1 else f"{name} ({count:,})" for name, count in self.elsewhere_names.items())
@@ -135,7 +140,8 @@ class Summary:
     @property
     def lines(self) -> tuple[str, ...]:
         """The first lines for a reader: the judgement, then the figures."""
-        return tuple(f"{line}." for line in (self.judgement, self.sentence) if line)
+        figures = "" if self.judgement and self.judgement in self.sentence else self.sentence
+        return tuple(f"{line}." for line in (self.judgement, figures) if line)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -205,6 +211,7 @@ def summarise(
         _obstacle([reason for outcome in mapped for reason in outcome.reasons[:1]] + [*(left or {}).values()]),
         _used(compilation),
         _work_share(compilation.plan),
+        refused="" if refusal is None else refusal.judgement,
     )
 
 

@@ -273,6 +273,19 @@ class Refusal:
     client: ClientWords
 
     @property
+    def judgement(self) -> str:
+        """The sentence in short; all of it where the file is not loaded."""
+        client, place = self.client, " ".join(part for part in (self.reason.operation, self.reason.operand) if part)
+        if self.stage is Stage.LOADING:
+            return self.sentence
+        if self.stage is Stage.GRAPH:
+            return f"No {client.operator} runs on NNAPI: {client.runtime} refuses the delegate for this file"
+        if self.stage in FAILS_BUILDING:
+            who = "the provider's builder" if self.stage is Stage.BUILDER else "NNAPI"
+            return f"{client.no_model[0].upper()}{client.no_model[1:]}: {who} refuses {place} when the model is built"
+        return f"NNAPI's CPU fails to run {place}; a driver may run it"
+
+    @property
     def sentence(self) -> str:
         """All of it in one sentence."""
         reason, client = self.reason, self.client
