@@ -7,27 +7,38 @@ from typing import Any
 
 from nnbridge.devices import device
 from nnbridge.devices.evidence import evidence
-from nnbridge.devices.hardware import Hardware
+from nnbridge.devices.hardware import Found
 
 _PROFILES = 3
 """Profiles whose evidence is printed; those of other releases are named."""
 
 
-def hardware_as_dict(entry: Hardware) -> dict[str, Any]:
-    """An entry for ``--json``, with the evidence of each profile."""
-    texts = {key: getattr(entry, key) for key in ("name", "accelerator", "driver", "android", "unknown", "note", "sentence")}
-    lists = {key: list(getattr(entry, key)) for key in ("also", "profiles", "nearest", "sources")}
-    return {**texts, **lists, "evidence": [evidence(device(name)).as_dict() for name in (*entry.profiles, *entry.nearest)]}
+def hardware_as_dict(found: Found) -> dict[str, Any]:
+    """An entry for ``--json``, with what was typed for it and the evidence of each profile."""
+    entry = found.entry
+    texts = {key: getattr(entry, key) for key in ("name", "accelerator", "driver", "android", "unknown", "unwritten", "note")}
+    lists = {key: list(getattr(entry, key)) for key in ("lines", "chips", "also", "profiles", "nearest", "sources")}
+    phone = found.phone and {"name": found.phone.name, "chip": found.phone.chip, "source": found.phone.source}
+    return {
+        **texts,
+        "sentence": found.sentence,
+        "exact": found.exact,
+        "phone": phone,
+        **lists,
+        "evidence": [evidence(device(name)).as_dict() for name in (*entry.profiles, *entry.nearest)],
+    }
 
 
-def hardware_blocks(found: Iterable[Hardware]) -> Iterator[str]:
+def hardware_blocks(listed: Iterable[Found]) -> Iterator[str]:
     """Of each entry its sentence, its parts, and the evidence of its profiles."""
-    for entry in found:
-        yield entry.sentence
+    for found in listed:
+        entry = found.entry
+        yield found.sentence
         facts = {"accelerator": entry.accelerator, "driver": entry.driver, "Android": entry.android, "note": entry.note}
         yield from (f"  {key}: {text}" for key, text in facts.items() if text)
         yield from _profiles("profile", entry.profiles)
         yield from _profiles("nearest, not it", entry.nearest)
+        yield from (f"  source: {source}" for source in ([found.phone.source] if found.phone else []))
         yield from (f"  source: {source}" for source in entry.sources)
 
 
