@@ -100,7 +100,7 @@ def families_tables(listed: Iterable[Mapping[str, Any]]) -> Iterator[Table | str
     for family in families():
         known = shared_evidence(profiles_of(family))
         compared = ("verified" if known.verified.startswith("verified") else "not compared", _numbers(known))
-        rows.append((family.name, (f"{family.vendor}: {family.chips}", family.door), _range(family), family.dates, compared))
+        rows.append((family.name, (f"{family.vendor}: {family.chips}", family.door), members_of(family), family.dates, compared))
     opens = "`nnbridge devices FAMILY` opens a row; `nnbridge devices --all` lists every device; `--device NAME` uses one."
     yield Table("Families", ("family", "vendor, chips", "releases", "dates", "evidence"), rows, opens, ruled=True)
     others = list(listed)
@@ -114,7 +114,7 @@ def _numbers(known: Evidence) -> str:
     return known.numbers.partition(" (")[0]
 
 
-def _range(family: Family) -> str:
+def members_of(family: Family) -> str:
     """The first and the last of a family, without what all of their names begin with, and how many there are."""
     parts = [name.split("-") for name in family.names]
     begin = min(range(len(parts[0])), key=lambda k: len({tuple(part[: k + 1]) for part in parts}) == 1)

@@ -34,8 +34,8 @@ class _Families(SectionGroup):
 @click.group(
     cls=_Families, invoke_without_command=True, short_help="List devices by family, find them by chip or phone, check profiles."
 )
-@click.option("--all", "every", is_flag=True, help="List every device in a row of its own, with its declared performance.")
-@click.option("--profiles", is_flag=True, help="The same of the shipped profiles only.")
+@click.option("--all", "every", is_flag=True, help="List every device in a separate row, with its declared performance.")
+@click.option("--profiles", is_flag=True, help="List the shipped profiles so.")
 @json_option
 @click.pass_context
 def devices(context: click.Context, every: bool, profiles: bool, as_json: bool) -> None:
