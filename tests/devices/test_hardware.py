@@ -94,6 +94,22 @@ def test_another_number_is_another_chip(typed: str, name: str) -> None:
     assert [(found.entry.name, found.how) for found in find(typed)] == [(name, UNLISTED)]
 
 
+@pytest.mark.parametrize("typed", ["qcs6490", "Galaxy Tab S9", "S905X3"])
+def test_other_letters_of_a_number_or_another_word_are_not_taken_for_a_typing_error(typed: str) -> None:
+    assert all(found.how != SIMILAR for found in find(typed))
+
+
+@pytest.mark.parametrize("typed", ["xiaomi", "OnePlus"])
+def test_a_maker_of_phones_finds_the_chips_in_them(typed: str) -> None:
+    assert {LITERT, "Qualcomm Snapdragon 845 and 855"} <= {found.entry.name for found in find(typed)}
+
+
+def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for entry in hardware():
+        assert max(map(len, call("devices", "find", entry.name).stdout.splitlines())) <= 80
+
+
 def test_a_phone_that_was_sold_with_two_chips_finds_both() -> None:
     assert [found.entry.name for found in find("Galaxy S24")] == ["Samsung Exynos", LITERT]
 

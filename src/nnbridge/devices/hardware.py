@@ -169,8 +169,14 @@ def words_of(text: str) -> tuple[str, ...]:
 def _names() -> tuple[_Name, ...]:
     listed = [name for entry in hardware() for name in _names_of(entry)]
     by_chip = {plain(chip): entry for entry in hardware() for chip in entry.chips}
+    lines = {name.plain for name in listed if name.line}
+    makers: set[tuple[str, str]] = set()
     for phone in phones():
         entry = by_chip[plain(phone.chip)]
+        maker = phone.name.partition(" ")[0]
+        if plain(maker) not in lines and (maker, entry.name) not in makers:
+            makers.add((maker, entry.name))
+            listed.append(_Name(maker, entry, line=True))
         listed += [_Name(text, entry, phone=phone) for text in _short_forms(phone.name)]
     return tuple(listed)
 
@@ -186,8 +192,8 @@ def _names_of(entry: Hardware) -> Iterator[_Name]:
         vendor = entry.lines[0] if entry.lines else ""
         if vendor and not name.startswith(vendor):
             yield _Name(f"{vendor} {name}", entry)
-        elif vendor and len(name) > len(vendor):
-            yield _Name(name.removeprefix(vendor).strip(), entry)
+        elif _tells(rest := name.removeprefix(vendor).strip()):
+            yield _Name(rest, entry)
 
 
 def _short_forms(phone: str) -> Iterator[str]:
@@ -196,8 +202,13 @@ def _short_forms(phone: str) -> Iterator[str]:
     rest = phone
     for first in (phone.partition(" ")[0], "Galaxy"):
         rest = rest.removeprefix(first).strip()
-        if rest != phone and len(words_of(rest)) > 1:
+        if rest != phone and _tells(rest):
             yield rest
+
+
+def _tells(rest: str) -> bool:
+    """True if what remains of a name without its vendor is still one: more than a word or a number."""
+    return len(words_of(rest)) > 1
 
 
 def find(text: str) -> list[Found]:
@@ -239,7 +250,7 @@ def _longer(words: Sequence[str], letters: str) -> list[tuple[_Name, str]]:
 
 
 def _similar(words: Sequence[str], letters: str) -> list[tuple[_Name, str]]:
-    """Names that are alike; another number, or letter of a number, is another chip."""
+    """Names that are alike; another number is another chip, and so are other letters that belong to it."""
     alike = [name for name in _names() if _codes(name.words) == _codes(words)]
     scores = {name: SequenceMatcher(None, letters, name.plain).ratio() for name in alike}
     best = sorted((name for name in alike if scores[name] >= _SIMILAR), key=lambda name: -scores[name])
@@ -247,7 +258,7 @@ def _similar(words: Sequence[str], letters: str) -> list[tuple[_Name, str]]:
 
 
 def _codes(words: Sequence[str]) -> list[str]:
-    return [word for word in words if word.isdigit() or len(word) < 3]
+    return [word for word in words if word.isdigit() or len(word) < 4]
 
 
 def _line(words: Sequence[str], letters: str) -> list[tuple[_Name, str]]:

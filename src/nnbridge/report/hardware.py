@@ -8,6 +8,7 @@ from typing import Any
 from nnbridge.devices import device
 from nnbridge.devices.evidence import evidence
 from nnbridge.devices.hardware import Found
+from nnbridge.report.terminal import Table
 
 _PROFILES = 3
 """Profiles whose evidence is printed; those of other releases are named."""
@@ -29,20 +30,22 @@ def hardware_as_dict(found: Found) -> dict[str, Any]:
     }
 
 
-def hardware_blocks(listed: Iterable[Found]) -> Iterator[str]:
+def hardware_blocks(listed: Iterable[Found]) -> Iterator[Table]:
     """Of each entry its sentence, its parts, and the evidence of its profiles."""
     for found in listed:
         entry = found.entry
-        yield found.sentence
         facts = {"accelerator": entry.accelerator, "driver": entry.driver, "Android": entry.android, "note": entry.note}
-        yield from (f"  {key}: {text}" for key, text in facts.items() if text)
-        yield from _profiles("profile", entry.profiles)
-        yield from _profiles("nearest, not it", entry.nearest)
-        yield from (f"  source: {source}" for source in ([found.phone.source] if found.phone else []))
-        yield from (f"  source: {source}" for source in entry.sources)
+        sources = (*([found.phone.source] if found.phone else []), *entry.sources)
+        rows = [
+            *((key, text) for key, text in facts.items() if text),
+            *_profiles("profile", entry.profiles),
+            *_profiles("nearest, not it", entry.nearest),
+            *(("source", source) for source in sources),
+        ]
+        yield Table(found.sentence, ("fact", "of it"), rows)
 
 
-def _profiles(word: str, names: Sequence[str]) -> Iterator[str]:
-    yield from (f"  {word}: {name}: {evidence(device(name)).clause}" for name in names[:_PROFILES])
+def _profiles(word: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    yield from ((word, f"{name}: {evidence(device(name)).clause}") for name in names[:_PROFILES])
     if names[_PROFILES:]:
-        yield f"  {word}s of other releases or sizes: {', '.join(names[_PROFILES:])}"
+        yield "others", ", ".join(names[_PROFILES:])
