@@ -49,6 +49,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
         (INT8, "--operations", "2-3", "-o", "{folder}/part.tflite", "--samples", "{folder}/part.npz"),
     ),
     "devices": ((), ("--profiles",)),
+    "devices family": (("arm-nn",), ("ethos-u",)),
     "devices ask": (("arm-nn-21.11", "{folder}/models.jsonl"), ("vsi-imx-1.3.0", "{folder}/models.jsonl")),
     "devices check": (("{profiles}/arm_nn.toml",),),
     "devices explain": (("arm-nn-21.11",), ("arm-nn-21.11", "CONV_2D")),

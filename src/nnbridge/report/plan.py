@@ -10,12 +10,13 @@ from typing import Any
 from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import Device
 from nnbridge.devices.evidence import Evidence, evidence
+from nnbridge.devices.families import group_of
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.extensions import readable_operation
 from nnbridge.plan import Planned
 from nnbridge.plan_data import PLACES, bound_devices, operators_of, plan_as_dict, ran_on
-from nnbridge.report.terminal import Table, counted, counted_kinds
+from nnbridge.report.terminal import Cell, Table, counted, counted_kinds
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partitioner import GotoStep, IfStep, LogicalStep, WhileStep
 from nnbridge.runtime.plan import INTERPRETER, Plan
@@ -208,6 +209,7 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
             {
                 "name": device.name,
                 "place": PLACES[device.kind],
+                "family": group_of(device),
                 "version": device.version,
                 "feature_level": int(device.level),
                 "type": device.type.name,
@@ -221,24 +223,22 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
     return listed
 
 
-def devices_table(listed: list[dict[str, Any]]) -> Table:
-    """One row for each device, with time and power relative to the CPU."""
-    rows = []
-    for device in listed:
+def devices_table(listed: list[dict[str, Any]], title: str = "Devices") -> Table:
+    """One row for each device, with time and power relative to the CPU; evidence that all have is below the rows."""
+    rows: list[Sequence[Cell]] = []
+    evidences = [_evidence_lines(Evidence(**device["evidence"])) for device in listed]
+    shared = len(listed) > 1 and len(set(evidences)) == 1
+    for device, known in zip(listed, evidences, strict=True):
         performance = (device["performance"][n] for n in ("TENSOR_FLOAT32", "relaxed float32", "TENSOR_QUANT8_ASYMM"))
         unknown = device["place"] == PLACES["host"]
         shown = (
             "-" if unknown or p["execTime"] > _UNDECLARED else f"{p['execTime']:g} / {p['powerUsage']:g}" for p in performance
         )
-        known = Evidence(**device["evidence"])
-        rows.append(
-            (
-                device["name"],
-                device["place"],
-                str(device["feature_level"]),
-                *shown,
-                (known.verified, known.numbers.partition(" (")[0]),
-            )
-        )
-    columns = ("name", "place", "level", "float32", "relaxed", "quant8", "evidence")
-    return Table("Devices", columns, rows, "declared by the driver, not measured: execution time / power use, CPU = 1")
+        rows.append((device["name"], device["place"], str(device["feature_level"]), *shown, *(() if shared else (known,))))
+    columns = ("name", "place", "level", "float32", "relaxed", "quant8", *(() if shared else ("evidence",)))
+    below = "declared by the driver, not measured: execution time / power use, CPU = 1"
+    return Table(title, columns, rows, f"{'; '.join(evidences[0])}; {below}" if shared else below)
+
+
+def _evidence_lines(known: Evidence) -> tuple[str, str]:
+    return known.verified, known.numbers.partition(" (")[0]
