@@ -23,8 +23,8 @@ from tests.site.blocks import DOCS, PAGES, blocks
 from tests.site.machine import furnish, missing_models
 from tests.site.reader import Reader
 
-ELSEWHERE = {"drivers.md": "tests/devices/test_guide.py", "cli.md": "test_every_example_of_the_help_is_a_command"}
-"""Pages whose blocks others run."""
+ELSEWHERE = {"drivers.md": "tests/devices/test_guide.py"}
+"""Pages whose blocks others run; those of docs/cli: test_every_example_of_the_help_is_a_command."""
 BY_CI = ("main-command", "test-command")
 """Blocks that .ci/run runs in new environments."""
 LIBRARIES = {
@@ -114,7 +114,9 @@ def test_broken_links_of_a_built_site_are_found(tmp_path: Path) -> None:
 
 
 def test_every_example_of_the_help_is_a_command() -> None:
-    examples = [line for block in blocks(DOCS / "cli.md") for line in block.lines if line.startswith("nnbridge ")]
+    pages = sorted((DOCS / "cli").glob("*.md"))
+    assert [page.stem for page in pages] == sorted(["index", *cli.list_commands(click.Context(cli))])
+    examples = [line for page in pages for block in blocks(page) for line in block.lines if line.startswith("nnbridge ")]
     assert len(examples) > 30
     for example in examples:
         context, command, words = click.Context(cli, info_name="nnbridge"), cli, shlex.split(example, comments=True)[1:]

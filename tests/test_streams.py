@@ -83,7 +83,7 @@ def test_numbers_that_are_not_finite_are_null_in_json() -> None:
 
 def test_an_option_of_the_list_of_devices_is_refused_before_check() -> None:
     result = call("devices", "--json", "check", "x.toml")
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, json.loads(result.stdout)["error"]["kind"]) == (2, "usage")
     assert "--json belongs to the list of devices" in result.stderr
 
 

@@ -232,6 +232,6 @@ def _content(path: Path, index: int, rewrite: Rewrite, alone: bool) -> bytes:
 def _changed(path: Path, text: str, change: Callable[[Any], Any | None]) -> bytes:
     changed = change(loaded(path)[0])
     if changed is None:
-        raise ConversionError(Reason(f"an applicable edit: {text}", "a file where it is already applied", str(path)))
+        raise ConversionError(Reason(f"an applicable edit: {text}", "a file where it is already applied", file=str(path)))
     content: bytes = changed.SerializeToString()
     return content

@@ -109,7 +109,7 @@ class Parts:
                 # ONNX Runtime does not say whether an input is a scalar or of any rank.
                 scalars = [n for n in found.inputs if (known := self._graph.tensors.get(n)) is not None and known.shape == ()]
                 return Piece(model.SerializeToString(), found.inputs, tuple(ends), {}, scalars)
-        raise ConversionError(Reason("tensors that the plan computes", missing, str(self._path)))
+        raise ConversionError(Reason("tensors that the plan computes", missing, file=str(self._path)))
 
     def _cut(
         self, whole: _Whole, inputs: Collection[str], outputs: Sequence[str], constants: Mapping[Tensor, Array]

@@ -41,7 +41,7 @@ def _facts(path: Path, changed: int) -> InferredModel:
     except Exception as error:
         pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
-        raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
+        raise ConversionError(Reason("an ONNX model", first_line(error), file=str(path))) from error
     return InferredModel(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
 
 

@@ -38,7 +38,7 @@ def loaded(path: Path, names: Collection[str] = ()) -> Any:
     except Exception as error:
         pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
-        raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
+        raise ConversionError(Reason("an ONNX model", first_line(error), file=str(path))) from error
     return model
 
 
@@ -50,14 +50,14 @@ def excerpt(model: Any, outputs: Sequence[str], inputs: Collection[str], types: 
     producers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     missing = next((name for name in outputs if name not in producers), None)
     if missing is not None:
-        raise ConversionError(Reason("a tensor that a node of the graph computes", missing or "none", source))
+        raise ConversionError(Reason("a tensor that a node of the graph computes", missing or "none", file=source))
     constants = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
     found = cut(outputs, inputs, producers, [list(_reads(node)) for node in graph.node], constants.__contains__)
 
     def typed(names: Collection[str]) -> list[Any]:
         unknown = next((name for name in names if name not in types), None)
         if unknown is not None:
-            raise ConversionError(Reason("tensors of known types at the part's ends", unknown, source))
+            raise ConversionError(Reason("tensors of known types at the part's ends", unknown, file=source))
         return [types[name] for name in names]
 
     nodes = [graph.node[k] for k in found.operators]

@@ -61,7 +61,7 @@ class Parts:
                 break
         else:
             missing = min(set(found.inputs) - starts)
-            raise ConversionError(Reason("tensors that the plan computes", f"tensor {missing}", str(self._path)))
+            raise ConversionError(Reason("tensors that the plan computes", f"tensor {missing}", file=str(self._path)))
         read = {t for operator in subgraph["operators"] for t in listed(operator["inputs"]) if t >= 0}
         variables = [t for t in read if subgraph["tensors"][t].get("is_variable")]
         moved = drop_unused(tables)

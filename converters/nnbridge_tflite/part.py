@@ -30,7 +30,7 @@ def part(file: TfliteFile, inputs: Mapping[str, tuple[int, ...]], outputs: Colle
     ends = [named.index(name) for name in outputs]
     missing = next((name for name, t in zip(outputs, ends, strict=True) if t not in producers), None)
     if missing is not None:
-        raise ConversionError(Reason("a tensor that an operator of the main subgraph computes", missing, str(path)))
+        raise ConversionError(Reason("a tensor that an operator of the main subgraph computes", missing, file=str(path)))
 
     starts = {named.index(name): dims for name, dims in inputs.items()}
     for t, dims in starts.items():
@@ -75,5 +75,5 @@ class _Names:
         found = self._indexes.get(name, [])
         if len(found) != 1:
             count = f"{len(found) or 'no'} tensor{'' if len(found) == 1 else 's'} named {name!r}"
-            raise ConversionError(Reason("one tensor of each name at the part's ends", count, str(self._path)))
+            raise ConversionError(Reason("one tensor of each name at the part's ends", count, file=str(self._path)))
         return found[0]

@@ -24,7 +24,7 @@ def source_graph(file: TfliteFile, options: ConversionOptions) -> SourceGraph:
     path = file.path
     if options.shapes:
         rule = "no --shape: a device that evaluates TFLite operators reads the file as it is"
-        raise OptionError(Reason(rule, ", ".join(options.shapes), str(path), "shape"))
+        raise OptionError(Reason(rule, ", ".join(options.shapes), operand="shape", file=str(path)))
     signature = requested_signature(file.graph, options.signature)
     number = signature.subgraph if signature else 0
     subgraph = file.graph.subgraphs[number]

@@ -28,7 +28,9 @@ def decoded(file: TfliteFile) -> Table:
         model["buffers"] = [{}]  # A file may have none; its tensors then have buffer 0, which is empty in others.
     outside = next((k for k, buffer in enumerate(model["buffers"]) if buffer.get("offset", 0) > 1), None)
     if outside is not None:
-        raise ConversionError(Reason("a file with all buffers in the flatbuffer", f"buffer {outside} after it", str(file.path)))
+        raise ConversionError(
+            Reason("a file with all buffers in the flatbuffer", f"buffer {outside} after it", file=str(file.path))
+        )
     return model
 
 

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 from script_support import RUNTIMES, argument_parser, finished, one_line_errors
 
 from nnbridge import load
-from nnbridge.cli.output import print_json
 from nnbridge.compare import compare, seeded_samples, stored_samples
 from nnbridge.compare.references import reference
 from nnbridge.devices import device
+from nnbridge.json_data import json_text
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
         name = RUNTIMES.get(options.model.suffix, "litert")
         samples = seeded_samples(compilation.model, reference(name, options.model), options.seeds)
     result = compare(compilation, name, samples)
-    print_json(result.as_dict())
+    print(json_text(result.as_dict(), indent=2))
     sys.exit(0 if result.passed else 1)
 
 

@@ -23,6 +23,7 @@ from nnbridge.devices.families import Family, families, family_of
 from nnbridge.devices.hardware import Hardware, hardware, phones
 from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.report.families import changes_of, level_of, members_of, profiles_of, rules_of
+from nnbridge.report.profiles import shown_name
 
 TARGET = REPOSITORY / "docs" / "devices"
 HEAD = """# Shipped devices
@@ -99,7 +100,7 @@ def _page(family: Family) -> Iterator[str]:
         if data["aliases"]:
             yield f"Also named {', '.join(f'`{alias}`' for alias in data['aliases'])}."
         of = (
-            f"Operators of {profile.format} files. {data['version']}"
+            f"Operators of {profile.format} files. {data['driver_version']}"
             if isinstance(profile, SourceProfile)
             else f"Feature level {level_of(profile)}"
         )
@@ -139,7 +140,7 @@ def _table(operations: Rules, operands: list[dict[str, Any]]) -> Iterator[str]:
     labels = {text: f"({number})" for number, text in enumerate((t for t, n in counted.items() if n >= _SHARED), 1)}
     rows: dict[str, list[str]] = {}
     for name, operation in operations.items():
-        rows.setdefault(_cell(operation, labels), []).append(name)
+        rows.setdefault(_cell(operation, labels), []).append(shown_name(name))
     if labels:
         yield from ("", "Rules that several operations share:", "", *(f"- {label} {text}" for text, label in labels.items()))
     if rows or operands:

@@ -71,10 +71,10 @@ def read_allowlist(path: Path) -> frozenset[str]:
     try:
         content = read_at_most(path, _MAX_BYTES)
         if len(content) > _MAX_BYTES:
-            raise InputError(Reason(f"an allowlist of at most {_MAX_BYTES:,} bytes", "more", operand=str(path)))
+            raise InputError(Reason(f"an allowlist of at most {_MAX_BYTES:,} bytes", "more", file=str(path)))
         lines = [line.strip() for line in content.decode("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(Reason("a readable allowlist", str(error), operand=str(path))) from error
+        raise InputError(Reason("a readable allowlist", str(error), file=str(path))) from error
     entries = {line for line in lines if line.startswith("/") or ("." in line and " " not in line)}
     ignored = [(number, line) for number, line in enumerate(lines, 1) if line and line not in entries]
     for number, line in ignored[:_LOGGED]:

@@ -23,7 +23,7 @@ from io import StringIO
 from pathlib import Path
 
 from nnbridge import __version__, caches, trust
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, PackageError, Reason
 from nnbridge.platforms import require_linux
 from nnbridge.storage.atomic import atomic_write
 
@@ -222,7 +222,7 @@ class EmbeddedLibrary:
         try:
             import cffi
         except ImportError as error:
-            raise InputError(Reason("cffi (pip install cffi)", str(error), operand=command)) from error
+            raise PackageError.needed("cffi", "cffi", error, command) from error
         ffi = cffi.FFI()
         ffi.cdef("\n".join([self.types, *(f"{prototype};" for prototype in self.called_by_python)]))
         ffi.embedding_api("\n".join(f"{prototype};" for prototype in self.inner.values()))

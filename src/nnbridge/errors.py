@@ -139,9 +139,14 @@ class Reason:
     """The words of the driver itself, as they are in its log."""
     stage: Stage | None = field(default=None, compare=False)
     """For refusals of an operator under the mapping of a phone's client: which part of the phone refuses."""
+    file: str = ""
+    """The file that has it."""
+    hint: str = field(default="", compare=False)
+    """What to do next, as words to type."""
 
     def __str__(self) -> str:
-        place = " ".join(part for part in (self.operation, self.operand) if part)
+        file = "" if self.file in (self.operation, self.operand) else self.file
+        place = " ".join(part for part in (file, self.operation, self.operand) if part)
         text = f"expected {self.rule}, found {self.found}" if self.found else self.rule
         text += f' (it says "{self.says}")' if self.says else ""
         return f"{place}: {text}" if place else text
@@ -195,6 +200,8 @@ class NnbridgeError(Exception):
     def __init__(self, message: str | Reason) -> None:
         super().__init__(str(message))
         self.reason = message if isinstance(message, Reason) else Reason(message)
+        self.reasons: tuple[Reason, ...] = (self.reason,)
+        """All mistakes, where one error has several."""
 
 
 class ConversionError(NnbridgeError):
@@ -211,8 +218,23 @@ class InputError(NnbridgeError):
     @classmethod
     def of(cls, mistakes: Iterable[Reason]) -> InputError:
         """One error for all mistakes of a file, a line each."""
-        reasons = list(mistakes)
-        return cls(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
+        reasons = tuple(mistakes)
+        found = cls(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
+        found.reasons = reasons
+        return found
+
+
+class PackageError(InputError):
+    """A package is not installed, or cannot be imported."""
+
+    @classmethod
+    def needed(
+        cls, name: str, package: str, found: object, operand: str = "", operation: str = "", file: str = ""
+    ) -> PackageError:
+        """The error that names a package, and how pip installs it."""
+        command = f"pip install {package}"
+        clone = " in a clone of nnbridge" if package.startswith("'.[") else ""
+        return cls(Reason(f"{name} ({command}{clone})", str(found), operation, operand, file=file, hint=command))
 
 
 class ShortageError(NnbridgeError):

@@ -72,7 +72,7 @@ class ModelFile:
     def importer(self) -> Importer:
         """The opened file as the importer of its format has it."""
         if self._importer is None:
-            raise ConversionError(Reason("an open file", "one that was closed", str(self.path)))
+            raise ConversionError(Reason("an open file", "one that was closed", file=str(self.path)))
         return self._importer
 
     @property

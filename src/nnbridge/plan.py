@@ -23,6 +23,7 @@ from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.engines import host_for
 from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
 from nnbridge.file import ModelFile
+from nnbridge.json_data import document
 from nnbridge.model import Array, Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
 from nnbridge.releases import NEWEST, RUNTIMES
@@ -101,7 +102,7 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
     """
     if file.mapping != MappingKind.DELEGATE:
         rule = "the mapping of TFLite's delegate, which leaves operators to the app's TFLite"
-        raise OptionError(Reason(rule, file.mapping, str(file.path), "fallback"))
+        raise OptionError(Reason(rule, file.mapping, operand="fallback", file=str(file.path)))
     levels = [int(device.level) for device in devices if device.kind == "device"]
     offered = file.with_(feature_level=min(file.asked.feature_level, *levels, 8), accelerated=bool(levels))
     slices = Slices(offered.model)
@@ -184,7 +185,7 @@ class Planned:
             yield
         except NnapiError as error:
             reason = error.reason
-            found = type(error)(replace(reason, operation=f"{self.file.path} {reason.operation}".rstrip()))
+            found = type(error)(replace(reason, file=str(self.file.path)))
             found.planned = self
             raise found from error
 
@@ -248,8 +249,7 @@ class Planned:
             rule = (
                 f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
             )
-            place = f"{self.file.path} {refusal.reason.operation}"
-            raise ConversionError(replace(refusal.reason, rule=rule, operation=place))
+            raise ConversionError(replace(refusal.reason, rule=rule, file=str(self.file.path)))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -283,7 +283,7 @@ class Planned:
     def to_dict(self) -> dict[str, Any]:
         """The object that ``nnbridge plan --json`` prints, without the additions of its options."""
         cost = cost_of(self.compilation.plan)
-        return {
+        data = {
             **plan_as_dict(self.compilation),
             "model": str(self.file.path),
             "max_partitions": self.max_partitions,
@@ -294,6 +294,7 @@ class Planned:
             "cost": cost.as_dict(),
             "conversion": {self.mapping: mapped_as_dict(self.mapped)},
         }
+        return document("plan", data)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each operation: its type, name, operator of the file, place, device and why no other device runs it.

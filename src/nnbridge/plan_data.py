@@ -21,6 +21,8 @@ from nnbridge.target import PREFERENCES
 
 PLACES = {"device": "device", "cpu": "NNAPI CPU", "host": "host", "runtime": "NNAPI runtime"}
 """Kind of device → kind of place. The runtime itself runs control flow whose bodies go to devices."""
+PLACE_KEYS = {"device": "device", "cpu": "nnapi_cpu", "host": "host", "runtime": "nnapi_runtime"}
+"""Kind of device → key of its count."""
 
 
 def bound_devices(plan: Plan) -> list[BoundDevice]:
@@ -124,7 +126,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         "steps": steps,
         "program": [_logical_step_as_dict(item) for item in plan.partition.program],
         "counts": {
-            **Counter(str(operation["place"]) for operation in operations),
+            **Counter(PLACE_KEYS[plan.device_of(p.operation, source).kind] for source, p in plan.placed()),
             **transposes_as_dict(count_transposes(compilation.model)),
         },
         "fallback": plan.fallback.as_dict() if plan.fallback else None,

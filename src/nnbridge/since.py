@@ -53,7 +53,9 @@ def since(file: ModelFile, *, accelerated: bool = False) -> tuple[Since, ...]:
     """
     runtime = next((runtime for name, runtime in RUNTIMES.items() if name in file.importer.options), None)
     if runtime is None:
-        raise OptionError(Reason("a TFLite or ONNX file, whose runtime has releases", file.format, str(file.path), "since"))
+        raise OptionError(
+            Reason("a TFLite or ONNX file, whose runtime has releases", file.format, operand="since", file=str(file.path))
+        )
     delegation = file.importer.delegation()
 
     @cache

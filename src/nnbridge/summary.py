@@ -23,6 +23,13 @@ _OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
 BEFORE_NNAPI = "before-nnapi"
 """In place of a mapping, where the devices look at the file's own operators."""
 _NNAPI_CPU, _HOST = "NNAPI's CPU", "the host"
+_PLACE_KEYS = {
+    _OWN_CPU["delegate"]: "tflite_cpu",
+    _OWN_CPU["provider"]: "onnx_runtime_cpu",
+    _NNAPI_CPU: "nnapi_cpu",
+    _HOST: "host",
+}
+"""Where operators run without a device → the key of their count."""
 _FEW = 3
 """Kinds of operators that a judgement names."""
 _MANY_PARTITIONS = 10
@@ -145,7 +152,8 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"judgement": self.judgement, "sentence": self.sentence, **asdict(self)}
+        elsewhere = {_PLACE_KEYS[place]: count for place, count in self.elsewhere.items()}
+        return {"judgement": self.judgement, "sentence": self.sentence, **asdict(self), "elsewhere": elsewhere}
 
 
 def _percent(share: float) -> str:

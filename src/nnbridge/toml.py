@@ -90,9 +90,9 @@ def content_of(path: Path, what: str) -> bytes:
     try:
         content = read_at_most(path, _MAX_BYTES)
     except OSError as error:
-        raise InputError(Reason(what, error.strerror or str(error), operand=str(path))) from error
+        raise InputError(Reason(what, error.strerror or str(error), file=str(path))) from error
     if len(content) > _MAX_BYTES:
-        raise InputError(Reason(f"{what} of at most {_MAX_BYTES:,} bytes", "more", operand=str(path)))
+        raise InputError(Reason(f"{what} of at most {_MAX_BYTES:,} bytes", "more", file=str(path)))
     return content
 
 
@@ -125,4 +125,4 @@ def table_of(content: bytes, path: Path, what: str) -> dict[str, Any]:
     try:
         return parse(content.decode())
     except ValueError as error:
-        raise InputError(Reason(what, str(error), operand=str(path))) from error
+        raise InputError(Reason(what, str(error), file=str(path))) from error

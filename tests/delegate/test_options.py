@@ -304,7 +304,8 @@ def test_the_trace_has_the_calls(tmp_path: Path) -> None:
 
 def test_the_command_builds_the_library_and_lists_options(tmp_path: Path) -> None:
     built = CliRunner().invoke(cli, ["delegate", "build", str(tmp_path), "--json"])
-    assert json.loads(built.stdout) == {"library": str(tmp_path / delegate.LIBRARY), "options": list(READERS)}
+    head = {"schema": "nnbridge/build-delegate", "version": 1}
+    assert json.loads(built.stdout) == {**head, "library": str(tmp_path / delegate.LIBRARY), "options": list(READERS)}
     assert (tmp_path / delegate.LIBRARY).is_file()
 
 

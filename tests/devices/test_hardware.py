@@ -168,7 +168,7 @@ def test_a_beginning_of_a_devices_name_is_answered_with_devices() -> None:
 
 
 def test_each_profile_is_found_with_its_evidence() -> None:
-    (found,) = data("devices", "find", "i.MX 8M Plus")
+    (found,) = data("devices", "find", "i.MX 8M Plus")["hardware"]
     assert found["profiles"][0] == "vsi-imx-1.3.0"
     assert found["evidence"][0]["verified"] == "verified: 33,270 random operations, 0 disagreements"
 

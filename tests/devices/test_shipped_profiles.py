@@ -142,7 +142,8 @@ def ask(tmp_path: Path, lines: list[str], name: str = "vsi-imx-1.3.0") -> tuple[
 def test_ask_answers_a_line_for_each_model_and_ignores_other_keys(tmp_path: Path) -> None:
     status, output = ask(tmp_path, [json.dumps({"model": ADD, "else": 1}), "", json.dumps({"model": ADD})])
     answers = [json.loads(line) for line in output.splitlines()]
-    assert (status, answers) == (0, [{"supported": [True], "reasons": [None]}] * 2)
+    head = {"schema": "nnbridge/devices-ask", "version": 1}
+    assert (status, answers) == (0, [{**head, "supported": [True], "reasons": [None]}] * 2)
 
 
 def test_ask_states_the_rule_and_the_drivers_own_words(tmp_path: Path) -> None:

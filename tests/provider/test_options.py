@@ -250,7 +250,8 @@ def test_a_driver_that_is_killed_fails_the_run_and_no_other_session() -> None:
 
 def test_the_command_builds_the_library_and_lists_options(tmp_path: Path) -> None:
     built = CliRunner().invoke(cli, ["provider", "build", str(tmp_path), "--json"])
-    assert json.loads(built.stdout) == {"library": str(tmp_path / provider.LIBRARY), "options": list(READERS)}
+    head = {"schema": "nnbridge/build-provider", "version": 1}
+    assert json.loads(built.stdout) == {**head, "library": str(tmp_path / provider.LIBRARY), "options": list(READERS)}
     assert (tmp_path / provider.LIBRARY).is_file()
 
 

@@ -36,7 +36,7 @@ def apply_float64(onnx: Any, model: Any, choice: str, source: str) -> None:
     if choice == "refuse":
         found = next(_names(onnx, model.graph, 0), None)
         if found is not None:
-            raise ConversionError(Reason("no float64 (--float64 narrow or host)", f"'{found}'", source))
+            raise ConversionError(Reason("no float64 (--float64 narrow or host)", f"'{found}'", file=source))
     elif choice == "narrow":
         _Narrowing(onnx, source).graph(model.graph, 0)
 
@@ -133,7 +133,7 @@ def _renew(model: Any, file: FileContext) -> Any:
         return native.convert_version(file.onnx, model, FIRST_OPSET)
     except RuntimeError as error:
         rule = f"an opset from {FIRST_OPSET} on, or one that the onnx package can bring up to it"
-        raise ConversionError(Reason(rule, f"{opset} ({first_line(error)})", file.source)) from error
+        raise ConversionError(Reason(rule, f"{opset} ({first_line(error)})", file=file.source)) from error
 
 
 def _expand(model: Any, file: FileContext) -> Any:

@@ -36,7 +36,7 @@ def check_functions(model: Any, source: str) -> None:
     most = min(MAX_INLINED, max(_LEAST_INLINED, size_of_file // _BYTES_OF_NODE)) if bodies else MAX_INLINED
 
     def refused(rule: str) -> ConversionError:
-        return ConversionError(Reason(rule, "more", source))
+        return ConversionError(Reason(rule, "more", file=source))
 
     def size(nodes: Iterable[Any], callers: tuple[tuple[str, str, str], ...]) -> int:
         return sum(size_of(node, callers) for node in nodes)
@@ -45,7 +45,7 @@ def check_functions(model: Any, source: str) -> None:
         total, key = 1, (node.domain, node.op_type, node.overload)
         if key in callers or len(callers) > MAX_CALLS:
             rule = f"functions that do not call themselves, {MAX_CALLS} calls deep at most"
-            raise ConversionError(Reason(rule, node.op_type, source))
+            raise ConversionError(Reason(rule, node.op_type, file=source))
         if key in bodies:
             if key not in sizes:
                 before, calls[0] = calls[0], 0

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, first_line, pass_shortage
+from nnbridge.errors import ConversionError, NnbridgeError, PackageError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
@@ -92,7 +92,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
     except Exception as error:
         pass_shortage(error)
         # protobuf's own errors: DecodeError, and RecursionError for messages within messages.
-        raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
+        raise ConversionError(Reason("an ONNX model", first_line(error), file=str(path))) from error
 
 
 def _graph(onnx: Any, model: Any, file: FileContext, folder: Path | None, weights: Mapping[str, Array]) -> Graph:
@@ -119,7 +119,7 @@ def _refusing(onnx: Any, source: str) -> Iterator[None]:
         onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
     ) as error:  # fmt: skip
         pass_shortage(error)
-        raise ConversionError(Reason("a valid ONNX model", first_line(error), source)) from error
+        raise ConversionError(Reason("a valid ONNX model", first_line(error), file=source)) from error
 
 
 def _checked(onnx: Any, model: Any, source: str, check: native.Check | None) -> Any:
@@ -172,16 +172,16 @@ def _onnx(source: object) -> Any:
         native.NATIVE.start()
         import onnx
     except ImportError as error:
-        raise InputError(Reason("the onnx package (pip install onnx)", str(error), operand=str(source))) from error
+        raise PackageError.needed("the onnx package", "onnx", error, file=str(source)) from error
     return onnx
 
 
 def _check_versions(onnx: Any, model: Any, source: str) -> None:
     if not OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
-        raise ConversionError(Reason(f"an IR version from {OLDEST_IR} to {onnx.IR_VERSION}", str(model.ir_version), source))
+        raise ConversionError(Reason(f"an IR version from {OLDEST_IR} to {onnx.IR_VERSION}", str(model.ir_version), file=source))
     opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
     if opset is not None and opset > newest:
-        raise ConversionError(Reason(f"an opset of {newest} at most", str(opset), source))
+        raise ConversionError(Reason(f"an opset of {newest} at most", str(opset), file=source))
 
 
 def _typed(onnx: Any, model: Any) -> Any:

@@ -91,7 +91,7 @@ def metadata(file: TfliteFile) -> dict[str, Any]:
             found = _Plain().table(Decoder(data, FIELDS.__getitem__, _UNIONS.__getitem__).root("ModelMetadata"))
         except Malformed as error:
             place = f"metadata {error.place}"
-            raise ConversionError(Reason(error.rule, error.found, str(file.path), place)) from error
+            raise ConversionError(Reason(error.rule, error.found, operand=place, file=str(file.path))) from error
     if not zipfile.is_zipfile(file.path):
         return found
     with _opened(file.path) as archive:
@@ -123,9 +123,9 @@ def with_archive(content: bytes, path: Path) -> bytes:
         size = sum(entry.file_size for entry in entries)
         packed = next((entry.compress_type for entry in entries if entry.compress_type not in _METHODS), None)
         if packed is not None:
-            raise ConversionError(Reason("associated files that are stored or deflated", f"method {packed}", str(path)))
+            raise ConversionError(Reason("associated files that are stored or deflated", f"method {packed}", file=str(path)))
         if size > MAX_ARCHIVE_BYTES:
-            raise ConversionError(Reason(f"associated files of {MAX_ARCHIVE_BYTES} bytes at most", str(size), str(path)))
+            raise ConversionError(Reason(f"associated files of {MAX_ARCHIVE_BYTES} bytes at most", str(size), file=str(path)))
         for entry in entries:
             target.writestr(entry, source.read(entry))
     return made.getvalue()
@@ -140,7 +140,7 @@ def _labels(archive: zipfile.ZipFile, path: Path, names: Sequence[str]) -> dict[
     """The labels in each of these files. ConversionError for more than MAX_LABELS_BYTES in all."""
 
     def refuse(rule: str, found: str, name: str) -> ConversionError:
-        return ConversionError(Reason(rule, found, str(path), f"archive {name}"))
+        return ConversionError(Reason(rule, found, operand=f"archive {name}", file=str(path)))
 
     found, left = {}, WorkBudget(MAX_LABELS_BYTES, "bytes of labels", refuse)
     for name in names:
@@ -172,7 +172,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except _UNREADABLE as error:
-        raise ConversionError(Reason("an archive that can be read", str(error), str(path), "archive")) from error
+        raise ConversionError(Reason("an archive that can be read", str(error), operand="archive", file=str(path))) from error
 
 
 def _label_files(found: Mapping[str, Any]) -> list[str]:

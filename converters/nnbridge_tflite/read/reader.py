@@ -69,11 +69,11 @@ def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
     data = pool.data
     if len(data) < 8 or bytes(data[4:8]) != IDENTIFIER:
         found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"
-        raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER.decode()} at byte 4)", found, operand=str(path)))
+        raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER.decode()} at byte 4)", found, file=str(path)))
     try:
         graph = _GraphReading(data, as_litert).graph()
     except Malformed as error:
-        raise ConversionError(Reason(error.rule, error.found, str(path), error.place)) from error
+        raise ConversionError(Reason(error.rule, error.found, operand=error.place, file=str(path))) from error
     return TfliteFile(path, pool, graph)
 
 
@@ -90,7 +90,7 @@ def mapped(path: Path) -> Pool:
             return Pool.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         found = "an empty file" if isinstance(error, ValueError) else str(error)
-        raise ConversionError(Reason("a readable TFLite file", found, operand=str(path))) from error
+        raise ConversionError(Reason("a readable TFLite file", found, file=str(path))) from error
 
 
 def _refuse(place: str, rule: str, found: object) -> NoReturn:

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from nnbridge.trust import clean_path
 
@@ -75,20 +75,25 @@ def _run() -> None:
         collect_rarely()
         from nnbridge.cli.commands import cli, discard_output
     except ImportError as error:  # pragma: no cover - only in a broken installation
-        _stop(f"the command line needs NumPy, click and rich ({error})")
+        _print_error("package", f"the command line needs NumPy, click and rich ({error})")
+        sys.exit(_FAILED)
     except MemoryError:
-        _stop("not enough memory")
+        _print_error("shortage", "not enough memory")
+        sys.exit(_FAILED)
     except KeyboardInterrupt:
+        _print_json("interrupted", "interrupted")
         sys.exit(_INTERRUPTED)
     if sys.stdout is None:
-        _stop("standard output: closed")
+        _print_error("file", "standard output: closed")
+        sys.exit(_FAILED)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cli.main(prog_name="nnbridge")
     except OSError as error:
         discard_output()
-        _stop(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        print(f"nnbridge: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(_FAILED)
 
 
 def _terminate(number: int, _: object) -> None:
@@ -96,6 +101,15 @@ def _terminate(number: int, _: object) -> None:
     raise _Terminated(number)
 
 
-def _stop(message: str) -> NoReturn:
+def _print_error(kind: str, message: str) -> None:
+    """An error before there are commands."""
+    _print_json(kind, message)
     print(f"nnbridge: {message}", file=sys.stderr)
-    sys.exit(_FAILED)
+
+
+def _print_json(kind: str, message: str) -> None:
+    if "--json" in sys.argv and sys.stdout is not None:
+        from nnbridge.json_data import error_document, json_text
+
+        with suppress(OSError):
+            print(json_text(error_document({"kind": kind, "message": message}, {})), flush=True)

@@ -83,7 +83,7 @@ def read_defaults(
     reader = _DefaultsReader(*found, config is not None)
     table = reader.commands(root, with_new_names(found[1], old_name), {}, "")
     if reader.mistakes:
-        raise InputError("\n".join(map(str, dict.fromkeys(reader.mistakes))))
+        raise InputError.of(dict.fromkeys(reader.mistakes))
     return Defaults(found[0], table, reader.refused, config is not None)
 
 

@@ -42,7 +42,7 @@ def neuron_file(model: Path, devices: tuple[str, ...], output: Path, soc: str, f
     with working("Compiling"):
         compiled = compile_file(model, output, names, soc, flags)
     if as_json:
-        print_json(_as_dict(compiled))
+        print_json("build-neuron-file", _as_dict(compiled))
         return
     for message in compiled.messages:
         echo(message, err=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from nnbridge.json_data import json_text
+from nnbridge.json_data import document, error_document, json_text
 from nnbridge.report.terminal import Table, printable, show
 
 if TYPE_CHECKING:
@@ -24,12 +24,29 @@ INTERRUPTED = 128 + 2
 """The exit status that shells have for SIGINT."""
 
 
-def json_option(command: Command) -> Command:
-    """``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
-
-
 _META = "nnbridge.cli."
+_JSON, _RESULT = f"{_META}json", f"{_META}result"
+
+
+def json_option(command: Command) -> Command:
+    """``--json``; read before all else, so that errors of other options are JSON, too."""
+    settings: dict[str, Any] = {"is_flag": True, "is_eager": True, "callback": _json_stored}
+    return click.option("--json", "as_json", **settings, help="Print JSON for machines, errors too.")(command)
+
+
+def _json_stored(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    if value or not isinstance(context.command, click.Group):  # Of a group it is not yet known: a command below may have it.
+        context.meta[_JSON] = value
+    return value
+
+
+def json_asked(context: click.Context | None, typed: Sequence[str]) -> bool:
+    """True if ``--json`` was typed; where words could not be read as options, if it is one of the words."""
+    read = None if context is None else context.meta.get(_JSON)
+    if read is not None:
+        return bool(read)
+    options = list(typed[: typed.index("--")] if "--" in typed else typed)
+    return "--json" in options or bool(context and context.lookup_default("as_json"))
 
 
 def _stored(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -106,9 +123,40 @@ def print_blocks(blocks: Iterable[Table | str], *, top: int | None = None, verdi
     show(blocks, _console(), top if typed is None else typed, verdict)
 
 
-def print_json(data: Any) -> None:
-    """Print data for machines; numbers that are not finite, which JSON does not have, are null."""
-    click.echo(json_text(data, indent=2))
+def print_json(schema: str, data: Mapping[str, Any]) -> None:
+    """The command's result for machines, of a schema of docs/schemas; numbers that are not finite are null.
+
+    It is printed when the command ends: if an error comes first, as a part of it. Standard output is one object.
+    """
+    click.get_current_context().meta[_RESULT] = document(schema, data)
+
+
+def print_json_line(schema: str, data: Mapping[str, Any]) -> None:
+    """One of several results, in a line, at once."""
+    click.echo(json_text(document(schema, data)))
+
+
+@contextmanager
+def result_last(context: click.Context) -> Iterator[None]:
+    """Prints the result of :func:`print_json` at the end, whatever the exit status is."""
+    try:
+        yield
+    except SystemExit:
+        _print_result(context)
+        raise
+    _print_result(context)
+
+
+def _print_result(context: click.Context) -> None:
+    found = context.meta.pop(_RESULT, None)
+    if found is not None:
+        click.echo(json_text(found, indent=2))
+
+
+def print_error(context: click.Context | None, error: Mapping[str, Any]) -> None:
+    """Print an error for machines in a line, with the result that was found before it."""
+    found = {} if context is None else context.meta.pop(_RESULT, {})
+    click.echo(json_text(error_document(error, found)))
 
 
 def build_command(group: click.Group, name: str, summary: str) -> Callable[[Callable[[str], dict[str, object]]], click.Command]:
@@ -124,7 +172,8 @@ def build_command(group: click.Group, name: str, summary: str) -> Callable[[Call
         def command(folder: str, as_json: bool) -> None:
             built = build(folder)
             if as_json:
-                print_json({key: str(value) if isinstance(value, Path) else value for key, value in built.items()})
+                data = {key: str(value) if isinstance(value, Path) else value for key, value in built.items()}
+                print_json(f"build-{name}", data)
                 return
             for path in (value for value in built.values() if isinstance(value, Path)):
                 click.echo(os.fsencode(path))

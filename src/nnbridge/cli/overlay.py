@@ -54,13 +54,17 @@ def write_overlay(plan: Planned, output: Path, layers: LayerComparison | None, t
                 file.write(json_text(data, indent=1, readable=True).encode("utf-8", "backslashreplace"))
     command = ["model-explorer", *([] if model.suffix == ".tflite" else ["--extensions=nnbridge.explorer"])]
     command += [str(model), f"--node_data_paths={','.join(map(str, written.values()))}"]
-    return {"files": {kind: str(path) for kind, path in written.items()}, "operators": len(facts), "command": command}
+    return {
+        "files": {kind.replace("-", "_"): str(path) for kind, path in written.items()},
+        "operators": len(facts),
+        "command": command,
+    }
 
 
 def show_overlay(made: dict[str, Any]) -> None:
     """Print the files and the command that opens them."""
     for kind, path in made["files"].items():
-        echo(f"{path}: {kind}")
+        echo(f"{path}: {kind.replace('_', '-')}")
     echo(f"{counted(made['operators'], 'operator')}; open with: {shlex.join(made['command'])}")
 
 

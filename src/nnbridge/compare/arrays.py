@@ -31,9 +31,11 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
         with open_file(path) as file:
             head = file.read(8)
     except OSError as error:
-        raise InputError(Reason(rule, error.strerror or str(error), operand=operand)) from error
+        raise InputError(Reason(rule, error.strerror or str(error), operand=operand, file=str(path))) from error
     if not head.startswith(_MARKS[suffix]):
-        raise InputError(Reason(rule, f"a file that begins with {head!r}" if head else "an empty file", operand=operand))
+        raise InputError(
+            Reason(rule, f"a file that begins with {head!r}" if head else "an empty file", operand=operand, file=str(path))
+        )
     try:
         yield
     except InputError:
@@ -41,7 +43,7 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
     except Exception as error:
         pass_shortage(error)
         # Damaged archives raise what zipfile, zlib and NumPy's reader of headers raise.
-        raise InputError(Reason(rule, f"{type(error).__name__}: {error}", operand=operand)) from error
+        raise InputError(Reason(rule, f"{type(error).__name__}: {error}", operand=operand, file=str(path))) from error
 
 
 def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnbridge.errors import InputError, Reason, first_line
+from nnbridge.errors import InputError, PackageError, Reason, first_line
 
 if TYPE_CHECKING:
     from nnbridge.compare.arrays import Array
@@ -49,7 +49,7 @@ class LiteRT:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
-            raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="reference")) from error
+            raise PackageError.needed("LiteRT", "ai-edge-litert", error, "reference") from error
         resolver = {
             "reference": OpResolverType.BUILTIN_REF,
             "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
@@ -66,7 +66,7 @@ class LiteRT:
                 self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver["optimised"], **settings)
                 self._open()
         except (ValueError, RuntimeError) as error:
-            raise InputError(Reason("a model that LiteRT runs", first_line(error), operand=str(path))) from error
+            raise InputError(Reason("a model that LiteRT runs", first_line(error), file=str(path))) from error
 
     def _open(self) -> None:
         self._interpreter = self._make()

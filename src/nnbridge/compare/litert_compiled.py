@@ -14,7 +14,7 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import LiteRT, NamedTensors
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, PackageError, Reason
 from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -35,7 +35,7 @@ class CompiledLiteRT(LiteRT):
             from ai_edge_litert.hardware_accelerator import HardwareAccelerator
             from ai_edge_litert.options import Options
         except ImportError as error:
-            raise InputError(Reason("LiteRT with CompiledModel (pip install ai-edge-litert)", str(error), str(path))) from error
+            raise PackageError.needed("LiteRT with CompiledModel", "ai-edge-litert", error, file=str(path)) from error
         from nnbridge import neuron
 
         self._model = load(path)
@@ -48,7 +48,7 @@ class CompiledLiteRT(LiteRT):
             # Without the question LiteRT does not learn the dimensions of outputs before it runs.
             self._compiled.get_output_tensor_details(next(iter(self._compiled.get_signature_list())))
         except (RuntimeError, ValueError) as error:
-            raise InputError(Reason("a compiled file that LiteRT runs", str(error), str(path))) from error
+            raise InputError(Reason("a compiled file that LiteRT runs", str(error), file=str(path))) from error
 
     def reset(self) -> None:
         """There is nothing to reset."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from nnbridge.compare.litert import NamedTensors
 from nnbridge.engines.onnx_session import open_session, serialised
-from nnbridge.errors import InputError, Reason, first_line, pass_shortage
+from nnbridge.errors import InputError, PackageError, Reason, first_line, pass_shortage
 
 if TYPE_CHECKING:
     from nnbridge.compare.arrays import Array
@@ -36,7 +36,7 @@ class OnnxRuntime:
         try:
             import onnxruntime
         except ImportError as error:
-            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="reference")) from error
+            raise PackageError.needed("ONNX Runtime", "onnxruntime", error, "reference") from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4  # what fails is raised as well
@@ -51,7 +51,7 @@ class OnnxRuntime:
             self._session = open_session(model, options, folder=folder)
         except Exception as error:
             pass_shortage(error)
-            raise InputError(Reason("a model that ONNX Runtime runs", first_line(error), operand=str(path))) from error
+            raise InputError(Reason("a model that ONNX Runtime runs", first_line(error), file=str(path))) from error
 
     def reset(self) -> None:
         """ONNX models have no state."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import PackageError
 from nnbridge.escaping import element
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class NotebookResult:
         try:
             import pandas
         except ImportError as error:
-            raise InputError(Reason("pandas (pip install pandas)", str(error), operand="to_pandas")) from error
+            raise PackageError.needed("pandas", "pandas", error, "to_pandas") from error
         return pandas.DataFrame.from_records([dict(record) for record in self.records()])
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:

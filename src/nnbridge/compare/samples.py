@@ -257,13 +257,13 @@ def _lengths(arrays: Mapping[str, Array], required: Sequence[str], path: Path) -
     missing = [name for name in required if name not in arrays]
     if missing:
         rule = f"{', '.join(missing)} (run --samples writes such a file)"
-        raise InputError(Reason(rule, ", ".join(arrays) or "no arrays", operand=str(path)))
+        raise InputError(Reason(rule, ", ".join(arrays) or "no arrays", file=str(path)))
     return sorted({len(arrays[name]) if arrays[name].ndim else 0 for name in required})
 
 
 def _require_equal(lengths: Sequence[int], path: Path) -> None:
     if len(lengths) > 1:
-        raise InputError(Reason("as many samples in every array", " and ".join(map(str, lengths)), operand=str(path)))
+        raise InputError(Reason("as many samples in every array", " and ".join(map(str, lengths)), file=str(path)))
 
 
 def sign_flipped(operand: Operand, array: Array) -> Array:
@@ -293,7 +293,7 @@ def stored_samples(model: Model, path: Path) -> list[Sample]:
     required = [f"input:{name}" for name in operands] + [f"output:{name}" for name in outputs]
     lengths = _lengths(arrays, required, path)
     if lengths[0] == 0:
-        raise InputError(Reason("at least one sample in every array", "an array without any", operand=str(path)))
+        raise InputError(Reason("at least one sample in every array", "an array without any", file=str(path)))
     _require_equal(lengths, path)
     samples = []
     for n in range(lengths[0]):

@@ -176,7 +176,7 @@ def stored_tensors(path: Path) -> Callable[[int], Tensors]:
     """The same for an ``.npz`` file: arrays ``tensor:<name>`` and ``output:<name>``, each a stack of samples."""
     stacks = {n.partition(":")[2]: a for n, a in load_arrays(path).items() if n.startswith(("tensor:", "output:"))}
     if not stacks:
-        raise InputError(Reason("arrays tensor:NAME of intermediate values", "none", operand=str(path)))
+        raise InputError(Reason("arrays tensor:NAME of intermediate values", "none", file=str(path)))
     return lambda sample: TensorsByName(
         NamedTensors({(0, name): stack[sample] for name, stack in stacks.items() if sample < len(stack)})
     )

@@ -44,7 +44,9 @@ def read_questions(path: Path) -> Iterator[Question]:
                 if line.strip():
                     yield _question(line, path, number)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(Reason("a readable file of models", str(error), operand=f"{path} after line {number}")) from error
+        raise InputError(
+            Reason("a readable file of models", str(error), operand=f"after line {number}", file=str(path))
+        ) from error
 
 
 def _question(line: bytes, path: Path, number: int) -> Question:

@@ -144,7 +144,9 @@ class Importer(ABC):
 
         ``inputs`` with their dimensions where they are known, else ``()``. ConversionError for formats that are not written.
         """
-        raise ConversionError(Reason("a file whose format nnbridge writes parts of", self.path.suffix or "none", str(self.path)))
+        raise ConversionError(
+            Reason("a file whose format nnbridge writes parts of", self.path.suffix or "none", file=str(self.path))
+        )
 
     def hosted(self, options: ConversionOptions) -> SourceParts | None:
         """Parts of the file for the operators of the host extension; None where no inference runtime computes them."""
@@ -175,13 +177,18 @@ class Importer(ABC):
             value = getattr(options, option.name)
             if option.name not in self.options and value != getattr(standard, option.name) and value != PHONE:
                 raise OptionError(
-                    Reason(f"no such option, which does nothing with {self.name} files", str(value), str(self.path), option.name)
+                    Reason(
+                        f"no such option, which does nothing with {self.name} files",
+                        str(value),
+                        operand=option.name,
+                        file=str(self.path),
+                    )
                 )
         for name, releases in RUNTIMES.items():
             releases.require(getattr(options, name))
         if options.mapping not in (PHONE, *self.mappings):
             rule = f"a mapping of {self.name} files ({', '.join(self.mappings)})"
-            raise OptionError(Reason(rule, options.mapping, str(self.path), "mapping"))
+            raise OptionError(Reason(rule, options.mapping, operand="mapping", file=str(self.path)))
         if options.mapping != PHONE:
             return options
         return replace(options, mapping=standard.mapping if self.is_compiled else self.mappings[0])
@@ -213,26 +220,26 @@ def opened(path: str | Path) -> Importer:
     by_content = next((importer for importer in converters() if importer.recognises(head)), None)
     if by_content is not None and by_suffix is not None and by_content is not by_suffix:
         raise ConversionError(
-            Reason(f"a file of the format {by_suffix.name}, as its name says", f"one of {by_content.name}", operand=str(path))
+            Reason(f"a file of the format {by_suffix.name}, as its name says", f"one of {by_content.name}", file=str(path))
         )
     chosen = by_content or by_suffix
     if chosen is None:
         known = ", ".join(suffix for importer in converters() for suffix in importer.suffixes)
-        raise ConversionError(Reason(f"a model file ({known})", f"a file that begins with {head[:8]!r}", operand=str(path)))
+        raise ConversionError(Reason(f"a model file ({known})", f"a file that begins with {head[:8]!r}", file=str(path)))
     return chosen(path)
 
 
 def _head_of_model(path: Path) -> bytes:
     if not os.path.isfile(path):
         found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else "no such file"
-        raise ConversionError(Reason("a model file", found, str(path)))
+        raise ConversionError(Reason("a model file", found, file=str(path)))
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
     except OSError as error:
-        raise ConversionError(Reason("a readable model file", error.strerror or str(error), str(path))) from error
+        raise ConversionError(Reason("a readable model file", error.strerror or str(error), file=str(path))) from error
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     found = next((what for mark, what in _NO_MODELS.items() if start.startswith(mark)), "" if head else "an empty file")
     if found:
-        raise ConversionError(Reason("a model file", found, str(path)))
+        raise ConversionError(Reason("a model file", found, file=str(path)))
     return head

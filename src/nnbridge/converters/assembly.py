@@ -61,7 +61,7 @@ def needed(
 
 def in_file(reason: Reason, source: object) -> Reason:
     """A reason with the file's name before the place in it."""
-    return replace(reason, operation=f"{source} {reason.operation}".rstrip())
+    return reason if reason.file else replace(reason, file=str(source))
 
 
 _NOWHERE = Location()

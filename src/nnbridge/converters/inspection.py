@@ -126,7 +126,7 @@ def count_transposes(model: Model) -> tuple[int, int]:
 
 def transposes_as_dict(found: tuple[int, int]) -> dict[str, int]:
     """JSON-ready."""
-    return dict(zip(("transposes", "interface transposes"), found, strict=True))
+    return dict(zip(("transposes", "interface_transposes"), found, strict=True))
 
 
 def histogram(names: list[str]) -> dict[str, int]:

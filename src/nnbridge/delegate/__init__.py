@@ -10,7 +10,7 @@ from typing import Any
 from nnbridge.delegate.source import CALLED_BY_PYTHON, EXPORTED, INNER, REFUSALS, TYPES
 from nnbridge.devices.device import Device
 from nnbridge.embedding import EmbeddedLibrary
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import PackageError
 
 LIBRARY = "libnnbridge_delegate.so"
 RUNTIMES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorflow.lite.python.interpreter")
@@ -59,4 +59,4 @@ def _runtime() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise InputError(Reason("a TFLite runtime (pip install ai-edge-litert)", "none", operand="delegate"))
+    raise PackageError.needed("a TFLite runtime", "ai-edge-litert", "none", "delegate")

@@ -27,7 +27,7 @@ from nnbridge.delegate.kernel import DelegateKernel, compiled
 from nnbridge.delegate.options import DelegateOptions
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, ConversionError, InputError, NnapiError, Stage
-from nnbridge.json_data import json_text
+from nnbridge.json_data import document, json_text
 from nnbridge.log_lines.patterns import BY_NAME, DELEGATE_NAME
 from nnbridge.model import Model
 from nnbridge.ndk.core import traced
@@ -217,7 +217,7 @@ class Delegate:
         partitions = [{"nodes": list(p.nodes), "plan": plan_as_dict(k.compilation)} for p, k in chosen]
         self.plans.append({"subgraph": graph.subgraph, "nodes": len(plan), "partitions": partitions})
         with atomic_write(self.options.nnbridge_plan, 0o644) as file:
-            file.write(json_text({"graphs": self.plans}, indent=2).encode() + b"\n")
+            file.write(json_text(document("delegate-plans", {"graphs": self.plans}), indent=2).encode() + b"\n")
 
 
 def _device(name: str) -> Device:

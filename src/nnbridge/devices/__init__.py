@@ -154,7 +154,7 @@ def _all_names() -> list[str]:
 
 
 def _near(name: str) -> str:
-    """What could have been meant: a device, one of a family, or that of the chip, board or phone of that name."""
+    """A hint at what could have been meant: a device, one of a family, or that of the chip, board or phone of that name."""
     from nnbridge.devices.families import family_named
     from nnbridge.devices.hardware import find, plain
 

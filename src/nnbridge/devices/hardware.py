@@ -54,7 +54,7 @@ class Hardware:
 
     @property
     def sentence(self) -> str:
-        """What to use for it, or that nothing is known."""
+        """A sentence that names the profile to use, or says that nothing is known."""
         known = [f"--device {self.profiles[0]}"] if self.profiles else []
         if self.unknown:
             known.append(f"no public rules are known for {self.unknown}")
@@ -97,7 +97,7 @@ class Found:
 
     @property
     def note(self) -> str:
-        """What was found instead of the text, and the chip of a phone; empty where the text is a name of the entry."""
+        """A note on what was found instead of the text, and the chip of a phone; empty where the text is a name of the entry."""
         chip = f"{self.phone.name} has the {self.phone.chip}" if self.phone else ""
         if self.exact:
             return chip

@@ -98,14 +98,14 @@ class _ProfileReader(TableValues):
                 self._refuse(f"a profile of at most {MAX_BYTES} bytes", "more")
             self._text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(Reason("a readable profile", str(error), operand=str(path))) from error
+            raise InputError(Reason("a readable profile", str(error), file=str(path))) from error
         self._conditions = ConditionReader(self.note, self._work)
         """The definitions of the device in question."""
         self._start, self._end = 0, len(self._text)
         """Where the table in question begins and its device ends, for the lines of mistakes."""
 
     def _refuse(self, rule: str, found: str) -> NoReturn:
-        raise InputError(Reason(rule, found, operand=str(self._path)))
+        raise InputError(Reason(rule, found, file=str(self._path)))
 
     def devices(self) -> tuple[ProfileDevice, ...]:
         data = self._parsed()
@@ -137,7 +137,7 @@ class _ProfileReader(TableValues):
         try:
             return toml.parse(self._text)
         except ValueError as error:  # numbers of thousands of digits as well
-            raise InputError(Reason("a TOML file", str(error), operand=str(self._path))) from error
+            raise InputError(Reason("a TOML file", str(error), file=str(self._path))) from error
 
     def _with_base(self, table: dict[str, Any], earlier: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """The table over that of the earlier device that it is like; operations are merged."""
@@ -370,7 +370,9 @@ class _ProfileReader(TableValues):
         column = place - self._text.rfind("\n", 0, place)
         shown = "nothing" if found is None else json.dumps(found, ensure_ascii=False, default=str) if quoted else str(found)
         name = key if key.isprintable() else repr(key)
-        self._mistaken(Reason(rule, shown[:_SHOWN], f"{self._path} line {line}" + (f" column {column}" if text else ""), name))
+        self._mistaken(
+            Reason(rule, shown[:_SHOWN], f"line {line}" + (f" column {column}" if text else ""), name, file=str(self._path))
+        )
 
     def _too_much(self, rule: str, found: str, place: str) -> InputError:
         self._mistakes.clear()  # the others are of no use where there are so many conditions

@@ -53,7 +53,9 @@ def host_for(name: str, file: ModelFile) -> tuple[Device, ...]:
         return (AutomaticHost(lambda: _phones(file)),)
     if _ENGINES.get(name, ("",))[0] != file.format:
         known = [AUTO, OWN, *(host for host, of in _ENGINES.items() if of[0] == file.format)]
-        raise OptionError(Reason(f"a host of {file.format} files ({', '.join(known)})", name, str(file.path), "host"))
+        raise OptionError(
+            Reason(f"a host of {file.format} files ({', '.join(known)})", name, operand="host", file=str(file.path))
+        )
     return (_engine_host(name, file, strict=True),)
 
 
@@ -79,5 +81,7 @@ def _engine_host(name: str, file: ModelFile, *, strict: bool) -> EngineHost:
     _, engine, kernels = _ENGINES[name]
     parts = file.hosted
     if parts is None:
-        raise ConversionError(Reason("a format of which runtimes compute parts", file.format, str(file.path), "host"))
+        raise ConversionError(
+            Reason("a format of which runtimes compute parts", file.format, operand="host", file=str(file.path))
+        )
     return EngineHost(ApartEngine(engine, file.path, kernels), parts, name, strict=strict)

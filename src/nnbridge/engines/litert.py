@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnbridge.errors import InputError, Reason, first_line
+from nnbridge.errors import InputError, PackageError, Reason, first_line
 
 if TYPE_CHECKING:
     from nnbridge.converters.hosted import Piece
@@ -42,7 +42,7 @@ class LiteRTEngine:
         try:
             from ai_edge_litert import __version__, interpreter
         except ImportError as error:
-            raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="host")) from error
+            raise PackageError.needed("LiteRT", "ai-edge-litert", error, "host") from error
         self.version = f"LiteRT {__version__}"
         self._module: Any = interpreter
         self._path, self._kernels = path, kernels
@@ -59,7 +59,7 @@ class LiteRTEngine:
         try:
             return self._module.Interpreter(**source, experimental_op_resolver_type=resolver)
         except (RuntimeError, ValueError) as error:
-            raise InputError(Reason("a file that LiteRT runs", first_line(error), operand=str(self._path))) from error
+            raise InputError(Reason("a file that LiteRT runs", first_line(error), file=str(self._path))) from error
 
 
 class _Loaded:

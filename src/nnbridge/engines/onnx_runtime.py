@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnbridge.engines.onnx_session import open_session
-from nnbridge.errors import InputError, Reason, first_line, pass_shortage
+from nnbridge.errors import InputError, PackageError, Reason, first_line, pass_shortage
 
 if TYPE_CHECKING:
     from nnbridge.converters.hosted import Piece
@@ -31,7 +31,7 @@ class OnnxRuntimeEngine:
         try:
             import onnxruntime
         except ImportError as error:
-            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="host")) from error
+            raise PackageError.needed("ONNX Runtime", "onnxruntime", error, "host") from error
         self.version = f"ONNX Runtime {onnxruntime.__version__}"
         self._module: Any = onnxruntime
         self._path = path
@@ -45,12 +45,12 @@ class OnnxRuntimeEngine:
         except Exception as error:
             pass_shortage(error)
             # ONNX Runtime's errors have no common class of their own.
-            raise InputError(Reason("nodes that ONNX Runtime runs", first_line(error), operand=str(self._path))) from error
+            raise InputError(Reason("nodes that ONNX Runtime runs", first_line(error), file=str(self._path))) from error
         inputs = {declared.name: declared for declared in session.get_inputs()}
         for declared in (*session.get_inputs(), *session.get_outputs()):
             if _dtype(declared.type) is None:
                 rule = "values between operators in types of NumPy's, in which ONNX Runtime takes and returns them"
-                raise InputError(Reason(rule, f"{declared.type} {declared.name}", operand=str(self._path)))
+                raise InputError(Reason(rule, f"{declared.type} {declared.name}", file=str(self._path)))
 
         def run(arrays: Sequence[Array], variables: Mapping[int, Array]) -> tuple[Sequence[Array], Mapping[int, Array]]:
             given = zip(piece.inputs, arrays, strict=True)

@@ -109,9 +109,9 @@ def _require_ours(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(Reason("a file that can be replaced", error.strerror or str(error), operand=str(path))) from error
+        raise InputError(Reason("a file that can be replaced", error.strerror or str(error), file=str(path))) from error
     if _MARK not in start and not start.startswith(_WEIGHTS_MARK):
-        raise InputError(Reason(f"no {path.name} of another origin beside the output", "one", operand=str(path)))
+        raise InputError(Reason(f"no {path.name} of another origin beside the output", "one", file=str(path)))
 
 
 def _identifier(text: str) -> str:

@@ -196,7 +196,9 @@ def _require_no_constants(model: Model, path: Path) -> None:
     constants = {operand.name.partition(" ")[0] for operand in model.main.operands if operand.is_constant and operand.name}
     for name in array_names(path):
         if name in constants and name not in named_inputs(model):
-            raise InputError(Reason(f"arrays of inputs; {_known(model)}", f"{name!r}, a constant of it", "--input", str(path)))
+            raise InputError(
+                Reason(f"arrays of inputs; {_known(model)}", f"{name!r}, a constant of it", "--input", str(path), file=str(path))
+            )
 
 
 def _archive(model: Model, path: Path) -> dict[str, list[_Entry]]:
@@ -215,12 +217,12 @@ def _archive(model: Model, path: Path) -> dict[str, list[_Entry]]:
         elif f"input:{name}" in arrays and arrays[f"input:{name}"].ndim:
             entries[name] = [entry(name, array, f"{path.name} {k}") for k, array in enumerate(arrays[f"input:{name}"])]
         if name in entries and not entries[name]:
-            raise InputError(Reason("at least one sample in every array", "an array without any", operand=str(path)))
+            raise InputError(Reason("at least one sample in every array", "an array without any", file=str(path)))
     first = next(iter(operands))
     if not entries and codec_of(operands[first]) is not None:
         return {first: [_Entry(path.name, "", partial(prepare, InputTarget(first, operands[first]), path))]}
     if not entries:
-        raise InputError(Reason(f"an array named after an input; {_known(model)}", "none", "input", str(path)))
+        raise InputError(Reason(f"an array named after an input; {_known(model)}", "none", "input", str(path), file=str(path)))
     return entries
 
 
@@ -236,11 +238,11 @@ def read_labels(path: Path) -> tuple[str, ...]:
         lines = content.decode("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or str(error)
-        raise InputError(Reason("a text file with a label in each line", found, "labels", str(path))) from error
+        raise InputError(Reason("a text file with a label in each line", found, "labels", str(path), file=str(path))) from error
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
-        raise InputError(Reason("a text file with a label in each line", "an empty file", "labels", str(path)))
+        raise InputError(Reason("a text file with a label in each line", "an empty file", "labels", str(path), file=str(path)))
     return tuple(line.strip() for line in lines)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from nnbridge.compare.arrays import MAX_BYTES, Array, load_array, load_arrays
 from nnbridge.compare.samples import in_model
 from nnbridge.converters.inspection import TensorMetadata
-from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason, pass_shortage
+from nnbridge.errors import BadDataError, InputError, OpFailedError, PackageError, Reason, pass_shortage
 from nnbridge.extensions import Codec, codec_of, operand_dtype
 from nnbridge.inputs.quantisation import is_quantised, quantised
 from nnbridge.model import Operand
@@ -103,7 +103,7 @@ class InputTarget:
 
     def refuse(self, rule: str, found: object, path: Path) -> InputError:
         """An error for a file."""
-        return InputError(Reason(rule, str(found), self.place, str(path)))
+        return InputError(Reason(rule, str(found), self.place, str(path), file=str(path)))
 
 
 def prepare(target: InputTarget, path: Path, how: Preparation | None = None) -> PreparedInput:
@@ -173,9 +173,7 @@ def open_image(path: Path, place: str) -> Image.Image:
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
-        raise InputError(
-            Reason("Pillow (pip install '.[images]' in a clone of nnbridge)", str(error), place, str(path))
-        ) from error
+        raise PackageError.needed("Pillow", "'.[images]'", error, str(path), place, str(path)) from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -189,7 +187,9 @@ def open_image(path: Path, place: str) -> Image.Image:
     except Exception as error:
         pass_shortage(error)
         # Pillow's decoders raise whatever their formats suggest, for damaged files SyntaxError and struct.error among others.
-        raise InputError(Reason("an image that Pillow reads", str(error) or type(error).__name__, place, str(path))) from error
+        raise InputError(
+            Reason("an image that Pillow reads", str(error) or type(error).__name__, place, str(path), file=str(path))
+        ) from error
 
 
 def _check_image(image: Image.Image, path: Path) -> None:

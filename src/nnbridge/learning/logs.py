@@ -87,7 +87,7 @@ def read_log(path: Path) -> Log:
     _check_names(found, path)
     if not found.models and not found.delegated:
         rule = "lines of ExecutionPlan, TFLite or LiteRT, `plan --json`, NNBRIDGE_TRACE, or models with answers"
-        raise InputError(Reason(rule, "none", operand=str(path)))
+        raise InputError(Reason(rule, "none", file=str(path)))
     return found
 
 
@@ -96,16 +96,16 @@ def _check_names(log: Log, path: Path) -> None:
     devices = {device for logged in log.models for answer in logged.answers for device in answer}
     devices.update(part.device for part in log.delegated)
     if len(devices) > MAX_DEVICES:
-        raise InputError(Reason(f"a log of at most {MAX_DEVICES} devices", f"{len(devices):,}", operand=str(path)))
+        raise InputError(Reason(f"a log of at most {MAX_DEVICES} devices", f"{len(devices):,}", file=str(path)))
     different = len({logged.operations for logged in log.models if logged.model is None})
     if different > MAX_MODELS:
-        raise InputError(Reason(f"a log of at most {MAX_MODELS:,} models", f"{different:,}", operand=str(path)))
+        raise InputError(Reason(f"a log of at most {MAX_MODELS:,} models", f"{different:,}", file=str(path)))
     if "" in devices:
-        raise InputError(Reason("names of devices", "an empty one", operand=str(path)))
+        raise InputError(Reason("names of devices", "an empty one", file=str(path)))
     for name in (*devices, *(Path(logged.file).name for logged in log.models)):
         if len(name) > MAX_NAME or not name.isprintable():
             rule = f"names of devices and files of at most {MAX_NAME} printable characters"
-            raise InputError(Reason(rule, ascii(name[:_SHOWN]), operand=str(path)))
+            raise InputError(Reason(rule, ascii(name[:_SHOWN]), file=str(path)))
 
 
 def _number(digits: str, where: str) -> int:
@@ -281,7 +281,7 @@ def _cases(path: Path) -> Iterator[Logged]:
         listed = said if isinstance(said, list) else [said] * len(main.operations)
         if len(listed) != len(main.operations) or not all(isinstance(answer, bool) for answer in listed):
             rule = f"supported: true, false, or a list of {len(main.operations)}"
-            raise InputError(Reason(rule, str(said), operand=f"{path} line {question.line}"))
+            raise InputError(Reason(rule, str(said), operand=f"line {question.line}", file=str(path)))
         names = tuple(question.model.operation_name(o) for o in main.operations)
         answers = tuple({device: bool(answer)} for answer in listed)
         yield Logged(names, answers, f"{path.name} line {question.line}", model=question.model)

@@ -78,7 +78,7 @@ def read_budgets(path: Path) -> tuple[MatrixLimit, ...]:
     data = read_toml(path, "a budget in TOML")
     tables = data.get("budget")
     if set(data) != {"budget"} or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InputError(Reason("only [[budget]] tables", ", ".join(data) or "none", operand=str(path)))
+        raise InputError(Reason("only [[budget]] tables", ", ".join(data) or "none", file=str(path)))
     return tuple(_budget(table, f"{path} budget {number}") for number, table in enumerate(tables, 1))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from nnbridge import devices as device_list
 from nnbridge.caches import folder_fault
 from nnbridge.converters import converters
-from nnbridge.errors import InputError, Reason, pass_shortage
+from nnbridge.errors import InputError, PackageError, Reason, pass_shortage
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.trust import foreign_file
 
@@ -57,7 +57,7 @@ def _remote(address: str, cache: Path) -> list[Path]:
     try:
         import fsspec
     except ImportError as error:
-        raise InputError(Reason("fsspec for addresses (pip install fsspec)", str(error), operand=address)) from error
+        raise PackageError.needed("fsspec for addresses", "fsspec", error, address) from error
     try:
         system, path = fsspec.core.url_to_fs(address)
         files = system.find(path) if system.isdir(path) else system.glob(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, PackageError, Reason
 from nnbridge.matrix.cells import Cell, Task, compute_all
 from nnbridge.matrix.store import Store
 from nnbridge.matrix.workers import compute
@@ -44,9 +44,7 @@ def _on_dask(groups: Sequence[Sequence[Task]], address: str) -> Iterator[tuple[T
     try:
         from distributed import Client, as_completed
     except ImportError as error:
-        raise InputError(
-            Reason("Dask (pip install '.[dask]' in a clone of nnbridge)", str(error), operand="scheduler")
-        ) from error
+        raise PackageError.needed("Dask", "'.[dask]'", error, "scheduler") from error
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError) as error:

@@ -68,10 +68,10 @@ class Store:
             (mark,) = self._database.execute("PRAGMA application_id").fetchone()
             listed = set(self._rows("SELECT type, name, tbl_name, sql FROM sqlite_master"))
         if mark != _APPLICATION and (mark or listed):
-            raise InputError(Reason("a matrix's results", "another SQLite file", operand=str(self.path)))
+            raise InputError(Reason("a matrix's results", "another SQLite file", file=str(self.path)))
         if listed - _SCHEMA:
             (kind, name, *_) = min(listed - _SCHEMA, key=str)
-            raise InputError(Reason("a matrix's results: its table of cells only", f"{kind} {name}", operand=str(self.path)))
+            raise InputError(Reason("a matrix's results: its table of cells only", f"{kind} {name}", file=str(self.path)))
         with self._checked():
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute(f"PRAGMA application_id={_APPLICATION}")
@@ -82,7 +82,7 @@ class Store:
     def existing(cls, path: Path) -> Store:
         """A store that is there; InputError if it is not."""
         if not os.path.isfile(path):
-            raise InputError(Reason("a file of a matrix's results", "no such file", operand=str(path)))
+            raise InputError(Reason("a file of a matrix's results", "no such file", file=str(path)))
         return cls(path)
 
     def _refuse_journal(self) -> None:
@@ -99,7 +99,7 @@ class Store:
             yield
         except (sqlite3.Error, OSError) as error:
             found = "one that takes more steps than its size allows" if self._steps < 0 else str(error)
-            raise InputError(Reason("a file of a matrix's results that can be used", found, operand=str(self.path))) from error
+            raise InputError(Reason("a file of a matrix's results that can be used", found, file=str(self.path))) from error
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -132,7 +132,7 @@ class Store:
             budget = ReadingBudget(self._size() + _SLACK, "cells of no more text than the file has bytes", str(self.path))
             for row in cursor:
                 if not all(value is None or isinstance(value, str) for value in row):
-                    raise InputError(Reason("cells of text", "others", operand=str(self.path)))
+                    raise InputError(Reason("cells of text", "others", file=str(self.path)))
                 budget.spend(sum(len(value or "") for value in row))
                 yield row
 

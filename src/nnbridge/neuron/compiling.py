@@ -14,7 +14,7 @@ from pathlib import Path
 from nnbridge import devices as device_list
 from nnbridge import trust
 from nnbridge.allowlist import ALLOWLIST_VARIABLE
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, PackageError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
 from nnbridge.ndk.trace import VARIABLE as TRACE_VARIABLE
 from nnbridge.neuron import adapter
@@ -127,7 +127,7 @@ def litert_folder() -> Path:
     except (ImportError, ValueError):
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        raise InputError(Reason("LiteRT (pip install ai-edge-litert)", "none", operand="build neuron-file"))
+        raise PackageError.needed("LiteRT", "ai-edge-litert", "none", "build neuron-file")
     folder = Path(next(iter(spec.submodule_search_locations)))
     missing = next((part for part in (_PROGRAM, _PLUGINS) if not (folder / part).exists()), None)
     if missing is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nnbridge.devices.device import Device
 from nnbridge.embedding import EmbeddedLibrary
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, PackageError, Reason
 from nnbridge.provider.source import CALLED_BY_PYTHON, EXPORTED, INNER, NAMES, TYPES
 
 LIBRARY = "libnnbridge_provider.so"
@@ -42,7 +42,7 @@ def register() -> list[Any]:
     try:
         import onnxruntime as ort
     except ImportError as error:
-        raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="provider")) from error
+        raise PackageError.needed("ONNX Runtime", "onnxruntime", error, "provider") from error
     if not hasattr(ort, "register_execution_provider_library"):
         raise InputError(Reason("ONNX Runtime 1.23 or later", ort.__version__, operand="provider"))
     if not any(device.ep_name in NAMES for device in ort.get_ep_devices()):

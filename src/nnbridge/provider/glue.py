@@ -13,7 +13,7 @@ import numpy as np
 from nnbridge import ndk
 from nnbridge.clib.glue import begin_log
 from nnbridge.converters import converters
-from nnbridge.errors import InputError, NnbridgeError, Reason, shortage_of
+from nnbridge.errors import NnbridgeError, PackageError, shortage_of
 from nnbridge.model import Array
 from nnbridge.provider.graph import DTYPES, GraphReader
 from nnbridge.provider.interface import FAIL, Interface
@@ -25,11 +25,7 @@ from nnbridge.provider.source import NAMES
 def connect(embedded: Any) -> None:
     """Define every function of the library. InputError for environment variables with a wrong value, and without an importer."""
     if not any(c.runtime_graph for c in converters()) or find_spec("onnx") is None:
-        raise InputError(
-            Reason(
-                "nnbridge with its ONNX importer and the onnx package (pip install '.[provider]' in a clone of nnbridge)", "none"
-            )
-        )
+        raise PackageError.needed("nnbridge with its ONNX importer and the onnx package", "'.[provider]'", "none")
     begin_log()
     ndk.check_environment()
     glue = _ProviderGlue(embedded)

@@ -16,7 +16,7 @@ from nnbridge.converters.runtime_graph import Claims, RuntimeGraph, RuntimePart
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, Stage
 from nnbridge.extensions import host_operation
-from nnbridge.json_data import json_text
+from nnbridge.json_data import document, json_text
 from nnbridge.model import Array
 from nnbridge.ndk.core import TRACE, traced
 from nnbridge.ndk.device_functions import devices_of_process, partitioning_mode
@@ -205,4 +205,4 @@ class ProviderSession:
         if self.options.nnbridge_plan is None:
             return
         with atomic_write(self.options.nnbridge_plan, 0o644) as file:
-            file.write(json_text({"partitions": self.plans}, indent=2).encode() + b"\n")
+            file.write(json_text(document("provider-plans", {"partitions": self.plans}), indent=2).encode() + b"\n")

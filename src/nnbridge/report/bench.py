@@ -17,11 +17,15 @@ BASES = ("LiteRT XNNPACK", "ONNX Runtime")
 
 def bench_as_dict(bench: Bench) -> dict[str, Any]:
     """Latencies in milliseconds, operations in microseconds, memory in bytes."""
+    first = {name: dict(parts) for name, parts in bench.first.items()}
     return {
         "latencies": [asdict(entry) for entry in bench.latencies],
-        "missing": dict(bench.missing),
+        "absent": [{"contender": name, "reason": why} for name, why in bench.missing.items()],
         "operations": [asdict(entry) for entry in bench.operations],
-        "first_answer": {name: dict(parts) for name, parts in bench.first.items()},
+        "first_answers": [{"contender": name, **parts} for name, parts in first.items()],
+        # By names with blanks, as in the last release.
+        "missing": dict(bench.missing),
+        "first_answer": first,
     }
 
 

@@ -15,7 +15,7 @@ from nnbridge.devices.host import HOST_NAME
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.extensions import readable_operation
 from nnbridge.plan import Planned
-from nnbridge.plan_data import PLACES, bound_devices, operators_of, plan_as_dict, ran_on
+from nnbridge.plan_data import PLACE_KEYS, PLACES, bound_devices, operators_of, plan_as_dict, ran_on
 from nnbridge.report.terminal import Cell, Table, counted, counted_kinds
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partitioner import GotoStep, IfStep, LogicalStep, WhileStep
@@ -85,10 +85,10 @@ def plan_tables(planned: Planned, full: bool = False, performance: bool = False)
     data = plan_as_dict(compilation)
     counts, steps = data["counts"], data["steps"]
     changes = sum(a["device"] != b["device"] for a, b in pairwise(steps))
-    title = f"Plan of {data['model']}: {', '.join(f'{counts[p]} on {p}' for p in PLACES.values() if p in counts)}"
+    title = f"Plan of {data['model']}: {', '.join(f'{counts[p]} on {PLACES[k]}' for k, p in PLACE_KEYS.items() if p in counts)}"
     title += f" in {counted(len(steps), 'step')}" + (f" with {counted(changes, 'change')} of device" if changes else "")
-    if counts["transposes"] or counts["interface transposes"]:
-        title += f", {counts['transposes']} transposes between operations, {counts['interface transposes']} at inputs and outputs"
+    if counts["transposes"] or counts["interface_transposes"]:
+        title += f", {counts['transposes']} transposes between operations, {counts['interface_transposes']} at inputs and outputs"
     program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
     operations = _operations_table(data, _not_handed(planned), full, performance)
     beyond = f"(wide): {_WIDE}" if any(operation["mapping"] == "wide" for operation in data["operations"]) else ""
@@ -204,7 +204,7 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
         capabilities = device.capabilities
         codes = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16, OperandCode.TENSOR_QUANT8_ASYMM)
         performance = {code.name: capabilities.of(code, relaxed=False) for code in codes}
-        performance["relaxed float32"] = capabilities.relaxed_tensor
+        performance["relaxed_float32"] = capabilities.relaxed_tensor
         listed.append(
             {
                 "name": device.name,
@@ -214,7 +214,7 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
                 "feature_level": int(device.level),
                 "type": device.type.name,
                 "performance": {
-                    name: {"execTime": each.exec_time, "powerUsage": each.power_usage} for name, each in performance.items()
+                    name: {"exec_time": each.exec_time, "power_usage": each.power_usage} for name, each in performance.items()
                 },
                 "extensions": [extension.name for extension in device.supported_extensions()],
                 "evidence": evidence(device).as_dict(),
@@ -229,10 +229,10 @@ def devices_table(listed: list[dict[str, Any]], title: str = "Devices") -> Table
     evidences = [_evidence_lines(Evidence(**device["evidence"])) for device in listed]
     shared = len(listed) > 1 and len(set(evidences)) == 1
     for device, known in zip(listed, evidences, strict=True):
-        performance = (device["performance"][n] for n in ("TENSOR_FLOAT32", "relaxed float32", "TENSOR_QUANT8_ASYMM"))
+        performance = (device["performance"][n] for n in ("TENSOR_FLOAT32", "relaxed_float32", "TENSOR_QUANT8_ASYMM"))
         unknown = device["place"] == PLACES["host"]
         shown = (
-            "-" if unknown or p["execTime"] > _UNDECLARED else f"{p['execTime']:g} / {p['powerUsage']:g}" for p in performance
+            "-" if unknown or p["exec_time"] > _UNDECLARED else f"{p['exec_time']:g} / {p['power_usage']:g}" for p in performance
         )
         rows.append((device["name"], device["place"], str(device["feature_level"]), *shown, *(() if shared else (known,))))
     columns = ("name", "place", "level", "float32", "relaxed", "quant8", *(() if shared else ("evidence",)))

@@ -16,7 +16,8 @@ from nnbridge.errors import InputError, Reason, near
 from nnbridge.report.terminal import Table
 from nnbridge.types import OperationCode
 
-OTHERS = "all others"
+OTHERS = "all_others"
+"""The key of the rules of operations without rules of their own."""
 
 
 def profile_as_dict(profile: ProfileDevice, operation: str = "") -> dict[str, Any]:
@@ -34,7 +35,7 @@ def profile_as_dict(profile: ProfileDevice, operation: str = "") -> dict[str, An
         "name": profile.name,
         "aliases": list(profile.aliases),
         "feature_level": profile.feature_level,
-        "version": profile.version,
+        "driver_version": profile.version,
         "source": profile.source,
         "verified": profile.verified,
         "numerics": profile.numerics,
@@ -56,7 +57,7 @@ def source_profile_as_dict(profile: SourceProfile, operator: str = "") -> dict[s
         "name": profile.name,
         "aliases": list(profile.aliases),
         "level": profile.format,
-        "version": profile.version,
+        "driver_version": profile.version,
         "source": profile.source,
         "verified": profile.verified,
         "numerics": profile.numerics if profile.numerics_source else "",
@@ -78,7 +79,8 @@ def profile_tables(data: Mapping[str, Any]) -> list[Table | str]:
     """The same as a table, a row for each rule."""
     lines = [f"{key}: {data[key]}" for key in ("source", "verified", "numerics", "numerics_source") if data.get(key)]
     rows = []
-    for name, operation in data["operations"].items():
+    for key, operation in data["operations"].items():
+        name = shown_name(key)
         for number, alternative in enumerate(operation["alternatives"]):
             shown = [_line(rule) for rule in alternative["rules"]] or ["always"]
             either = "or " if number else ""
@@ -87,6 +89,11 @@ def profile_tables(data: Mapping[str, Any]) -> list[Table | str]:
             rows.append((name, (f"never: {operation['never'] or 'the profile does not list it'}",)))
     rows += [("any operand", (_line(rule) + f" (at {rule['at']})",)) for rule in data["operands"]]
     return [*lines, Table(f"Rules of {data['name']}", ("operation", "supported if"), rows, ruled=True)]
+
+
+def shown_name(key: str) -> str:
+    """An operation's name for people."""
+    return "all others" if key == OTHERS else key
 
 
 def _line(rule: Mapping[str, Any]) -> str:

@@ -118,7 +118,7 @@ def _named(path: Path, rule: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(Reason(rule, error.strerror or str(error), operand=str(path))) from error
+        raise InputError(Reason(rule, error.strerror or str(error), file=str(path))) from error
 
 
 def _change_mode(descriptor: int, path: Path, mode: int) -> None:

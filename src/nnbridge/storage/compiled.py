@@ -60,7 +60,7 @@ def read_partition(data: memoryview, source: str) -> CompiledPartition:
     """A stored partition. ConversionError for anything that is not nnbridge's or does not hold together."""
     if bytes(data[4:8]) != IDENTIFIER:
         rule = "a partition that nnbridge compiled (nnbridge build neuron-file)"
-        raise ConversionError(Reason(rule, f"another compiler's, beginning with {bytes(data[:8])!r}", source))
+        raise ConversionError(Reason(rule, f"another compiler's, beginning with {bytes(data[:8])!r}", file=source))
     values = read(_PARTITION, data, source, FORMAT_VERSION)
     content = values["model"]
     return CompiledPartition(model_in(memoryview(content), content, source), tuple(values["devices"]), values["nnbridge"])
@@ -72,8 +72,8 @@ def partition_in(container: memoryview, name: str, source: str) -> CompiledParti
     names = [subgraph["entry_point"] for subgraph in values["subgraphs"]]
     found = next((subgraph for subgraph in values["subgraphs"] if subgraph["entry_point"] == name), None)
     if found is None:
-        raise ConversionError(Reason(f"a partition of the container ({', '.join(names) or 'none'})", name, source))
+        raise ConversionError(Reason(f"a partition of the container ({', '.join(names) or 'none'})", name, file=source))
     index = found["compiled_index"]["value"] if found["compiled_index"] is not None else -1
     if found["compiled_index_type"] != _BY_INDEX or not 0 <= index < len(values["data"]):
-        raise ConversionError(Reason(f"an index below {len(values['data'])}", str(index), source, name))
+        raise ConversionError(Reason(f"an index below {len(values['data'])}", str(index), operand=name, file=source))
     return read_partition(memoryview(values["data"][index]["data"]), f"{source} {name}")

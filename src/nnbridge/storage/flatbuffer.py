@@ -134,7 +134,7 @@ def read(schema: Schema, data: memoryview, source: str, version: int | None = No
         reader.fail(f"the identifier {schema.identifier!r}", repr(bytes(data[4:8])), "the header")
     values = reader.table(schema.root, reader.uint(0, "the root table"), schema.root, 0)
     if version is not None and values["version"] != version:
-        raise ConversionError(Reason(f"format version {version}", str(values["version"]), source))
+        raise ConversionError(Reason(f"format version {version}", str(values["version"]), file=source))
     return values
 
 
@@ -145,7 +145,7 @@ class _TableReader:
 
         def refused(rule: str, found: str, place: str) -> ConversionError:
             # No method: a cycle with the budgets would keep the memory, and its descriptor, until a collection.
-            return ConversionError(Reason(rule, found, source, place))
+            return ConversionError(Reason(rule, found, operand=place, file=source))
 
         self._refused = refused
         # Tables may share parts, but an honest file never reads much more than it holds.

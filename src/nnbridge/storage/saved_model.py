@@ -123,7 +123,7 @@ def load(path: Path) -> Model:
         with path.open("rb") as file:
             model = read_model(file.fileno(), str(path))
     except OSError as error:
-        raise ConversionError(Reason("a file that can be mapped", str(error), str(path))) from error
+        raise ConversionError(Reason("a file that can be mapped", str(error), file=str(path))) from error
     for prefix in model.extensions.values():
         TYPES.check_allowed(prefix << EXTENSION_PREFIX_SHIFT, str(path))
     return model
@@ -138,7 +138,7 @@ def read_model(descriptor: int, source: str, *, foreign: bool = False) -> Model:
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         found = "an empty file" if isinstance(error, ValueError) else str(error)
-        raise ConversionError(Reason("a file that can be mapped", found, source)) from error
+        raise ConversionError(Reason("a file that can be mapped", found, file=source)) from error
     return model_in(memoryview(mapped), mapped, source, foreign=foreign)
 
 
@@ -147,10 +147,10 @@ def model_in(data: memoryview, owner: object, source: str, *, foreign: bool = Fa
     values = read(schema(), data, source, FORMAT_VERSION)
     start, length = values["constants_offset"], values["constants_length"]
     if start + length > len(data):
-        raise ConversionError(Reason(f"{length} bytes of constants at {start}", f"a file of {len(data)}", source))
+        raise ConversionError(Reason(f"{length} bytes of constants at {start}", f"a file of {len(data)}", file=source))
     pool = Pool(data[start : start + length], owner)
     if not values["subgraphs"]:
-        raise ConversionError(Reason("a main subgraph", "none", source))
+        raise ConversionError(Reason("a main subgraph", "none", file=source))
     try:
         numbers = _extension_numbers(values)
         # A process has 65,535 prefixes and assigns each once: names that no device has get theirs after everything is checked.
@@ -165,7 +165,7 @@ def model_in(data: memoryview, owner: object, source: str, *, foreign: bool = Fa
             raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}".rstrip()))
         _check_states(model)
     except (ValueError, IndexError) as error:
-        raise ConversionError(Reason("values that hold together", str(error), source)) from error
+        raise ConversionError(Reason("values that hold together", str(error), file=source)) from error
     final = prefixes if foreign else [TYPES.prefix(name, MOST_FROM_FILES) for name in numbers]
     return model if final == prefixes else _model(values, final, pool if length else None)
 
@@ -292,7 +292,7 @@ def _check_extensions(model: Model, numbers: Mapping[str, set[int]], source: str
         for number in sorted(listed):
             if extension is None or extension.operand_type(number) is None:
                 rule = "a driver among the devices (--device) whose extension has each operand type"
-                raise ConversionError(Reason(rule, f"none with {name}#{number}", source))
+                raise ConversionError(Reason(rule, f"none with {name}#{number}", file=source))
     hosts = {prefix for name, prefix in model.extensions.items() if isinstance(TYPES.extension(name), HostExtension)}
     for operand in (o for subgraph in model.subgraphs() for o in subgraph.operands if is_extension(o.type)):
         prefix, number = split_extension_code(operand.type)
@@ -300,9 +300,11 @@ def _check_extensions(model: Model, numbers: Mapping[str, set[int]], source: str
             try:
                 options = json.loads(bytes(model.bytes_of(operand)))
             except (ValueError, RecursionError) as error:
-                raise ConversionError(Reason("options as JSON", str(error), source, operand.name)) from error
+                raise ConversionError(Reason("options as JSON", str(error), operand=operand.name, file=source)) from error
             if not isinstance(options, dict):
-                raise ConversionError(Reason("options as a JSON object", type(options).__name__, source, operand.name))
+                raise ConversionError(
+                    Reason("options as a JSON object", type(options).__name__, operand=operand.name, file=source)
+                )
 
 
 def _check_states(model: Model) -> None:

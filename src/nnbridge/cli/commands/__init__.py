@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, NoReturn
@@ -22,10 +21,20 @@ from click.core import ParameterSource
 
 from nnbridge.cli.arguments import DEFAULTS_FILE
 from nnbridge.cli.defaults import Defaults, read_defaults
+from nnbridge.cli.errors import error_as_dict, message_of
 from nnbridge.cli.old_names import NEW_NAMES, note, old_name
-from nnbridge.cli.output import INTERRUPTED, LibraryNotes, echo, output_options, verbose
+from nnbridge.cli.output import (
+    INTERRUPTED,
+    LibraryNotes,
+    echo,
+    json_asked,
+    output_options,
+    print_error,
+    result_last,
+    verbose,
+)
 from nnbridge.cli.sections import option_sections, write_sections
-from nnbridge.errors import NnapiError, NnbridgeError, near, shortage_of
+from nnbridge.errors import NnbridgeError, near, pass_shortage
 from nnbridge.report.terminal import printable
 
 SECTIONS = {
@@ -54,6 +63,8 @@ _FULL = frozenset(getattr(errno, name) for name in ("ENOSPC", "EFBIG", "EDQUOT")
 """Of a file without a name: standard output, as files that commands write have theirs in the message."""
 _NO_READER = 128 + 13
 """The exit status that shells have for SIGPIPE."""
+_TYPED = "nnbridge.cli.typed"
+"""Where the root context's ``meta`` has the words of the command line."""
 
 
 class _Group(click.Group):
@@ -121,23 +132,28 @@ class _Group(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Parse the typed arguments; ``--help`` prints here."""
-        with _ending():
-            return super().make_context(info_name, args, parent, **extra)
+        typed = tuple(args)
+        with _ending(None, typed):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[_TYPED] = typed
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _ending():
+        with _ending(ctx, ctx.meta[_TYPED]), result_last(ctx):
             return super().invoke(ctx)
 
 
 @contextmanager
-def _ending() -> Iterator[None]:
-    """Errors as one message and an exit status; click's own ends have theirs. Only a failed comparison has exit status 1."""
+def _ending(context: click.Context | None, typed: Sequence[str]) -> Iterator[None]:
+    """Errors as one message, with ``--json`` as an object too, and an exit status; click's own ends have theirs.
+
+    Only a failed comparison has exit status 1.
+    """
     try:
-        yield
-    except NnapiError as error:
-        _stop(f"{error.code.name}: {_as_typed(error)}")
+        with _as_json(context, typed):
+            yield
     except NnbridgeError as error:
-        _stop(_as_typed(error))
+        _stop(message_of(error))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
@@ -146,19 +162,36 @@ def _ending() -> Iterator[None]:
     except click.ClickException as error:
         vars(error)["message"] = printable(error.message)
         raise
-    except (click.exceptions.Exit, click.Abort):
+    except (click.exceptions.Exit, click.Abort, OSError):
         raise
-    except MemoryError:
-        _stop("not enough memory")
     except Exception as error:
-        short = shortage_of(error)
-        if short is not None and not (isinstance(error, OSError) and error.filename is None and error.errno in _FULL):
-            _stop(str(short))
-        if isinstance(error, OSError):
-            raise
         if os.environ.get("NNBRIDGE_TRACEBACK"):
             traceback.print_exc()
-        _stop(f"internal error: {type(error).__name__}: {error} (NNBRIDGE_TRACEBACK=1 shows where)")
+        _stop(message_of(error))
+
+
+@contextmanager
+def _as_json(context: click.Context | None, typed: Sequence[str]) -> Iterator[None]:
+    """Prints an error for machines, if ``--json`` asks for it, and passes it on; what is short is an error of its own."""
+    try:
+        try:
+            yield
+        except Exception as error:
+            if not (_of_standard_output(error) and getattr(error, "errno", None) in _FULL):
+                pass_shortage(error)
+            raise
+    except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        of_command = getattr(error, "ctx", None) or context  # of a usage error
+        if json_asked(of_command, typed) and not _of_standard_output(error):
+            print_error(context, error_as_dict(error))
+        raise
+
+
+def _of_standard_output(error: BaseException) -> bool:
+    """True where standard output itself failed: files that commands read and write have their names in the message."""
+    return isinstance(error, OSError) and error.filename is None
 
 
 class _WithDefaults(click.Command):
@@ -205,27 +238,6 @@ def discard_output() -> None:
     """Discard output that cannot be written, so that the interpreter does not try it once more when it ends."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _as_typed(error: NnbridgeError) -> str:
-    """An error's text. The library names Python's arguments; here they are the command's options."""
-    reason, context = error.reason, click.get_current_context(silent=True)
-    if context is None:
-        return str(error)
-    word, space, rest = reason.operand.partition(" ")
-    options = {o[2:].replace("-", "_"): o for o in _options(context.command, context) if o.startswith("--")}
-    option = options.get(word) or options.get(word.removesuffix("s"))
-    return str(error) if option is None else str(replace(reason, operand=f"{option}{space}{rest}"))
-
-
-def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    """The options of a command, or of all below a group."""
-    yield from (name for parameter in command.params for name in parameter.opts)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            if below is not None and name == context.invoked_subcommand:
-                yield from _options(below, context)
 
 
 def _stop(message: str) -> NoReturn:

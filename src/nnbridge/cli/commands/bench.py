@@ -70,6 +70,6 @@ def bench(
     if trace is not None:
         write_trace(trace, bench_events(model.name, found))
     if as_json:
-        print_json({"model": str(model), **bench_as_dict(found)})
+        print_json("bench", {"model": str(model), **bench_as_dict(found)})
     else:
         print_blocks(bench_tables(f"{model.name}, contenders in turn", found))

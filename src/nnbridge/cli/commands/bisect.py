@@ -81,7 +81,8 @@ def bisect(
             found = search_placements(loaded, search, samples, max_partitions=limit, max_runs=max_runs, progress=advance)
         known = evidences(search.drivers)
     if as_json:
-        print_json({**found.as_dict(), "model": str(model), "evidence": [each.as_dict() for each in known]})
+        evidence = [each.as_dict() for each in known]
+        print_json("bisect", {**found.as_dict(), "model": str(model), "evidence": evidence})
     else:
         print_blocks([*search_tables(found, "Operations that cause it"), *evidence_lines(known)])
     sys.exit(INTERRUPTED if found.interrupted else 0 if found.found else 1)

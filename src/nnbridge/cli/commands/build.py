@@ -57,7 +57,7 @@ def ndk_env(folder: Path, as_json: bool) -> None:
 
     found = clib.environment(folder)
     if as_json:
-        print_json({"set": found, "variables": clib.VARIABLES})
+        print_json("build-ndk-env", {"set": found, "variables": clib.VARIABLES})
         return
     for name, meaning in clib.VARIABLES.items():
         echo(f"# {name}: {meaning}")

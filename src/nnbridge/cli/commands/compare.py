@@ -201,7 +201,8 @@ class _Subject:
     def print(self, data: Mapping[str, Any], blocks: Callable[[], Iterable[Any]], verdict: str = "") -> None:
         """As JSON or as tables; the verdict is repeated after long ones."""
         if self.as_json:
-            print_json({"evidence": [each.as_dict() for each in self.evidence], **data, "model": str(self.path)})
+            known = [each.as_dict() for each in self.evidence]
+            print_json("compare", {"evidence": known, **data, "model": str(self.path)})
         else:
             print_blocks(blocks(), verdict=verdict)
 

@@ -68,7 +68,7 @@ def convert(
     if not whole:
         files, part = write_part(model, loaded, (operations, operators), output, samples, seed)
         if as_json:
-            print_json({**head, "files": [str(file) for file in files], "bytes": sum(files.values()), **part})
+            print_json("convert", {**head, "files": [str(file) for file in files], "bytes": sum(files.values()), **part})
         else:
             show_part(output, part, len(loaded.main.operations))
         return
@@ -78,7 +78,7 @@ def convert(
     level, count, operands = int(required_level(loaded)), len(loaded.main.operations), len(loaded.main.operands)
     if as_json:
         counts = {"bytes": size, "operations": count, "operands": operands, "feature_level": level}
-        print_json({**head, "files": [str(file) for file in files], **counts})
+        print_json("convert", {**head, "files": [str(file) for file in files], **counts})
     else:
         counted_all = (counted(n, noun) for n, noun in ((count, "operation"), (operands, "operand"), (size, "byte")))
         echo(f"{output}: {', '.join(counted_all)}, feature level {level}")

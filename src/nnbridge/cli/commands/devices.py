@@ -11,9 +11,8 @@ import click
 from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import Written, option
-from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
+from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, print_json_line
 from nnbridge.cli.sections import SectionGroup
-from nnbridge.json_data import json_text
 from nnbridge.report.terminal import counted
 from nnbridge.types import OperationCode
 
@@ -68,7 +67,7 @@ def devices(context: click.Context, every: bool, profiles: bool, as_json: bool) 
     with drivers_apart():
         listed = devices_as_dict(shipped if profiles else (*shipped, *device_list.all_devices()))
     if as_json:
-        print_json(listed)
+        print_json("devices", {"devices": listed})
     else:
         print_blocks([devices_table(listed)] if every or profiles else families_tables(listed))
 
@@ -92,7 +91,7 @@ def devices_family(name: str, as_json: bool) -> None:
         rule = f"a family ({', '.join(_family_names())}) or a command of devices; `nnbridge devices find` knows phones and chips"
         raise InputError(Reason(rule, name, operand="NAME"))
     if as_json:
-        print_json(family_as_dict(found))
+        print_json("devices-family", family_as_dict(found))
     else:
         print_blocks(family_blocks(found))
 
@@ -125,7 +124,7 @@ def devices_find(name: tuple[str, ...], as_json: bool) -> None:
         rule = "a chip, board, phone or vendor that is listed; nothing is known of another (nnbridge devices has all families)"
         raise InputError(Reason(rule, typed, operand="NAME"))
     if as_json:
-        print_json([hardware_as_dict(entry) for entry in found])
+        print_json("devices-find", {"hardware": [hardware_as_dict(entry) for entry in found]})
     else:
         print_blocks(hardware_blocks(found))
 
@@ -155,7 +154,7 @@ def devices_check(file: Path, as_json: bool) -> None:
             rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
         listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
-        print_json(listed)
+        print_json("devices-check", {"profiles": listed})
     else:
         for item in listed:
             echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
@@ -185,7 +184,7 @@ def devices_ask(device: str, models: Path, as_json: bool) -> None:
         with drivers_apart():
             answers = answers_of(asked, question.model)
         if as_json:
-            click.echo(json_text(answers.as_dict()))
+            print_json_line("devices-ask", answers.as_dict())
             continue
         for index, operation in enumerate(question.model.main.operations):
             answer = str(answers.reasons[index] or "supported")
@@ -220,7 +219,7 @@ def devices_explain(name: str, operation: str, as_json: bool) -> None:
     else:
         raise InputError(Reason("a device that a profile describes; other drivers have no rules to print", name, operand="NAME"))
     if as_json:
-        print_json(data)
+        print_json("devices-explain", data)
     else:
         print_blocks(profile_tables(data))
 
@@ -257,7 +256,7 @@ def devices_learn(
     check_outputs({"--output": output}, {"a model": [file.path for file in files_of(models)]})
     found = learn_from(logs, models, output, device or "", questions)
     if as_json:
-        print_json(found)
+        print_json("devices-learn", found)
         return
     for item in found["devices"]:
         counts = f"{item['supported']} supported, {item['refused']} refused; {counted(item['rules'], 'rule')}"
@@ -303,7 +302,7 @@ def serve(device: str, path: str, as_json: bool) -> None:
 
     def started(pid: int) -> None:
         if as_json:
-            click.echo(json_text({"device": device, "socket": path, "pid": pid}))
+            print_json_line("devices-serve", {"device": device, "socket": path, "pid": pid})
         else:
             echo(f"{device} is served at socket:{path} by process {pid}", err=True)
 

@@ -39,7 +39,7 @@ def doctor(warm: bool, models: tuple[Path, ...], as_json: bool) -> None:
         raise click.UsageError("Files are for --warm.")
     found = doctor_as_dict()
     if as_json:
-        print_json(found)
+        print_json("doctor", found)
     else:
         print_blocks(doctor_tables(found))
 
@@ -63,7 +63,7 @@ def _warm(models: tuple[Path, ...], as_json: bool) -> None:
 
     made, found = library(chosen()).statistics, compiled.status()
     if as_json:
-        print_json({**asdict(made), "cache": found.cache, "cache_fault": found.cache_fault})
+        print_json("doctor", {**asdict(made), "cache": found.cache, "cache_fault": found.cache_fault})
         return
     echo(f"{made.compiled} kernels compiled, {made.loaded} found in the cache ({made.seconds:.2f} s): {found.cache or 'memory'}")
     if found.cache_fault:

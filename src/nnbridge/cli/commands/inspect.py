@@ -30,6 +30,6 @@ def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any
     with working(f"Reading {model.name}"):
         found = file_of(model, options).with_(mapping="wide").inspection
     if as_json:
-        print_json(found.as_dict())
+        print_json("inspect", found.as_dict())
     else:
         print_blocks(inspection_tables(found))

@@ -178,7 +178,7 @@ def matrix(
             out_text.write(tables.as_markdown(cells) + "\n")
     limits = [f"{cells[i].model} on {cells[i].device}: {line}" for i, lines in broken.items() for line in lines]
     if as_json:
-        print_json({"cells": [cell.as_dict() for cell in cells], "broken": limits, "store": str(path)})
+        print_json("matrix", {"cells": [cell.as_dict() for cell in cells], "broken": limits, "store": str(path)})
     else:
         print_blocks([*tables.matrix_tables(cells), *(f"Limit broken: {line}" for line in limits)])
     sys.exit(1 if limits or any(cell.error or cell.passed is False for cell in cells) else 0)
@@ -211,7 +211,7 @@ def _show_changes(old: str, new: str, as_json: bool) -> None:
     before, after = _stored(old), _stored(new)
     found = changes(before, after)
     if as_json:
-        print_json({**as_dict(found, len(after)), "old": old, "new": new})
+        print_json("matrix", {**as_dict(found, len(after)), "old": old, "new": new})
     else:
         print_blocks(change_tables(found, len(after)))
     if not found:

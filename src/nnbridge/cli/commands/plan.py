@@ -113,17 +113,17 @@ def plan(
     estimates, tables = _estimated(found, full)
     try:
         planned = finished(file, target)
-    except ConversionError as error:
+    except ConversionError:
         # A compiler reads files that LiteRT, and with it the conversion, refuses.
         if bound and as_json:
-            print_json({"model": str(model), "error": error.reason.as_dict(), "operators": operators_of(bound, {}), **estimates})
+            print_json("plan", {"model": str(model), "operators": operators_of(bound, {}), **estimates})
         elif bound:
             print_blocks([*operators_only(bound, full), *tables], top=0 if full else None)
         raise
     except NnapiError as error:
         refused = error.planned.refusals if error.planned is not None else []
         if as_json and refused:
-            print_json({"model": str(model), "error": error.reason.as_dict(), "refusals": refused})
+            print_json("plan", {"model": str(model), "refusals": refused})
         elif refused:
             print_blocks([refusals_table(error.planned.model.name, refused)])
         raise
@@ -147,7 +147,7 @@ def plan(
             {} if advised is None else {name: [one.as_dict() for one in getattr(advised, name)] for name in ("advice", "unmoved")}
         )
         dated = {} if history is None else {"since": [one.as_dict() for one in history]}
-        print_json({**planned.to_dict(), **changes, **estimates, **dated})
+        print_json("plan", {**planned.to_dict(), **changes, **estimates, **dated})
     else:
         dates = () if history is None else (since_table(history, full=full),)
         first, *others = planned.summary.lines
@@ -176,7 +176,7 @@ def _explain(file: ModelFile, target: Target, log: str, as_json: bool) -> None:
     with working("Reading the log"):
         found = explain_log(file, target, content, log)
     if as_json:
-        print_json(found.as_dict())
+        print_json("plan", found.as_dict())
     else:
         print_blocks(log_tables(found))
 

@@ -120,7 +120,8 @@ def reduce(
             saved = saver.save(found)
     if as_json:
         files = [file.as_dict() for file in saved]
-        print_json({**found.as_dict(), "model": str(model), "files": files, "predicate": predicate if own else ""})
+        data = {**found.as_dict(), "model": str(model), "files": files, "predicate": predicate if own else ""}
+        print_json("reduce", data)
     else:
         print_blocks(search_tables(found, "What is left"))
         if found.simplified:

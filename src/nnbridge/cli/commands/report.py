@@ -161,7 +161,7 @@ def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str,
         verdict = {"pass": None if found is None else found.passed, "reference": reference}
         beside = {"evidence": [each.as_dict() for each in evidence], **({} if made is None else {"overlay": made})}
         written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
-        print_json({**written, **verdict, "summary": summary.as_dict(), **beside})
+        print_json("report", {**written, **verdict, "summary": summary.as_dict(), **beside})
         return
     for line in (*summary.lines, *evidence_lines(evidence)):
         echo(line)
@@ -187,7 +187,7 @@ def _write_overlay(
     if layers is not None or timed:
         tell_host(plan.compilation, options["host"])
     if as_json:
-        print_json({"model": str(model), **made})
+        print_json("report", {"model": str(model), **made})
     else:
         show_overlay(made)
 

@@ -99,7 +99,8 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
                 file.write(content)
     proven = f"answers equal in every bit on {inputs} random inputs" if exact else "answers change"
     if as_json:
-        print_json({"model": str(model), "output": str(output), "inputs": inputs, **advice.as_dict(), "exact": exact})
+        written = {"model": str(model), "output": str(output), "inputs": inputs}
+        print_json("rewrite", {**written, **advice.as_dict(), "exact": exact})
     else:
         echo(f"{output}: {advice.text}; {proven}")
 

@@ -271,7 +271,8 @@ def _show(
             ]
         if times is not None:
             data["profile"] = [asdict(entry) for entry in times]
-        print_json({**data, "accuracy": runs.accuracy.as_dict(), "interrupted": interrupted, "notes": list(dataset.notes)})
+        data |= {"accuracy": runs.accuracy.as_dict(), "interrupted": interrupted, "notes": list(dataset.notes)}
+        print_json("run", data)
         return
     lines, notes = run_lines(runs.compilation, result)
     if several:

@@ -65,11 +65,11 @@ def vts(
     with progress("Running specs", len(files), as_json) as advance:
         outcome = run_all(files, Setting(device, variant, split), jobs, advance)
     if outcome.total == 0:
-        raise InputError(Reason("cases that are of this variant" if variant else "cases", "none", operand=str(path)))
+        raise InputError(Reason("cases that are of this variant" if variant else "cases", "none", file=str(path)))
     if junit is not None:
         write_junit(outcome, device, junit)
     if as_json:
-        print_json(outcome.as_dict())
+        print_json("vts", outcome.as_dict())
     else:
         how = (f", {variant}" if variant else "") + (", split" if split is not None else "")
         print_blocks(conformance_tables(outcome, device, how))

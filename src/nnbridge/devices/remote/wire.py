@@ -287,7 +287,7 @@ def to_reason(data: object) -> Reason | None:
         raise ProtocolError("a reason that is no object")
     kind = data.get("kind")
     known = Why(kind) if kind in list(Why) else None
-    rule, found, operation, operand, says = (
-        str(data.get(part, "")) for part in ("rule", "found", "operation", "operand", "says")
+    rule, found, operation, operand, says, file = (
+        str(data.get(part, "")) for part in ("rule", "found", "operation", "operand", "says", "file")
     )
-    return Reason(rule, found, operation, operand, known, says)
+    return Reason(rule, found, operation, operand, known, says, file=file)
