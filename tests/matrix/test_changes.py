@@ -137,7 +137,7 @@ def test_the_worst_comes_first_long_lists_are_cut_and_the_verdict_is_last() -> N
     new = [cell(model=f"m{i}", transfers=1) for i in range(8)] + [cell(model="m8", partitions=2)]
     lines = change_lines(changes(old, new), top=3)
     assert lines[0] == "9 of 9 cells changed, 0 operations changed device"
-    assert [line for line in lines if line.startswith("m")][0] == "m8 on d, Android 13: partitions 1 → 2 (+1)"
+    assert next(line for line in lines if line.startswith("m")) == "m8 on d, Android 13: partitions 1 → 2 (+1)"
     assert "… and 6 more (--top 9)" in lines
     assert lines[-1] == "Worse: 1 of 9 cells: m8 on d, Android 13 (partitions 1 → 2)."
 

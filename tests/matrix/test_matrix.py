@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
@@ -381,6 +382,44 @@ def test_a_device_that_fails_on_the_file_s_format_still_fails(zoo: Path) -> None
     ((task,),) = groups_of(zoo / "bad.tflite", "hexagon")
     (cell,) = compute_all([task])
     assert (cell.verdict, cell.inapplicable) == ("failed", "")
+
+
+def hrefs(page: Path) -> list[str]:
+    """The addresses of a page's links to other files."""
+    return [text.partition('"')[0] for text in page.read_text(encoding="utf-8").split('<a href="')[1:] if text[0] != "#"]
+
+
+def test_the_page_has_links_to_the_reports_of_its_cells(zoo: Path, tmp_path: Path) -> None:
+    page, reports = tmp_path / "pages" / "m 1.html", tmp_path / "reports & more"
+    page.parent.mkdir()
+    options = ("--store", str(tmp_path / "m.db"), "--html", str(page), "--jobs", "1")
+    devices = ("--device", f"{FAST},hexagon")
+    assert call(str(zoo), *devices, *options).exit_code == 0
+    assert hrefs(page) == []
+    assert call(str(zoo), *devices, *options, "--reports", str(reports)).exit_code == 0
+    found = [(page.parent / unquote(href)).resolve() for href in hrefs(page)]
+    assert sorted(found) == sorted(reports.iterdir())
+    assert [path.name[: len(f"a.nnapi-{FAST}-Android_13-")] for path in found] == [f"{x}.nnapi-{FAST}-Android_13-" for x in "abc"]
+    assert all("nnbridge report" in path.read_text(encoding="utf-8") for path in found)
+    before = {path: path.stat().st_mtime_ns for path in found}
+    found[1].unlink()
+    assert call(str(zoo), *devices, *options, "--reports", str(reports)).exit_code == 0
+    assert [path for path in found if path.stat().st_mtime_ns != before[path]] == [found[1]]
+
+
+def test_a_report_that_cannot_be_written_costs_the_link_only(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ((task,),) = tasks(find_models([str(zoo / "a.nnapi")], tmp_path), [FAST], [8], MatrixSettings(), str(tmp_path / "none"))
+    (cell,) = compute_all([task])
+    assert (cell.error, cell.on_device) == ("", 1)
+    assert [note.partition(":")[0] for note in cell.notes] == ["no report"]
+
+
+def test_warnings_of_a_file_are_said_once_and_not_in_the_progress(zoo: Path, tmp_path: Path, real_models: Path) -> None:
+    command = (sys.executable, "-m", "nnbridge", "matrix", str(real_models / "two_signature_keys.tflite"), "--jobs", "1")
+    options = ("--devices", "nnapi-sample_minimal,hexagon", "--store", str(tmp_path / "m.db"))
+    for _ in range(2):  # a second run has its cells from the store
+        result = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert result.stderr.count("the signatures model_one, model_two differ") == 1
 
 
 def test_the_page_states_for_which_devices_times_are_estimated() -> None:

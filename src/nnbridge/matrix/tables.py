@@ -354,7 +354,7 @@ def as_csv(cells: Sequence[Cell]) -> str:
 
 def as_markdown(cells: Sequence[Cell], broken: Broken = MappingProxyType({}), evidence: Sequence[str] = ()) -> str:
     """A table for each Android version, the longer side of models and devices down; limits exceeded, failures, evidence."""
-    lines = ["### Models on devices", "", summary(cells) + ".", ""]
+    lines = ["### Models on devices", "", f"{_plain(summary(cells))}.", ""]
     for grid in grids(cells):
         lines += [
             android_name(grid.level),
