@@ -13,13 +13,11 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
-from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 
-from nnbridge import __version__
 from nnbridge.compare.arrays import load_arrays
 from nnbridge.compare.comparison import Comparison
 from nnbridge.compare.comparison import compare as compare_outputs
@@ -251,13 +249,7 @@ def report(
     file, phone = _asked(model, target, words)
     path = Path(output) if output else default_page(file.path)
     show = _shown(progress)
-    facts = PageFacts(
-        plan_file(file, phone),
-        list(commands),
-        {"nnbridge": __version__, "Python": platform.python_version(), "NumPy": version("numpy")},
-        datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        notes=notes,
-    )
+    facts = PageFacts.of(plan_file(file, phone), list(commands), notes=notes)
     if other := Target.of(against).devices:
         facts = replace(facts, against=plan_file(file, phone.with_(devices=other, cache_dir=None)))
     how = how or Preparation()

@@ -212,6 +212,10 @@ class OptionError(ConversionError):
     """An option of the conversion does not fit the file."""
 
 
+class InapplicableError(ConversionError):
+    """A device looks at the operators of another format than the file's: neither of them is at fault."""
+
+
 class InputError(NnbridgeError):
     """A value of the user's does not fit: a missing input, a wrong shape or type, an unknown device."""
 

@@ -134,7 +134,7 @@ class ModelFile:
     def source_graph(self) -> SourceGraph:
         """The file's own operators as devices before NNAPI see them; signature and shapes of the options decide.
 
-        ConversionError for formats whose operators no device looks at.
+        InapplicableError for formats whose operators no device looks at.
         """
         asked = ConversionOptions(signature=self.asked.signature, shapes=self.asked.shapes)
         key = repr(asked)

@@ -27,7 +27,7 @@ NONE = "none"
 """In place of a file's name: no defaults."""
 _OWN, _SHARED = "nnbridge.toml", "pyproject.toml"
 _WHAT = "a TOML file of defaults"
-_NAMED_ONLY = frozenset(("predicate", "scheduler", "cache_dir", "store", "path", "flags"))
+_NAMED_ONLY = frozenset(("predicate", "scheduler", "cache_dir", "store", "reports", "path", "flags"))
 _DEVICES = frozenset(("devices", "device", "against"))
 """Parameters that have to be named whatever their value, and those that have to for some devices."""
 _NOT_DEFAULTS = ("--help", "--version", "--config")

@@ -117,6 +117,12 @@ class LibraryNotes(logging.Handler):
             click.echo(printable(text), err=True)
 
 
+def shown_rows(default: int) -> int:
+    """The rows of each table that ``--top`` asks for; 0 for all."""
+    typed = _typed("top")
+    return default if typed is None else typed
+
+
 def print_blocks(blocks: Iterable[Table | str], *, top: int | None = None, verdict: str = "") -> None:
     """Print tables and lines one after another; ``top`` is the number of rows where ``--top`` states none."""
     typed = _typed("top")

@@ -23,7 +23,7 @@ from nnbridge.converters.recorded import Route
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
-from nnbridge.errors import ConversionError, OptionError, Reason
+from nnbridge.errors import ConversionError, InapplicableError, OptionError, Reason
 from nnbridge.model import Model
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.source import SourceDeclaration, SourceGraph
@@ -162,8 +162,8 @@ class Importer(ABC):
         return False
 
     def operators(self, options: ConversionOptions) -> SourceGraph:
-        """The file's own operators, for devices that look at these; ConversionError for formats that no device looks at."""
-        raise ConversionError(
+        """The file's own operators, for devices that look at these; InapplicableError for formats that no device looks at."""
+        raise InapplicableError(
             Reason("a TFLite file, whose operators the device looks at", f"the format {self.name}", str(self.path))
         )
 

@@ -28,7 +28,7 @@ from nnbridge.devices.requantise import prepared_with
 from nnbridge.devices.rules import RuleCondition, Suspects, suspects
 from nnbridge.devices.rules.facts import evaluations
 from nnbridge.devices.source_facts import OperatorFacts
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InapplicableError, InputError, Reason
 from nnbridge.estimate.numbers import Cost
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operation
@@ -103,7 +103,7 @@ class SourceProfile(Device):
     def claims(self, graph: SourceGraph) -> tuple[Claim, ...]:
         """The answer for each operator of a file."""
         if graph.format != self.format:
-            raise InputError(Reason(f"a {self.format} file", f"a {graph.format} file", self.name))
+            raise InapplicableError(Reason(f"a {self.format} file", f"a {graph.format} file", self.name))
         asked = ((conditions, o) for o in graph.operators for conditions in self.rules.operators.get(o.name, ()))
         work = evaluations(len(graph.operators), self.name)
         left = suspects(asked, partial(self._facts, graph, work))

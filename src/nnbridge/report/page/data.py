@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import platform
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from nnbridge import __version__
 from nnbridge.compare import Comparison, OutputComparison
 from nnbridge.compare.causes import Cause
 from nnbridge.compare.layers import Layer, LayerComparison
@@ -149,6 +153,13 @@ class PageFacts:
     against: Planned | None = None
     """The plan of the same file for other devices."""
     notes: Sequence[str] = field(default=())
+
+    @classmethod
+    def of(cls, planned: Planned, commands: Sequence[str] = (), **known: Any) -> PageFacts:
+        """The facts of a plan, with this process's versions and the time."""
+        versions = {"nnbridge": __version__, "Python": platform.python_version(), "NumPy": version("numpy")}
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+        return cls(planned, commands, versions, now, **known)
 
 
 def page_data(facts: PageFacts) -> PageData:
