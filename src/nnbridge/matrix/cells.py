@@ -110,7 +110,7 @@ class Cell:
     """Why the whole model went to the CPU."""
     reference: str = ""
     passed: bool | None = None
-    """True if every output is within tolerance; None without a reference."""
+    """True if every output is within tolerance, or detections match; None without a reference."""
     difference: float | None = None
     """The largest difference of an output: in steps for integers."""
     quantised: bool = False
@@ -123,6 +123,8 @@ class Cell:
     """Operations off the device: index, type, name, why."""
     placed: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Type and name of each operation."""
+    passed_by: str = ""
+    """What decided in place of elements, such as ``matched boxes``."""
 
     @property
     def share(self) -> float:
@@ -299,6 +301,7 @@ def _comparison(compilation: Compilation, opened: _Opened) -> dict[str, Any]:
     return {
         "reference": opened.reference,
         "passed": comparison.passed,
+        "passed_by": " and ".join(check.title for check, _ in comparison.checks),
         "difference": max((largest for _, largest in worst), default=None),
         "quantised": quantised,
         **fell_back,

@@ -59,6 +59,7 @@ def difference(cell: Cell) -> str:
     if cell.difference is None:
         return "no finite value"
     text = "equal" if cell.difference == 0 else f"{cell.difference:.3g}" + (" steps" if cell.quantised else "")
+    text += f", by {cell.passed_by}: {'pass' if cell.passed else 'FAIL'}" if cell.passed_by else ""
     return text if cell.passed else f"{text}{OUTSIDE}"
 
 
