@@ -127,7 +127,7 @@ def test_boxes_that_are_near_pass_only_where_overlap_is_enough() -> None:
     near = (THREE[2], ((0.05, 0, 0.5, 0.5), 1, 0.85), THREE[1])
     found = verdict(detections(near), detections(THREE))
     assert not found.passed
-    assert "3 of 3, worst IoU 0.899, boxes, scores beyond tolerance" in found.check_sentences[0]
+    assert "(3 of 3, worst IoU 0.899; 2 of their values beyond tolerance)" in found.check_sentences[0]
     assert verdict(detections(near), detections(THREE), Acceptance(iou=0.89)).passed
     assert not verdict(detections(near), detections(THREE), Acceptance(iou=0.91)).passed
     assert not verdict(detections(near), detections(THREE), Acceptance(iou=0.89, score=0.01)).passed

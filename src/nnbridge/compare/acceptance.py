@@ -116,8 +116,8 @@ class BoxCheck:
         worst = "" if self.worst is None else f", worst IoU {_rounded_down(self.worst)}"
         enough = "" if self.asked.iou is None else f", {self.asked.iou:g} required"
         extra = f", {self.extra} more here" if self.extra else ""
-        apart = [output for output in self.compared if not output.within and output.arrays]
-        beyond = f", {', '.join(output.name for output in apart)} beyond tolerance" if apart and self.asked.iou is None else ""
+        apart = sum(output.beyond for output in self.compared) if self.asked.iou is None else 0
+        beyond = f"; {apart:,} of their values beyond tolerance" if apart else ""
         return f"{self.found} of {self.boxes}{extra}{worst}{enough}{beyond}"
 
     @property

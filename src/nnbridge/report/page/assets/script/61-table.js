@@ -1,7 +1,20 @@
-/* The table of operations: sorted, filtered; only the rows in sight are elements. On phones a row has two lines. */
+/* The table of operations: sorted, filtered; only the rows in sight are elements. On phones a row has three lines. */
 
 const DRAWN_ABOVE = 8;
 const PRINTED = 300;
+const OF_THREE_LINES = 84;
+
+/** Cells whose text is longer than they are show its beginning and end; the title has all of it. */
+function shorten(row) {
+  for (const cell of row.querySelectorAll(".c-label,.c-type")) {
+    const [has, needs] = [cell.clientWidth, cell.scrollWidth];
+    const inner = cell.firstElementChild || cell;
+    const text = inner.textContent;
+    if (!has || needs <= has) continue;
+    cell.title = cell.title || inner.title || text;
+    inner.textContent = cutMid(text, Math.max(6, Math.floor((text.length * (has - 16)) / (needs - 16)) - 1));
+  }
+}
 
 function table() {
   const { s, head } = section("ops", "Operations", "Operations");
@@ -9,7 +22,7 @@ function table() {
   const small = matchMedia("(max-width:620px)");
   let rows = [];
   let typeOnly = "";
-  const lineHeight = () => (small.matches ? 64 : 32);
+  const lineHeight = () => (small.matches ? OF_THREE_LINES : 32);
 
   const text = el("input", { type: "search", placeholder: "Filter by text", "aria-label": "Filter operations by text" });
   text.addEventListener("input", () => {
@@ -82,6 +95,7 @@ function table() {
     [from, to] = [a, b];
     body.style.top = heads.offsetHeight + a * height + "px";
     body.replaceChildren(...rows.slice(a, b).map((o, i) => rowOf(o, a + i)));
+    for (const row of body.children) shorten(row);
   }
   function build() {
     const { column, dir } = order;
