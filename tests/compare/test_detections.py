@@ -348,17 +348,18 @@ def test_the_scores_of_detections_are_no_classes_of_an_envelope() -> None:
     assert {row["classified"] for output in found["outputs"] for row in output["arithmetics"]} == {0}
 
 
-@pytest.fixture
-def swapped(tmp_path: Path) -> list[str]:
+def swapped_files(folder: Path) -> tuple[Path, Path]:
     """A saved detector and its stored reference, in which two boxes are in each other's place."""
     ours, theirs = detections(THREE), detections((THREE[1], THREE[0], THREE[2]))
-    save(passing_on({name: array.shape for name, array in ours.items()}), tmp_path / "detector.nnapi")
-    with (tmp_path / "stored.npz").open("wb") as file:
+    save(passing_on({name: array.shape for name, array in ours.items()}), folder / "detector.nnapi")
+    with (folder / "stored.npz").open("wb") as file:
         np.savez(file, **as_samples({f"in_{name}": array for name, array in ours.items()}, theirs))  # type: ignore[arg-type]
-    return ["compare", str(tmp_path / "detector.nnapi"), "--reference", str(tmp_path / "stored.npz")]
+    return folder / "detector.nnapi", folder / "stored.npz"
 
 
-def test_the_command_prints_what_the_verdict_is_by(swapped: list[str]) -> None:
+def test_the_command_prints_what_the_verdict_is_by(tmp_path: Path) -> None:
+    model, reference = swapped_files(tmp_path)
+    swapped = ["compare", str(model), "--reference", str(reference)]
     result = call(*swapped)
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())

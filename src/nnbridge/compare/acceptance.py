@@ -1,6 +1,6 @@
 """Outputs of known forms, accepted by what they show: boxes matched at any position, the class in first place.
 
-Detections that are beyond tolerance by position alone are compared as their boxes match, by default within the same tolerances;
+Detections that are beyond tolerance by position are compared as their boxes match, by default within the same tolerances;
 ``--accept-iou`` and ``--accept-top1`` state what is enough instead.
 """
 

@@ -117,7 +117,7 @@ class PlanData(TypedDict):
     fallback: str | None
     sentence: str
     counts: Json
-    """Of the file's operators, as in the sentence: ``unit``, ``total``, ``device``, ``elsewhere`` by place; ``host``: its name."""
+    """Of the file's operators, as in the sentence: ``unit``, ``total``, ``device``, ``elsewhere``; ``host``: its name."""
 
 
 class PageData(TypedDict):

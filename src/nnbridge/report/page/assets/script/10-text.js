@@ -127,6 +127,6 @@ const soft = (s) =>
     .split(/(?<=\s)(?=\S)/)
     .map((word) => {
       const parts = word.length > LONG_WORD ? word.split(/(?<=[_/:;])(?=\w)|(?<=\.)(?=[A-Za-z])/) : [word];
-      return parts.length > 1 || word.startsWith("--") ? el("span", { class: "long" }, parts.flatMap((part, i) => (i ? [el("wbr"), part] : [part]))) : word;
+      return parts.length > 1 || /^\(?--/.test(word) ? el("span", { class: "long" }, parts.flatMap((part, i) => (i ? [el("wbr"), part] : [part]))) : word;
     });
 const name = (s) => el("span", { class: "name" }, soft(s));

@@ -37,8 +37,8 @@ function estimateLines() {
     const [cpu, best] = [e.choices[0], e.choices.at(-1)];
     const within = e.factor ? `within a factor of ${sig(e.factor)} for 90${NB}% of networks` : "its error is not known";
     const what = e.pays
-      ? `${time(best.us)} with the best cut on ${clean(e.device)}, ${time(cpu.us)} on the CPU alone`
-      : `${time(cpu.us)} on the CPU alone, which ${clean(e.device)} does not better`;
+      ? `${time(best.us)} with the best cut on ${clean(e.device)}, ${time(cpu.us)} on the CPU only`
+      : `${time(cpu.us)} on the CPU only, which ${clean(e.device)} does not better`;
     return ["dim", `Estimated, not measured: ${what} (${within}).`, "≈"];
   });
 }

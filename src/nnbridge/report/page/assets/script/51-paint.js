@@ -219,13 +219,14 @@ function paintLabels(c, labels, see, g) {
   const taken = g.nodes
     .filter((n) => n.y >= see.ya && n.y <= see.yb && n.x >= see.xa && n.x <= see.xb)
     .map((n) => [n.x - n.w / 2, n.y - half(n), n.x + n.w / 2, n.y + half(n)]);
+  const inView = (b) => b[0] >= see.xa + NW && b[2] <= see.xb - NW && b[1] >= see.ya + PITCH && b[3] <= see.yb - PITCH;
   const placed = (window.__labels = []);
   c.textAlign = "center";
   c.font = "600 11.5px system-ui,sans-serif";
   for (const { at, text, soft: faint } of labels.sort((a, b) => !!b.mine - !!a.mine)) {
     const w = c.measureText(text).width / 2 + 5;
-    const box = at.map(([x, y]) => [x - w, y - 8.5, x + w, y + 8.5]).find((b) => taken.every((t) => apart(b, t)));
-    if (!box || box[1] < see.ya || box[3] > see.yb) continue;
+    const box = at.map(([x, y]) => [x - w, y - 8.5, x + w, y + 8.5]).find((b) => inView(b) && taken.every((t) => apart(b, t)));
+    if (!box) continue;
     taken.push(box);
     placed.push([...box, text]);
     const [x, y] = [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2];

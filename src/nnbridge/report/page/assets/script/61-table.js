@@ -4,15 +4,18 @@ const DRAWN_ABOVE = 8;
 const PRINTED = 300;
 const OF_THREE_LINES = 84;
 
-/** Cells whose text is longer than they are show its beginning and end; the title has all of it. */
+/** Cells whose text is longer than they are: a type without its extension, a name's beginning and end; the title has all. */
 function shorten(row) {
   for (const cell of row.querySelectorAll(".c-label,.c-type")) {
-    const [has, needs] = [cell.clientWidth, cell.scrollWidth];
+    const fits = () => cell.scrollWidth <= cell.clientWidth;
+    if (fits()) continue;
     const inner = cell.firstElementChild || cell;
     const text = inner.textContent;
-    if (!has || needs <= has) continue;
     cell.title = cell.title || inner.title || text;
-    inner.textContent = cutMid(text, Math.max(6, Math.floor((text.length * (has - 16)) / (needs - 16)) - 1));
+    const short = cell.matches(".c-type") ? text.split(".").pop() : text;
+    inner.textContent = short;
+    let length = Math.ceil((short.length * cell.clientWidth) / cell.scrollWidth);
+    while (!fits() && length > 6) inner.textContent = cutMid(short, length--);
   }
 }
 
