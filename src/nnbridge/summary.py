@@ -19,9 +19,9 @@ from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import Plan
 
 CLIENT_NAMES = {**{mapping: client.name for mapping, client in CLIENTS.items()}, "wide": "nnbridge"}
-_OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
 BEFORE_NNAPI = "before-nnapi"
 """In place of a mapping, where the devices look at the file's own operators."""
+_OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU", BEFORE_NNAPI: "TFLite's CPU"}
 _NNAPI_CPU, _HOST = "NNAPI's CPU", "the host"
 _PLACE_KEYS = {
     _OWN_CPU["delegate"]: "tflite_cpu",
@@ -120,6 +120,11 @@ class Summary:
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
         return "; ".join(part for part in (text, ", ".join(rest), self.refusal) if part)
+
+    @property
+    def host(self) -> str:
+        """The name of what computes the operators that are not handed over."""
+        return _OWN_CPU.get(self.mapping, _HOST)
 
     @property
     def judgement(self) -> str:

@@ -274,6 +274,18 @@ def sign_flipped(operand: Operand, array: Array) -> Array:
     return (array.view(np.uint8) ^ np.uint8(0x80)).view(other)
 
 
+def dequantised(operand: Operand, stored: Array) -> Array:
+    """The real numbers that an output's stored values stand for; values without a scale as they are."""
+    if not is_quantised(operand) or stored.dtype.kind not in "iu":
+        return stored
+    return (stored.astype(np.float64) - operand.zero_point) * operand.scale
+
+
+def is_quantised(operand: Operand) -> bool:
+    """True for integers with a scale."""
+    return operand.scale != 0 and operand_dtype(operand).kind in "iu"
+
+
 def in_model(operand: Operand, array: Array) -> Array:
     """An array of the source file's element type as the model has it."""
     return sign_flipped(operand, array) if array.dtype == np.int8 else array

@@ -98,6 +98,31 @@ SINGLE_OPERATION = Tolerance(1e-5, 5 * 2.0**-23)
 
 
 @dataclass(frozen=True)
+class Acceptance:
+    """Figures that are enough for outputs of known forms, in place of tolerances; None: the tolerances."""
+
+    iou: float | None = None
+    """Intersection over union of each box with its counterpart, from 0 to 1."""
+    score: float | None = None
+    """Largest difference of their scores; None: any."""
+    score_threshold: float | None = None
+    """Boxes of lower scores need no counterpart."""
+    top1: float | None = None
+    """Share of samples whose top class agrees, from 0 to 1."""
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("iou", self.iou, 1.0), ("top1", self.top1, 1.0), ("score", self.score, math.inf)):
+            if value is not None and not 0 <= value <= most:
+                rule = "a number from 0 to 1" if most == 1 else "a number from 0"
+                raise InputError(Reason(rule, str(value), operand=f"--accept-{name}"))
+        if self.score_threshold is not None and not math.isfinite(self.score_threshold):
+            raise InputError(Reason("a finite number", str(self.score_threshold), operand="--score-threshold"))
+        for name, value in (("accept-score", self.score), ("score-threshold", self.score_threshold)):
+            if value is not None and self.iou is None:
+                raise InputError(Reason("--accept-iou beside it", "none", operand=f"--{name}"))
+
+
+@dataclass(frozen=True)
 class Tolerances:
     """A tolerance for each output."""
 
@@ -105,6 +130,8 @@ class Tolerances:
     by_name: Mapping[str, Tolerance] = field(default_factory=dict)
     source: str = ""
     """The file that they come from."""
+    accept: Acceptance = Acceptance()
+    """What is enough for outputs of known forms instead."""
 
     def of(self, name: str) -> Tolerance:
         """The tolerance of an output."""

@@ -134,7 +134,7 @@ class Cell:
     """Why the whole model went to the CPU."""
     reference: str = ""
     passed: bool | None = None
-    """True if every output is within tolerance; None without a reference."""
+    """True if every output is within tolerance, or detections match; None without a reference."""
     difference: float | None = None
     """The largest difference of an output: in steps for integers."""
     quantised: bool = False
@@ -153,6 +153,8 @@ class Cell:
     """True if a device ran something whose arithmetic nothing emulates: NNAPI's CPU was compared in its place."""
     tolerance: float | None = None
     """The absolute tolerance of the output with the largest difference, in steps for integers."""
+    passed_by: str = ""
+    """What decided in place of elements, such as ``matched boxes``."""
     notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Warnings while it was computed; those of a file's conversion are in the first cell that needed it."""
 
@@ -411,6 +413,7 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
         "unknown": bool(comparison.unknown),
         "difference": None if worst is None else worst.largest,
         "tolerance": None if worst is None else worst.atol,
+        "passed_by": " and ".join(check.title for check, _ in comparison.checks),
         "quantised": quantised,
         **fell_back,
     }

@@ -82,9 +82,10 @@ def verdict_words(cell: Cell) -> str:
 def _largest(cell: Cell) -> str:
     if cell.difference is None:
         return "no finite value"
+    by = f" by {cell.passed_by}" if cell.passed_by else ""
     if cell.quantised and cell.difference:
-        return f"{cell.difference:.3g} step{'' if cell.difference == 1 else 's'}"
-    return f"{cell.difference:.3g}" if cell.difference else "equal"
+        return f"{cell.difference:.3g} step{'' if cell.difference == 1 else 's'}{by}"
+    return (f"{cell.difference:.3g}" if cell.difference else "equal") + by
 
 
 def size(number: int) -> str:

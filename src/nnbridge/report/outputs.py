@@ -142,8 +142,10 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     words = ("outside tolerance", "within tolerance") if comparison.unknown else ("FAIL", "pass")
     title = f"{comparison.model} on {comparison.device} against {comparison.reference}"
     columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
-    rows = [(o.name, o.type, str(o.elements), *_differences(o), words[o.passed]) for o in comparison.outputs]
-    lines = [f"{o.name}: {line}" for o in comparison.outputs for line in _failure(o)]
+    rows = [(o.name, o.type, str(o.elements), *_differences(o), _verdict(o, words)) for o in comparison.outputs]
+    decided = [sentence[:1].upper() + sentence[1:] for sentence in comparison.check_sentences]
+    decided += [f"{check.outputs[0]}: {line}" for check, _ in comparison.checks for line in check.why]
+    lines = [*decided, *(f"{o.name}: {line}" for o in comparison.outputs for line in _failure(o))]
     causes = list(dict.fromkeys(cause.sentence for cause in comparison.causes))
     more = [f"{counted(len(causes) - MAX_CAUSES, 'more cause')}: see --json"] if len(causes) > MAX_CAUSES else []
     lines += [*(f"Cause: {sentence}" for sentence in causes[:MAX_CAUSES]), *more]
@@ -152,6 +154,10 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
         lines.append("Interrupted: the samples above are those that were done.")
     table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {comparison.verdict}", columns, rows)
     return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_unknown(comparison)]
+
+
+def _verdict(output: OutputComparison, words: tuple[str, str]) -> str:
+    return words[output.passed] + (f" ({output.check.form})" if output.check is not None else "")
 
 
 def _unknown(comparison: Comparison) -> list[str]:

@@ -201,11 +201,9 @@ def _bound(chosen: Sequence[Device | str]) -> list[BoundDevice]:
 
 def _estimates(bound: list[BoundDevice], cpu: str, memory: int | None) -> list[Estimate]:
     """One for each device that looks at files; refused where there is none, or no cost model."""
-    from nnbridge.estimate.plans import estimate
+    from nnbridge.report.estimate import estimate_on
 
     if not bound:
         rule = "a --device with a cost model, such as ethos-u55-128"
         raise InputError(Reason(rule, "none; nothing is estimated without", operand="--estimate"))
-    return [
-        estimate(d.graph, {c.operator.index for c in d.claims if c.accepted}, d.name, d.profile.cost, cpu, memory) for d in bound
-    ]
+    return [estimate_on(device, cpu, memory) for device in bound]

@@ -86,6 +86,7 @@ function errors() {
       `own error: this operation alone, on ${L.reference}’s inputs`,
     ),
   );
+  if (useSteps) lg.append(el("span", null, el("i", { class: "allowed" }), "1 step: the tolerance of an output"));
   const box = el("div");
   s.append(lg, box);
   const seg = [
@@ -174,14 +175,7 @@ function errors() {
     );
     if (unit === "steps") {
       const tol = y(1);
-      g.append(
-        sv("line", { x1: l, x2: W - r, y1: tol, y2: tol, stroke: "var(--bad)", "stroke-dasharray": "5 4" }),
-        sv(
-          "text",
-          { x: W - r, y: tol - 5, "text-anchor": "end", style: "fill:var(--bad)" },
-          "1 step: the tolerance of an output",
-        ),
-      );
+      g.append(sv("line", { x1: l, x2: W - r, y1: tol, y2: tol, stroke: "var(--bad)", "stroke-dasharray": "5 4" }));
     }
     const bw = Math.max(1, Math.min(8, ((W - l - r) / N) * 0.5));
     order.forEach((i, p) => {
