@@ -50,7 +50,7 @@ class Hardware:
     """The part whose rules are public, but in no profile."""
     note: str = ""
     rest: tuple[str, ...] = ()
-    """The lines that it has all other chips of, besides those that are listed."""
+    """Lines of which the entry is for all chips that no other entry has."""
 
     @property
     def sentence(self) -> str:
@@ -97,7 +97,7 @@ class Found:
 
     @property
     def note(self) -> str:
-        """What was found instead of the text, and the chip of a phone; empty where the text is a name of the entry."""
+        """The name found instead of the text, and the chip of a phone; empty where the text is a name of the entry."""
         chip = f"{self.phone.name} has the {self.phone.chip}" if self.phone else ""
         if self.exact:
             return chip
