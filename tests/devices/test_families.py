@@ -86,9 +86,17 @@ def test_a_profile_opens_its_family() -> None:
     assert data("devices", "Arm-NN")["name"] == data("devices", "arm-nn-21.11")["name"] == "arm-nn"
 
 
-@pytest.mark.parametrize("name", ["toaster", "fnd"])
-def test_a_word_that_is_neither_family_nor_command_is_refused(name: str) -> None:
-    assert "NAME: expected a family (aosp, arm-nn, " in refused("devices", name)
+@pytest.mark.parametrize("words", [("toaster",), ("brass", "toaster")])
+def test_a_word_that_is_neither_family_nor_command_is_refused(words: tuple[str, ...]) -> None:
+    assert "NAME: expected a family (aosp, arm-nn, " in refused("devices", *words)
+
+
+def test_a_phone_in_place_of_a_family_is_answered() -> None:
+    assert "Google Pixel 8 has the Tensor G3; Google Tensor: no public rules" in refused("devices", "Pixel", "8")
+
+
+def test_a_mistyped_command_is_not_taken_for_a_family() -> None:
+    assert "No such command 'explan'. (did you mean explain?)" in refused("devices", "explan", "arm-nn-21.11", "CONV_2D")
 
 
 def test_all_devices_are_listed_with_their_family() -> None:

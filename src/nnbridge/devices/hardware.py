@@ -22,8 +22,8 @@ _WORDS = re.compile(r"[a-z]+|\d+")
 _SPELLINGS = {"sd": "snapdragon", "rpi": "raspberrypi"}
 """First words that people shorten."""
 SAME, PART, LONGER, SIMILAR, LINE, UNLISTED = "same", "part", "longer", "similar", "line", "unlisted"
-"""How a text names an entry: by a name; by a part of one; by a name and more; by one that is alike; by the vendor or product line
-only; by these and something that is not listed."""
+"""Ways in which a text names an entry: by a name; a part of one; a name and more; one that is alike; its vendor or line only;
+these and something that is not listed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Hardware:
 
     @property
     def sentence(self) -> str:
-        """What to use for it, or that nothing is known."""
+        """The device to use for it, or that nothing is known."""
         known = [f"--device {self.profiles[0]}"] if self.profiles else []
         if self.unknown:
             known.append(f"no public rules are known for {self.unknown}")
