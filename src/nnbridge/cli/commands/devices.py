@@ -165,6 +165,7 @@ def devices_check(file: Path, as_json: bool) -> None:
             rules = counted(len(profile.rules.operators), f"{profile.format} operator")
         else:
             rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+        del described["family"]  # That of shipped profiles, whatever this one is named.
         listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
         print_json(listed)
