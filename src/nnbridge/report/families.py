@@ -41,7 +41,7 @@ class RuleChange:
         """The change in short lines."""
         if not self.since:
             listed = [counted(self.count, "operation")] if self.count else []
-            yield " and ".join([*listed, *([f"rules for {OTHERS if listed else 'all operations'}"] if self.others else [])])
+            yield " and ".join([*listed, *([f"rules for all {'others' if listed else 'operations'}"] if self.others else [])])
         elif not (self.added or self.removed or self.changed):
             yield f"rules as {self.since}"
         else:
@@ -55,7 +55,8 @@ class RuleChange:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    shown = ["all others" if name == OTHERS else name for name in names[:_NAMED]]
+    return ", ".join(shown) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def profiles_of(family: Family) -> list[ProfileDevice | SourceProfile]:
@@ -141,7 +142,7 @@ def family_as_dict(family: Family) -> dict[str, Any]:
                 "name": name,
                 "date": date,
                 "level": level_of(profile),
-                "version": profile.version,
+                "driver_version": profile.version,
                 "change": change.as_dict(),
                 "evidence": evidence(profile).as_dict(),
             }
