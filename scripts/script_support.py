@@ -48,34 +48,33 @@ def argument_parser() -> argparse.ArgumentParser:
 
 def write_or_check(target: Path, document: Callable[[], str], comparable: Callable[[str], str] = str) -> None:
     """Write a generated page; with ``--check`` compare ``comparable`` of both, and exit with 1 if they are not equal."""
-    _write_or_check(target.parent, lambda: {target.name: document()}, comparable)
-
-
-def write_or_check_folder(folder: Path, documents: Callable[[], Mapping[str, str]]) -> None:
-    """The same of a folder's pages by name, which has no others."""
-    _write_or_check(folder, documents, str, "*.md")
-
-
-def _write_or_check(
-    folder: Path, documents: Callable[[], Mapping[str, str]], comparable: Callable[[str], str], others: str = ""
-) -> None:
     parser = argument_parser()
     parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if the page is not up to date")
     checking = parser.parse_args().check
-    texts = documents()
-    old = [path for path in folder.glob(others) if path.name not in texts] if others else []
-    for name, text in texts.items():
-        target = folder / name
-        if not checking:
-            folder.mkdir(exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        elif not target.exists() or comparable(target.read_text(encoding="utf-8")) != comparable(text):
-            old.append(target)
-    if checking and old:
-        script = Path(sys.argv[0]).resolve().relative_to(REPOSITORY)
-        sys.exit(f"{', '.join(path.name for path in old)} is not up to date: run python {script}")
-    for path in old:
-        path.unlink()
+    text = document()
+    if not checking:
+        target.write_text(text, encoding="utf-8")
+    elif not target.exists() or comparable(target.read_text(encoding="utf-8")) != comparable(text):
+        sys.exit(f"{target.name} is not up to date: run python {Path(sys.argv[0]).resolve().relative_to(REPOSITORY)}")
+
+
+def write_or_check_folder(folder: Path, pages: Callable[[], Mapping[str, str]]) -> None:
+    """The same for a folder of generated pages by name, which holds no others."""
+    parser = argument_parser()
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if a page is not up to date")
+    checking, made = parser.parse_args().check, pages()
+    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    if checking:
+        stale = sorted(name for name in made.keys() | found.keys() if made.get(name) != found.get(name))
+        if stale:
+            command = f"python {Path(sys.argv[0]).resolve().relative_to(REPOSITORY)}"
+            sys.exit(f"{folder.name}: {', '.join(stale)}: not up to date: run {command}")
+        return
+    folder.mkdir(exist_ok=True)
+    for name in found.keys() - made.keys():
+        (folder / name).unlink()
+    for name, text in made.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def shapes_by_stem(texts: Sequence[str]) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -100,7 +100,7 @@ def _page(family: Family) -> Iterator[str]:
         if data["aliases"]:
             yield f"Also named {', '.join(f'`{alias}`' for alias in data['aliases'])}."
         of = (
-            f"Operators of {profile.format} files. {data['driver_version']}"
+            f"Operators of {profile.format} files. {profile.version}"
             if isinstance(profile, SourceProfile)
             else f"Feature level {level_of(profile)}"
         )

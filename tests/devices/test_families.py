@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +14,7 @@ from nnbridge.devices.profile_file import SHIPPED
 from nnbridge.report.families import changes_of
 from tests.commands import call, data, refused
 
+FAMILIES = {family.name: family for family in families()}
 ENTRIES = [entry for path in SHIPPED.rglob("*.toml") for entry in toml.parse(path.read_text(encoding="utf-8"))["device"]]
 
 
@@ -74,21 +76,47 @@ def test_a_family_opens_with_what_changed_from_release_to_release() -> None:
     assert "TRANSPOSE" in second["change"]["added"]
 
 
-@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
-def test_what_changed_is_a_difference_of_the_profiles_operations(family) -> None:  # type: ignore[no-untyped-def]
-    before = 0
-    for change in changes_of(family):
-        assert change.count == (before + len(change.added) - len(change.removed) if change.since else change.count) > 0
-        before = change.count
+def test_what_changed_is_a_difference_of_the_operations_that_profiles_list() -> None:
+    counts = [(change.count, len(change.added), len(change.removed)) for change in changes_of(FAMILIES["arm-nn"])]
+    for (before, _, _), (count, added, removed) in pairwise(counts):
+        assert count == before + added - removed
+
+
+def test_an_operation_that_rules_for_all_others_took_is_not_new() -> None:
+    first, second, *_ = changes_of(FAMILIES["vsi-imx"])
+    assert (first.others, second.others) == (True, False)
+    assert "DEQUANTIZE" in second.changed
+    assert "DEQUANTIZE" not in second.added
+
+
+def test_the_last_changes_of_the_imx_driver_are_those_that_its_own_code_showed() -> None:
+    *_, third, second, first = changes_of(FAMILIES["vsi-imx"])
+    assert (third.changed, third.added, third.removed) == (("TRANSPOSE_CONV_2D",), (), ())
+    assert (second.changed, second.removed) == (("RESIZE_BILINEAR",), ("RESIZE_NEAREST_NEIGHBOR",))
+    assert (first.changed, first.removed) == ((), ("UNIDIRECTIONAL_SEQUENCE_RNN",))
+
+
+def test_sizes_of_one_processor_have_the_same_rules() -> None:
+    changes = changes_of(FAMILIES["ethos-u"])
+    differ = [name for name, change in zip(FAMILIES["ethos-u"].names, changes, strict=True) if change.added or change.changed]
+    assert differ == ["ethos-u85-128"]
 
 
 def test_a_profile_opens_its_family() -> None:
     assert data("devices", "Arm-NN")["name"] == data("devices", "arm-nn-21.11")["name"] == "arm-nn"
 
 
-@pytest.mark.parametrize("name", ["toaster", "fnd"])
-def test_a_word_that_is_neither_family_nor_command_is_refused(name: str) -> None:
-    assert "NAME: expected a family (aosp, arm-nn, " in refused("devices", name)
+@pytest.mark.parametrize("words", [("toaster",), ("brass", "toaster")])
+def test_a_word_that_is_neither_family_nor_command_is_refused(words: tuple[str, ...]) -> None:
+    assert "NAME: expected a family (aosp, arm-nn, " in refused("devices", *words)
+
+
+def test_a_phone_in_place_of_a_family_is_answered() -> None:
+    assert "Google Pixel 8 has the Tensor G3; Google Tensor: no public rules" in refused("devices", "Pixel", "8")
+
+
+def test_a_mistyped_command_is_not_taken_for_a_family() -> None:
+    assert "No such command 'explan'. (did you mean explain?)" in refused("devices", "explan", "arm-nn-21.11", "CONV_2D")
 
 
 def test_all_devices_are_listed_with_their_family() -> None:

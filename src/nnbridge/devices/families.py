@@ -24,7 +24,7 @@ class Family:
     door: str
     """NNAPI driver, NNAPI support library, compiler or delegate."""
     members: str
-    """What its profiles are: releases, sizes or variants."""
+    """The kind of its profiles: releases, sizes or variants."""
     profiles: tuple[tuple[str, str], ...]
     """The name and date of each, the oldest or smallest first; an empty date is not known."""
 

@@ -22,8 +22,8 @@ _WORDS = re.compile(r"[a-z]+|\d+")
 _SPELLINGS = {"sd": "snapdragon", "rpi": "raspberrypi"}
 """First words that people shorten."""
 SAME, PART, LONGER, SIMILAR, LINE, UNLISTED = "same", "part", "longer", "similar", "line", "unlisted"
-"""How a text names an entry: by a name; by a part of one; by a name and more; by one that is alike; by the vendor or product line
-only; by these and something that is not listed."""
+"""Ways in which a text names an entry: by a name; a part of one; a name and more; one that is alike; its vendor or line only;
+these and something that is not listed."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Hardware:
     """The part whose rules are public, but in no profile."""
     note: str = ""
     rest: tuple[str, ...] = ()
-    """The lines that it has all other chips of, besides those that are listed."""
+    """Lines of which the entry is for all chips that no other entry has."""
 
     @property
     def sentence(self) -> str:
-        """A sentence that names the profile to use, or says that nothing is known."""
+        """The device to use for it, or that nothing is known."""
         known = [f"--device {self.profiles[0]}"] if self.profiles else []
         if self.unknown:
             known.append(f"no public rules are known for {self.unknown}")
@@ -97,7 +97,7 @@ class Found:
 
     @property
     def note(self) -> str:
-        """A note on what was found instead of the text, and the chip of a phone; empty where the text is a name of the entry."""
+        """The name found instead of the text, and the chip of a phone; empty where the text is a name of the entry."""
         chip = f"{self.phone.name} has the {self.phone.chip}" if self.phone else ""
         if self.exact:
             return chip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from nnbridge.devices import device
 from nnbridge.devices.evidence import Evidence, evidence, shared_evidence
@@ -12,9 +12,11 @@ from nnbridge.devices.families import INSTALLED, OWN, SAMPLES, Family, families
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.report.plan import devices_table
-from nnbridge.report.profiles import profile_as_dict, source_profile_as_dict
+from nnbridge.report.profiles import OTHERS, profile_as_dict, source_profile_as_dict
 from nnbridge.report.terminal import Table, counted
 
+_Alternatives: TypeAlias = "tuple[tuple[tuple[str, str], ...], ...]"
+_Rules: TypeAlias = "dict[str, _Alternatives]"
 _NAMED = 3
 """Operations of a change that are named in a table."""
 _TITLES = {INSTALLED: "Devices of installed packages", SAMPLES: "AOSP's sample drivers", OWN: "NNAPI's CPU and the host"}
@@ -25,7 +27,9 @@ class RuleChange:
     """The operations of a profile beside those of another one: new ones, missing ones, and those with other rules."""
 
     count: int
-    """Operations that the profile has rules for."""
+    """Operations that the profile lists as supported."""
+    others: bool
+    """True if it has rules for all other operations."""
     since: str
     """The other profile; empty for the first of a family."""
     added: tuple[str, ...] = ()
@@ -36,7 +40,8 @@ class RuleChange:
     def lines(self) -> Iterator[str]:
         """The change in short lines."""
         if not self.since:
-            yield counted(self.count, "operation")
+            listed = [counted(self.count, "operation")] if self.count else []
+            yield " and ".join([*listed, *([f"rules for all {'others' if listed else 'operations'}"] if self.others else [])])
         elif not (self.added or self.removed or self.changed):
             yield f"rules as {self.since}"
         else:
@@ -46,11 +51,12 @@ class RuleChange:
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
         lists = {key: list(getattr(self, key)) for key in ("added", "removed", "changed")}
-        return {"operations": self.count, "since": self.since, **lists}
+        return {"operations": self.count, "others": self.others, "since": self.since, **lists}
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    shown = ["all others" if name == OTHERS else name for name in names[:_NAMED]]
+    return ", ".join(shown) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def profiles_of(family: Family) -> list[ProfileDevice | SourceProfile]:
@@ -66,27 +72,30 @@ def rules_of(profile: ProfileDevice | SourceProfile) -> dict[str, Any]:
 def changes_of(family: Family) -> list[RuleChange]:
     """The change from each profile of a family to the next one, the count of operations for the first."""
     found: list[RuleChange] = []
-    before: Mapping[str, Any] = {}
+    before: _Rules = {}
     for profile in profiles_of(family):
-        rules = {name: _bare(operation) for name, operation in rules_of(profile)["operations"].items() if operation["supported"]}
+        rules = {name: _bare(operation) for name, operation in rules_of(profile)["operations"].items()}
         since = family.names[len(found) - 1] if found else ""
-        both = [name for name in rules if name in before]
-        found.append(
-            RuleChange(
-                len(rules),
-                since,
-                tuple(name for name in rules if since and name not in before),
-                tuple(name for name in before if name not in rules),
-                tuple(name for name in both if rules[name] != before[name]),
-            )
-        )
+        pairs = {name: (_rule(before, name), _rule(rules, name)) for name in {**rules, **before}} if since else {}
+        count = sum(bool(rule) for name, rule in rules.items() if name != OTHERS)
+        added = tuple(name for name, (old, new) in pairs.items() if new and not old)
+        removed = tuple(name for name, (old, new) in pairs.items() if old and not new)
+        changed = tuple(name for name, (old, new) in pairs.items() if old and new and old != new)
+        found.append(RuleChange(count, bool(_rule(rules, OTHERS)), since, added, removed, changed))
         before = rules
     return found
 
 
-def _bare(operation: Mapping[str, Any]) -> list[list[tuple[str, str]]]:
+def _rule(rules: _Rules, name: str) -> _Alternatives:
+    """The rules of an operation, those of all others where a profile does not list it; none where it is never supported."""
+    return rules.get(name, rules.get(OTHERS, ()))
+
+
+def _bare(operation: Mapping[str, Any]) -> _Alternatives:
     """The rules of an operation without the places where they were read."""
-    return [[(rule["rule"], str(rule.get("terms", ""))) for rule in way["rules"]] for way in operation["alternatives"]]
+    if not operation["supported"]:
+        return ()
+    return tuple(tuple((rule["rule"], str(rule.get("terms", ""))) for rule in way["rules"]) for way in operation["alternatives"])
 
 
 def level_of(profile: ProfileDevice | SourceProfile) -> str:
@@ -133,7 +142,7 @@ def family_as_dict(family: Family) -> dict[str, Any]:
                 "name": name,
                 "date": date,
                 "level": level_of(profile),
-                "version": profile.version,
+                "driver_version": profile.version,
                 "change": change.as_dict(),
                 "evidence": evidence(profile).as_dict(),
             }

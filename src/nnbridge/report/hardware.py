@@ -42,7 +42,7 @@ def hardware_blocks(listed: Iterable[Found]) -> Iterator[Table]:
             *_profiles("nearest, not it", entry.nearest),
             *(("source", source) for source in sources),
         ]
-        yield Table(found.sentence, ("fact", "of it"), rows)
+        yield Table(found.sentence, ("part", "what is known"), rows)
 
 
 def _profiles(word: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import Written, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, print_json_line
 from nnbridge.cli.sections import SectionGroup
+from nnbridge.errors import near
 from nnbridge.report.terminal import counted
 from nnbridge.types import OperationCode
 
@@ -26,6 +27,9 @@ class _Families(SectionGroup):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """The command, its name and its arguments."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
+            meant = "" if args[0] in _family_names() else near(args[0], self.commands)
+            if meant:
+                raise click.UsageError(f"No such command '{args[0]}'.{meant}", ctx)
             args = ["family", *args]
         return super().resolve_command(ctx, args)
 
@@ -73,9 +77,9 @@ def devices(context: click.Context, every: bool, profiles: bool, as_json: bool) 
 
 
 @devices.command("family", short_help="Compare the releases, sizes or variants of a family.")
-@click.argument("name", shell_complete=completion.words(lambda: _family_names()))
+@click.argument("name", nargs=-1, required=True, shell_complete=completion.words(lambda: _family_names()))
 @json_option
-def devices_family(name: str, as_json: bool) -> None:
+def devices_family(name: tuple[str, ...], as_json: bool) -> None:
     """Compare the releases, sizes or variants of a family: date, level, evidence and changes. The word family may be left out.
 
     \b
@@ -83,13 +87,21 @@ def devices_family(name: str, as_json: bool) -> None:
       nnbridge devices arm-nn
     """
     from nnbridge.devices.families import family_named, family_of
+    from nnbridge.devices.hardware import find
     from nnbridge.errors import InputError, Reason
     from nnbridge.report.families import family_as_dict, family_blocks
 
-    found = family_named(name) or family_of(name)
+    typed = " ".join(name)
+    found = family_named(typed) or family_of(typed)
     if found is None:
-        rule = f"a family ({', '.join(_family_names())}) or a command of devices; `nnbridge devices find` knows phones and chips"
-        raise InputError(Reason(rule, name, operand="NAME"))
+        meant = find(typed)
+        known = (
+            f"{meant[0].sentence}; `nnbridge devices find` says more"
+            if meant
+            else "`nnbridge devices find` knows phones and chips"
+        )
+        rule = f"a family ({', '.join(_family_names())}) or a command of devices; {known}"
+        raise InputError(Reason(rule, typed, operand="NAME"))
     if as_json:
         print_json("devices-family", family_as_dict(found))
     else:
@@ -152,6 +164,7 @@ def devices_check(file: Path, as_json: bool) -> None:
             rules = counted(len(profile.rules.operators), f"{profile.format} operator")
         else:
             rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+        del described["family"]  # That of shipped profiles, whatever this one is named.
         listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
         print_json("devices-check", {"profiles": listed})
