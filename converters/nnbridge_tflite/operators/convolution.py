@@ -36,8 +36,86 @@ from nnbridge_tflite.host.numbers import (
 )
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, taps, windows
+from nnbridge_tflite.loads import (
+    OUT,
+    QUANTISED,
+    REALS,
+    SAME,
+    PreparedOperator,
+    affine,
+    alike,
+    bias_for_each,
+    bias_scaled,
+    bias_typed,
+    channelled,
+    no_zero_point,
+    positive,
+    ranked,
+    requires,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, Past, constant, from_level
+
+_STEPS_2D = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
+_STEPS_3D = ("stride_d", "stride_h", "stride_w", "dilation_d_factor", "dilation_h_factor", "dilation_w_factor")
+_BIAS_TYPES = {"FLOAT32": ("FLOAT32",), "UINT8": ("INT32",), "INT8": ("INT32",), "INT16": ("INT32", "INT64")}
+
+
+def _grouped(node: PreparedOperator) -> bool:
+    """True if the channels of input and weights fit, for all of them or in groups."""
+    data, filter = node.shape(0), node.shape(1)
+    if not all(data[1:]) or not all(filter):
+        return False
+    return data[3] % filter[3] == 0 and filter[0] % (data[3] // filter[3]) == 0
+
+
+def _stated_bias(node: PreparedOperator) -> bool:
+    """True if 16-bit data have the bias that the option names, if it names one."""
+    stated = node.option("quantized_bias_type")
+    return not stated or node.type(OUT) != "INT16" or {2: "INT32", 4: "INT64"}.get(int(stated)) in (node.type(2), node.type(3))
+
+
+def _depthwise_weights(node: PreparedOperator) -> bool:
+    data, filter = node.type(0), node.type(1)
+    return (data, filter) == ("FLOAT32", "INT8") or filter == data or data == "INT16" or filter == "INT4"
+
+
+def _hybrid_channels(node: PreparedOperator) -> bool:
+    """True if 8-bit weights beside floats have a scale for each channel of their axis."""
+    filter = node.at(1)
+    if node.type(0) != "FLOAT32" or filter is None or filter.type.name != "INT8":
+        return True
+    return len(filter.quantisation.scales) == filter.shape[filter.quantisation.axis]
+
+
+_GROUPS = requires("channels of the input that the weights divide", _grouped, kind=Why.OPERAND_SIZE)
+_WITH_BIAS = requires("a bias", lambda node: len(node.operator.inputs) == 3, lambda node: "none", Why.MISSING_OPERAND)
+_BIAS_CENTRED = no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 2)
+_STATED_BIAS = requires("the bias that quantized_bias_type names", _stated_bias, kind=Why.INPUT_TYPE)
+_DEPTHWISE_WEIGHTS = requires("weights of a type that goes with the input's", _depthwise_weights, kind=Why.INPUT_TYPE)
+_MULTIPLIED = requires(
+    "weights [1, height, width, a multiple of the input's channels]",
+    lambda node: all(node.shape(0)[1:]) and all(node.shape(1)) and node.shape(1)[0] == 1
+    and node.shape(1)[3] % node.shape(0)[3] == 0,
+    kind=Why.OPERAND_SIZE,
+)  # fmt: skip
+_HYBRID_CHANNELS = requires("a scale for each channel of 8-bit weights beside floats", _hybrid_channels, kind=Why.HYBRID)
+_TRANSPOSED = {"FLOAT32": ("FLOAT32", "INT8"), "UINT8": ("UINT8",), "INT8": ("INT8",), "INT16": ("INT8",)}
+_TRANSPOSED_WEIGHTS = requires(
+    "weights of a type that goes with the input's",
+    lambda node: node.type(1) in _TRANSPOSED.get(node.type(2), ()),
+    kind=Why.INPUT_TYPE,
+)
+_CHANNELS_FIT = requires(
+    "weights of the input's channels", lambda node: node.shape(2)[3] == node.shape(1)[3] and all(node.shape(1)[:3]),
+    kind=Why.OPERAND_SIZE,
+)  # fmt: skip
+_CHANNELS_3D = requires(
+    "weights of the input's channels", lambda node: node.shape(0)[4] == node.shape(1)[3], kind=Why.OPERAND_SIZE
+)
+_FIVE = requires("an output shape of 5 numbers", lambda node: node.shape(0) == (5,), kind=Why.OPERAND_SIZE)
 
 DILATIONS = (
     Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),
@@ -102,6 +180,26 @@ CONV_2D = TfliteOperator(
     ),
     check=_check,
     work=work.CONVOLUTION,
+    versions=(1, 8),
+    loads=(
+        ranked(0, 4),
+        ranked(1, 4),
+        _GROUPS,
+        typed(0, *REALS),
+        SAME,
+        affine(("INT8", "INT16"), 1),
+        no_zero_point("8-bit weights with zero points of 0", ("INT8",), 1, beside=("INT8", "INT16")),
+        positive(*_STEPS_2D),
+        _WITH_BIAS,
+        bias_typed(2, 0, _BIAS_TYPES),
+        _BIAS_CENTRED,
+        bias_for_each(0),
+        zero_centred(0, OUT),
+        _STATED_BIAS,
+        affine(QUANTISED, 0, 1),
+        channelled(0),
+        bias_scaled(),
+    ),
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
     "DEPTHWISE_CONV_2D",
@@ -114,6 +212,25 @@ DEPTHWISE_CONV_2D = TfliteOperator(
     delegate=DelegateRule(version=3, conditions=(*OLD_PRODUCTS, _DILATIONS_FROM_LEVEL_3)),
     check=_check,
     work=work.DEPTHWISE,
+    versions=(1, 7),
+    loads=(
+        ranked(0, 4),
+        ranked(1, 4),
+        positive(*_STEPS_2D),
+        typed(0, *REALS),
+        SAME,
+        _DEPTHWISE_WEIGHTS,
+        zero_centred(0, OUT),
+        _MULTIPLIED,
+        bias_typed(2, 0, {"FLOAT32": ("FLOAT32",), "UINT8": ("INT32",), "INT8": ("INT32",), "INT16": ("INT64",)}),
+        _BIAS_CENTRED,
+        ranked(2, 1),
+        bias_for_each(3),
+        affine(QUANTISED, 0, 1),
+        channelled(3),
+        bias_scaled(),
+        _HYBRID_CHANNELS,
+    ),
 )
 TRANSPOSE_CONV = TfliteOperator(
     "TRANSPOSE_CONV",
@@ -130,6 +247,25 @@ TRANSPOSE_CONV = TfliteOperator(
     shaped_by=0,
     work=work.transposed_convolution(2),
     dynamic_unless_stored=True,
+    versions=(1, 5),
+    loads=(
+        ranked(0, 1),
+        ranked(2, 4),
+        ranked(1, 4),
+        positive("stride_h", "stride_w"),
+        typed(2, *REALS),
+        _TRANSPOSED_WEIGHTS,
+        bias_typed(3, 2, _BIAS_TYPES),
+        no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 3),
+        bias_for_each(0, number=3),
+        zero_centred(2, OUT),
+        alike(2, OUT),
+        _CHANNELS_FIT,
+        typed(0, "INT32"),
+        affine(QUANTISED, 2, 1, at=2),
+        channelled(0, data=2),
+        bias_scaled(2, 1, 3),
+    ),
 )
 _DEPTH = (
     Option("stride_d", 1, "planes", at_least=1),
@@ -141,6 +277,17 @@ CONV_3D = TfliteOperator(
     inputs("input", "filter", "bias?"),
     options=(*CONV_2D.options[:-1], *_DEPTH),
     work=work.MultiplyAdds(work.CONVOLUTION.text, lambda i, o, names: math.prod(o[0]) * math.prod(i[1][:4])),
+    loads=(
+        ranked(0, 5),
+        ranked(1, 5),
+        typed(0, "FLOAT32"),
+        typed(1, "FLOAT32"),
+        SAME,
+        typed(2, "FLOAT32"),
+        bias_for_each(4),
+        _CHANNELS_3D,
+        positive(*_STEPS_3D),
+    ),
 )
 CONV_3D_TRANSPOSE = TfliteOperator(
     "CONV_3D_TRANSPOSE",
@@ -149,6 +296,19 @@ CONV_3D_TRANSPOSE = TfliteOperator(
     options=CONV_3D.options,
     shaped_by=0,
     work=work.transposed_convolution(2, last=4),
+    loads=(
+        ranked(0, 1),
+        _FIVE,
+        ranked(2, 5),
+        ranked(1, 5),
+        typed(2, "FLOAT32"),
+        typed(1, "FLOAT32"),
+        alike(2, OUT),
+        typed(0, "INT32"),
+        typed(3, "FLOAT32"),
+        bias_for_each(3, number=3),
+        positive(*_STEPS_3D),
+    ),
 )
 
 PADDINGS = (PaddingCode.SAME, PaddingCode.VALID)

@@ -105,6 +105,7 @@ LSTM = TfliteOperator(
     ),
     least_inputs=5,
     work=work.CELL,
+    versions=(1, 4),
 )
 UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
@@ -132,6 +133,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     ),
     least_inputs=20,
     work=work.LAYER,
+    versions=(1, 4),
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -148,6 +150,7 @@ BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     delegate=DelegateRule(version=1, level=3, conditions=(NO_HYBRID,)),
     least_inputs=48,
     work=work.TWO_LAYERS,
+    versions=(1, 3),
 )
 _RNN = inputs("input", "weights", "recurrent_weights", "bias", "state")
 RNN = TfliteOperator(
@@ -157,6 +160,7 @@ RNN = TfliteOperator(
     options=(ACTIVATION, _ASYMMETRIC),
     delegate=DelegateRule(version=1, conditions=(type_in(1, "FLOAT32"),)),
     work=work.CELL,
+    versions=(1, 3),
 )
 UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_RNN",
@@ -165,6 +169,7 @@ UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     options=(_TIME_MAJOR, ACTIVATION, _ASYMMETRIC),
     delegate=DelegateRule(version=1, level=3, conditions=(NO_HYBRID,)),
     work=work.LAYER,
+    versions=(1, 3),
 )
 BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -180,6 +185,7 @@ BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     options=(_TIME_MAJOR, ACTIVATION, _MERGE, _ASYMMETRIC),
     least_inputs=12,
     work=work.TWO_LAYERS,
+    versions=(1, 3),
 )
 
 
@@ -198,6 +204,7 @@ SVDF = TfliteOperator(
     delegate=DelegateRule(version=1, level=2, conditions=(type_in(1, "FLOAT32"),)),
     check=_check_svdf,
     work=work.SVDF,
+    versions=(1, 4),
 )
 
 

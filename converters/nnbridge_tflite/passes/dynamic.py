@@ -58,6 +58,12 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
     return next((found for number in offered(graph) if (found := prepared.dynamic(number)) is not None), None)
 
 
+def first_dynamic_operator(graph: Graph, number: int) -> Operator | None:
+    """The operator of a subgraph after which TFLite prepares none: it writes the first tensor of dimensions that a run knows."""
+    found = _PreparedSubgraphs(graph).dynamic(number)
+    return None if found is None else found.operator
+
+
 def offered(graph: Graph) -> list[int]:
     """The subgraphs that TFLite offers to a delegate, each by itself."""
     return [number for number, subgraph in enumerate(graph.subgraphs) if not subgraph.name.startswith(VALIDATION)]
