@@ -201,9 +201,11 @@ def same_shape(*numbers: int) -> Prepare:
 
 def positive(*options: str) -> Prepare:
     """Options above 0, such as strides."""
-    rule = f"{' and '.join(options)} above 0"
-    values = lambda node: tuple(int(node.option(name)) for name in options)  # noqa: E731
-    return requires(rule, lambda node: min(values(node)) > 0, values)
+
+    def values(node: PreparedOperator) -> tuple[int, ...]:
+        return tuple(int(node.option(name)) for name in options)
+
+    return requires(f"{' and '.join(options)} above 0", lambda node: min(values(node)) > 0, values)
 
 
 def axis_within(number: int, name: str = "axis", beyond: int = 0) -> Prepare:
