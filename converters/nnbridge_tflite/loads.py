@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nnbridge.model import Array
 
 OUT = -1
+_LAST_ACTIVATION = 5
 INDEXES = ("INT32", "INT64")
 REALS = ("FLOAT32", "UINT8", "INT8", "INT16")
 QUANTISED = ("UINT8", "INT8", "INT16")
@@ -33,7 +34,7 @@ class PreparedOperator:
     graph: TfliteSubgraph
     operator: Operator
     stored: Callable[[Tensor], Array | None]
-    """The numbers of a constant of the file; None for computed tensors."""
+    """The numbers of a tensor that are known then; None if only a run knows them."""
 
     def at(self, number: int) -> Tensor | None:
         """Input ``number``, or an output counted from -1 down; None if there is none."""
@@ -66,6 +67,12 @@ class PreparedOperator:
         tensor = self.at(number)
         array = None if tensor is None else self.stored(tensor)
         return None if array is None else [int(one) for one in np.ravel(array)]
+
+    @property
+    def activation(self) -> int:
+        """The fused activation; TFLite takes unknown ones for none."""
+        stated = int(self.option("fused_activation_function"))
+        return stated if 0 <= stated <= _LAST_ACTIVATION else 0
 
     def option(self, name: str) -> Any:
         """A builtin option, 0 where the file has none."""
@@ -126,8 +133,8 @@ ONE_TYPE = requires(
 SAME = alike(0, OUT)
 NOT_ACTIVATED = requires(
     "no fused activation",
-    lambda node: not node.option("fused_activation_function"),
-    lambda node: node.option("fused_activation_function"),
+    lambda node: not node.activation,
+    lambda node: node.activation,
     Why.ACTIVATION,
 )
 ONE_SHAPE = requires("inputs of one shape", lambda node: len({one.shape for one in node.inputs}) < 2, kind=Why.OPERAND_SIZE)
@@ -196,6 +203,38 @@ def same_shape(*numbers: int) -> Prepare:
         lambda node: len({one.shape for one in node.there(numbers)}) < 2,
         lambda node: tuple(str(list(one.shape)) for one in node.there(numbers)),
         Why.OPERAND_SIZE,
+    )
+
+
+def fits(*specs: str, of: Callable[[PreparedOperator], Mapping[str, str]] = lambda node: {}) -> Prepare:
+    """Inputs whose dimensions fit together: for each input a letter for each dimension, the same letter for the same size.
+
+    ``*`` stands for any dimensions, "=" before the letters for as many elements as they say.
+    ``of``: other letters of the first input, from the options.
+    """
+
+    def holds(node: PreparedOperator) -> bool:
+        sizes, named = dict[str, int](), of(node)
+        here = ((i, node.at(i), spec) for i, spec in enumerate(specs) if spec != "*")
+        listed = [(i, one.shape, spec) for i, one, spec in here if one is not None]
+        for i, shape, spec in listed:
+            letters = [named.get(letter, letter) if i == 0 else letter for letter in spec.split()]
+            if not spec.startswith("=") and len(shape) != len(letters):
+                return False
+            if not spec.startswith("=") and any(sizes.setdefault(a, d) != d for a, d in zip(letters, shape, strict=True)):
+                return False
+        counted = ((shape, spec[1:].split()) for _, shape, spec in listed if spec.startswith("="))
+        return all(math.prod(shape) == math.prod(sizes.get(one, 0) for one in letters) for shape, letters in counted)
+
+    return requires("inputs whose dimensions fit together", holds, kind=Why.OPERAND_SIZE)
+
+
+def variable(*numbers: int) -> Prepare:
+    """States, which are variables of the file."""
+    return requires(
+        f"variables as {' and '.join(map(named, numbers))}",
+        lambda node: all((one := node.at(i)) is not None and one.is_variable for i in numbers),
+        lambda node: tuple(str(node.at(i)) for i in numbers if (one := node.at(i)) is None or not one.is_variable),
     )
 
 
@@ -322,6 +361,7 @@ def writes(types: Mapping[str, tuple[float, int | None]], within: float) -> Prep
     return requires("an output of the scale and zero point that the kernel writes", holds, found)
 
 
+_BIASES = {2: "INT32", 4: "INT64"}
 # -- products with weights -----------------------------------------------------------------------------------------------------
 
 
@@ -363,7 +403,7 @@ def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[
 
     def difference(node: PreparedOperator) -> float:
         tensors = [node.at(i) for i in (data, weights, bias, OUT)]
-        if node.type(data) not in types or any(one is None for one in tensors):
+        if node.type(data) not in types or any(one is None or len(one.quantisation.scales) > 1 for one in tensors):
             return 0.0
         of_data, of_weights, of_bias, of_out = (parameters(one)[0] for one in tensors if one is not None)
         return abs(of_data * of_weights - of_bias) / of_out if of_out else math.inf
@@ -374,6 +414,18 @@ def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[
         lambda node: f"{difference(node):g} of the output's scale beside it",
         Why.QUANTISATION_PARAMETERS,
     )
+
+
+def stated_bias(number: int, data: int = 0) -> Prepare:
+    """A bias of 16-bit products has the type that the option names, if it names one."""
+
+    def holds(node: PreparedOperator) -> bool:
+        stated = int(node.option("quantized_bias_type"))
+        if not stated or node.type(data) != "INT16" or node.type(OUT) != "INT16":
+            return True
+        return node.type(number) in ("", _BIASES[stated]) if stated in _BIASES else False
+
+    return requires("the bias that quantized_bias_type names", holds, kind=Why.INPUT_TYPE)
 
 
 def channelled(dimension: int, weights: int = 1, data: int = 0, types: Sequence[str] = QUANTISED) -> Prepare:

@@ -103,6 +103,23 @@ _LARGER = DelegateRule(
 _FLOATS_FIRST = from_level(3, "8-bit tensors", lambda node: node.type(0) in ("FLOAT32", "INT32"))
 _SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be powers of two, which are then computed by shifts")
 
+
+def _multiplies(node: PreparedOperator) -> bool:
+    """True if products of constants, which the kernel computes when it is prepared, have types that it multiplies."""
+    if any(node.stored(one) is None for one in node.inputs):
+        return True
+    scaled = [bool(one.quantisation.scales) for one in node.there((0, OUT))]
+    eight = node.type(0) in ("UINT8", "INT8") or (node.type(0) == "INT16" and all(scaled))
+    return node.type(0) in _PRODUCTS and (not eight or node.type(0) == node.type(OUT))
+
+
+_PRODUCTS = ("FLOAT32", "COMPLEX64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT32")
+_MULTIPLIED = requires("constants of types that the kernel multiplies", _multiplies, kind=Why.INPUT_TYPE)
+_REAL_ACTIVATED = requires(
+    "no fused activation of complex numbers",
+    lambda node: node.type(OUT) != "COMPLEX64" or not node.option("fused_activation_function"),
+    kind=Why.ACTIVATION,
+)
 ADD = binary(
     "ADD",
     "a + b",
@@ -134,7 +151,7 @@ MUL = binary(
         past=(_NO_INT32, Past(until="2.5", version=2)),
     ),
     versions=(1, 8),
-    loads=(*BINARY,),
+    loads=(*BINARY, _REAL_ACTIVATED, _MULTIPLIED),
 )
 DIV = binary(
     "DIV",

@@ -41,6 +41,7 @@ from nnbridge_tflite.loads import (
     QUANTISED,
     REALS,
     SAME,
+    Prepare,
     PreparedOperator,
     affine,
     alike,
@@ -52,6 +53,7 @@ from nnbridge_tflite.loads import (
     positive,
     ranked,
     requires,
+    stated_bias,
     typed,
     zero_centred,
 )
@@ -71,12 +73,6 @@ def _grouped(node: PreparedOperator) -> bool:
     return data[3] % filter[3] == 0 and filter[0] % (data[3] // filter[3]) == 0
 
 
-def _stated_bias(node: PreparedOperator) -> bool:
-    """True if 16-bit data have the bias that the option names, if it names one."""
-    stated = node.option("quantized_bias_type")
-    return not stated or node.type(OUT) != "INT16" or {2: "INT32", 4: "INT64"}.get(int(stated)) in (node.type(2), node.type(3))
-
-
 def _depthwise_weights(node: PreparedOperator) -> bool:
     data, filter = node.type(0), node.type(1)
     return (data, filter) == ("FLOAT32", "INT8") or filter == data or data == "INT16" or filter == "INT4"
@@ -93,7 +89,6 @@ def _hybrid_channels(node: PreparedOperator) -> bool:
 _GROUPS = requires("channels of the input that the weights divide", _grouped, kind=Why.OPERAND_SIZE)
 _WITH_BIAS = requires("a bias", lambda node: len(node.operator.inputs) == 3, lambda node: "none", Why.MISSING_OPERAND)
 _BIAS_CENTRED = no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 2)
-_STATED_BIAS = requires("the bias that quantized_bias_type names", _stated_bias, kind=Why.INPUT_TYPE)
 _DEPTHWISE_WEIGHTS = requires("weights of a type that goes with the input's", _depthwise_weights, kind=Why.INPUT_TYPE)
 _MULTIPLIED = requires(
     "weights [1, height, width, a multiple of the input's channels]",
@@ -114,6 +109,53 @@ _CHANNELS_FIT = requires(
 )  # fmt: skip
 _CHANNELS_3D = requires(
     "weights of the input's channels", lambda node: node.shape(0)[4] == node.shape(1)[3], kind=Why.OPERAND_SIZE
+)
+
+
+def _extent(size: int, filter: int, stride: int, dilation: int, *, same: bool) -> int:
+    """The steps of a window."""
+    return -(-size // stride) if same else (size + stride - (filter - 1) * dilation - 1) // stride
+
+
+def _reverses(node: PreparedOperator, of: int, weights: Sequence[int], axes: str) -> bool:
+    """True if known output dimensions are those whose convolution has the input's."""
+    dims, filter, same = node.numbers(0), [node.shape(1)[i] for i in weights], node.option("padding") == 0
+    steps = [(int(node.option(f"stride_{axis}")), int(node.option(f"dilation_{axis}_factor") or 1)) for axis in axes]
+    if dims is None:
+        return True
+    found = [_extent(d, f, *step, same=same) for d, f, step in zip(dims[1:-1], filter, steps, strict=True)]
+    return found == list(node.shape(of)[1:-1])
+
+
+def _reaching(weights: Sequence[int], axes: str) -> Prepare:
+    """Without padding, windows reach beyond the input by less than two strides: the output has dimensions of 0 at least."""
+
+    def holds(node: PreparedOperator) -> bool:
+        if node.option("padding") == 0:
+            return True
+        filter, sizes = [node.shape(1)[i] for i in weights], node.shape(0)[1:-1]
+        steps = [(int(node.option(f"stride_{a}")), int(node.option(f"dilation_{a}_factor") or 1)) for a in axes]
+        return all(
+            d + stride - (f - 1) * dilation - 1 > -stride for d, f, (stride, dilation) in zip(sizes, filter, steps, strict=True)
+        )
+
+    return requires("an output of no negative dimensions", holds, kind=Why.OPERAND_SIZE)
+
+
+_REVERSED = requires(
+    "an output shape whose convolution has the input's",
+    lambda node: _reverses(node, 2, (1, 2), "hw"),
+    lambda node: f"{node.numbers(0)} for {node.at(2)}",
+    Why.OPERAND_SIZE,
+)
+_REVERSED_3D = requires(
+    "an output shape whose convolution has the input's",
+    lambda node: (
+        (dims := node.numbers(0)) is None
+        or (_reverses(node, 2, (0, 1, 2), "dhw") and dims[0] == node.shape(2)[0] and dims[4] == node.shape(1)[3])
+    ),
+    lambda node: f"{node.numbers(0)} for {node.at(2)}",
+    Why.OPERAND_SIZE,
 )
 _FIVE = requires("an output shape of 5 numbers", lambda node: node.shape(0) == (5,), kind=Why.OPERAND_SIZE)
 
@@ -195,10 +237,11 @@ CONV_2D = TfliteOperator(
         _BIAS_CENTRED,
         bias_for_each(0),
         zero_centred(0, OUT),
-        _STATED_BIAS,
+        stated_bias(2),
         affine(QUANTISED, 0, 1),
         channelled(0),
         bias_scaled(),
+        _reaching((1, 2), "hw"),
     ),
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
@@ -230,6 +273,7 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         channelled(3),
         bias_scaled(),
         _HYBRID_CHANNELS,
+        _reaching((1, 2), "hw"),
     ),
 )
 TRANSPOSE_CONV = TfliteOperator(
@@ -265,6 +309,8 @@ TRANSPOSE_CONV = TfliteOperator(
         affine(QUANTISED, 2, 1, at=2),
         channelled(0, data=2),
         bias_scaled(2, 1, 3),
+        _REVERSED,
+        stated_bias(3, 2),
     ),
 )
 _DEPTH = (
@@ -287,6 +333,7 @@ CONV_3D = TfliteOperator(
         bias_for_each(4),
         _CHANNELS_3D,
         positive(*_STEPS_3D),
+        _reaching((0, 1, 2), "dhw"),
     ),
 )
 CONV_3D_TRANSPOSE = TfliteOperator(
@@ -308,6 +355,7 @@ CONV_3D_TRANSPOSE = TfliteOperator(
         typed(3, "FLOAT32"),
         bias_for_each(3, number=3),
         positive(*_STEPS_3D),
+        _REVERSED_3D,
     ),
 )
 

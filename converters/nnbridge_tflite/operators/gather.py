@@ -74,6 +74,18 @@ def _is_projection(node: OperatorView) -> bool:
 
 _OLD_TYPES = ("FLOAT32", "FLOAT16", "INT32", "UINT8")
 _ROWS = Condition("indices of rank 1 or more", lambda node: node.rank(1), lambda node: "a scalar", kind=Why.RANK)
+
+
+def _scatters(node: PreparedOperator) -> bool:
+    """True if updates and known dimensions fit the indexes."""
+    indexes, updates, dims = node.shape(0), node.shape(1), node.numbers(2)
+    if dims is None:
+        return True
+    inner = updates[len(indexes) - 1 :]
+    return bool(indexes and updates) and updates[: len(indexes) - 1] == indexes[:-1] and list(inner) == dims[indexes[-1] :]
+
+
+_SCATTERED = requires("updates that fit the indexes and dimensions", _scatters, kind=Why.OPERAND_SIZE)
 GATHER = TfliteOperator(
     "GATHER",
     "Slices by index, with leading dimensions in common where there are batch dimensions.",
@@ -107,7 +119,7 @@ SCATTER_ND = TfliteOperator(
     "SCATTER_ND",
     "Slices added at tuples of indexes of a tensor of zeros.",
     inputs("indices", "updates", "shape!"),
-    loads=(typed(0, *INDEXES), typed(1, "FLOAT32", "UINT8", "BOOL", "INT8", "INT64", "INT32"), alike(0, 2)),
+    loads=(typed(0, *INDEXES), typed(1, "FLOAT32", "UINT8", "BOOL", "INT8", "INT64", "INT32"), alike(0, 2), _SCATTERED),
 )
 ONE_HOT = TfliteOperator(
     "ONE_HOT",
@@ -175,6 +187,16 @@ HASHTABLE_LOOKUP = TfliteOperator(
         alike(2, OUT),
     ),
 )
+
+
+def _projects(node: PreparedOperator) -> bool:
+    """True if seeds, items and their weights fit."""
+    seeds, items = node.shape(0), node.shape(1)
+    fits = len(seeds) == 2 and seeds[1] <= 32 and bool(items) and items[0] > 0
+    return fits and node.option("type") in (1, 2) and (node.at(2) is None or node.shape(2) == items[:1])
+
+
+_PROJECTED = requires("seeds, items and weights that fit, and type 1 or 2", _projects, kind=Why.OPERAND_SIZE)
 LSH_PROJECTION = TfliteOperator(
     "LSH_PROJECTION",
     "Bits by the sign of the items' weighted fingerprints after each seed: one by one, or as one number for each hash.",
@@ -192,6 +214,7 @@ LSH_PROJECTION = TfliteOperator(
         ),
     ),
     as_stored=True,
+    loads=(_PROJECTED,),
 )
 
 

@@ -30,6 +30,7 @@ from nnbridge_tflite.loads import (
     no_zero_point,
     ranked,
     requires,
+    stated_bias,
     typed,
     zero_centred,
 )
@@ -66,11 +67,19 @@ _POWERS_OF_TWO = requires(
 )
 _ACTIVATED_AS_FLOAT = requires(
     "a fused activation of none, RELU, RELU_N1_TO_1 or RELU6",
-    lambda node: node.option("fused_activation_function") < 4 or (node.type(0) == "FLOAT32" and node.type(1) in _BYTES),
-    lambda node: node.option("fused_activation_function"),
+    lambda node: node.activation < 4 or (node.type(0) == "FLOAT32" and node.type(1) in _BYTES),
+    lambda node: node.activation,
     Why.ACTIVATION,
 )
 _FULLY_CONNECTED_TYPES = requires("types that the kernel has for input, weights and bias", _product_types, kind=Why.INPUT_TYPE)
+_FORMATS = requires(
+    "weights_format 0 or 1", lambda node: node.option("weights_format") < 2, lambda node: node.option("weights_format")
+)
+_OUTPUTS = requires(
+    "one output, or two of shuffled weights",
+    lambda node: len(node.operator.outputs) == 1 + (node.option("weights_format") == 1),
+    lambda node: len(node.operator.outputs),
+)
 _KEPT_DIMENSIONS = requires(
     "an input whose last dimension the weights have",
     lambda node: not node.option("keep_num_dims") or not node.shape(1)[1] or node.shape(0)[-1] == node.shape(1)[1],
@@ -131,9 +140,12 @@ FULLY_CONNECTED = TfliteOperator(
         bias_for_each(0),
         affine(QUANTISED, 0, 1),
         channelled(0),
-        bias_scaled(),
+        bias_scaled(types=QUANTISED),
+        stated_bias(2),
         zero_centred(0, OUT),
         _KEPT_DIMENSIONS,
+        _FORMATS,
+        _OUTPUTS,
     ),
 )
 

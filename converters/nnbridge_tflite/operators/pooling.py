@@ -16,7 +16,7 @@ from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator,
 from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.host.windows import positions, taps, windows
-from nnbridge_tflite.loads import SAME, alike, not_typed, positive, ranked
+from nnbridge_tflite.loads import SAME, alike, not_typed, positive, ranked, requires
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, DelegateRule, OperatorView, first_type, from_level
@@ -119,6 +119,7 @@ REDUCE_WINDOW = TfliteOperator(
     "Windows of a shape, with strides and dilations, by the function that the options name.",
     inputs("input", "init_value", "window_shape", "window_strides", "window_dilations"),
     options=(Option("reduce_function", 0, "1 ADD, 2 MUL, 3 MINIMUM, 4 MAXIMUM, 5 ALL, 6 ANY"),),
+    loads=(requires("reduce_function 1 to 6", lambda node: 0 < node.option("reduce_function") < 7),),
 )
 
 

@@ -16,7 +16,7 @@ from nnbridge.operations.philox import philox
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES, extension_code
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
-from nnbridge_tflite.loads import ranked, typed
+from nnbridge_tflite.loads import OUT, ranked, same_shape, typed
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.read.graph import Operator, element_type
 
@@ -39,6 +39,7 @@ STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     inputs("state"),
     outputs("new_state", "words"),
     options=(Option("algorithm", 0, "0 and 1 Philox, 2 Threefry"),),
+    loads=(same_shape(0, OUT),),
 )
 
 

@@ -32,7 +32,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import by_upper_bits
-from nnbridge_tflite.loads import OUT, constant_axes, ranked, requires, single, typed, zero_centred
+from nnbridge_tflite.loads import OUT, PreparedOperator, constant_axes, ranked, requires, single, typed, zero_centred
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.rules import (
     FLOAT,
@@ -48,9 +48,34 @@ from nnbridge_tflite.rules import (
 )
 
 _REDUCED = ("FLOAT32", "UINT8", "INT8", "INT16", "INT32", "INT64", "BOOL")
+
+
+def _segments_fit(node: PreparedOperator) -> bool:
+    """True if known numbers of segments are those of the data's first dimensions, and below the count."""
+    numbers, count = node.numbers(1), node.numbers(2)
+    if numbers is None or count is None:
+        return True
+    first = node.shape(0)[: len(node.shape(1))]
+    return first == node.shape(1) and len(count) == 1 and max(numbers, default=-1) < count[0]
+
+
+def _segments_rise(node: PreparedOperator) -> bool:
+    """True if known numbers of segments begin at 0 and rise by one at most, a number for each row."""
+    numbers, data = node.numbers(1), node.at(0)
+    if numbers is None or data is None or node.stored(data) is None:
+        return True
+    steps = [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
+    return len(node.shape(1)) == 1 and node.shape(1) == data.shape[:1] and steps[:1] != [1] and set(steps) <= {0, 1}
+
+
 _AXES = (typed(1, "INT32"), typed(0, *_REDUCED), zero_centred(0, OUT), constant_axes(1, 0))
 _TRUTHS = (typed(0, "BOOL"), typed(1, "INT32"), constant_axes(1, 0))
-_SEGMENTS = (typed(0, "FLOAT32", "INT32"), typed(1, "INT32"), typed(2, "INT32"))
+_SEGMENTS = (
+    typed(0, "FLOAT32", "INT32"),
+    typed(1, "INT32"),
+    typed(2, "INT32"),
+    requires("segments of the data's first dimensions, below the count", _segments_fit),
+)
 _SIGNED_PRODUCTS = requires(
     "INT8 or INT16 where there is a scale",
     lambda node: not node.inputs[0].quantisation.scales or node.type(0) in ("INT8", "INT16"),
@@ -170,7 +195,11 @@ SEGMENT_SUM = TfliteOperator(
     inputs("data", "segment_ids"),
     data_dependent=True,
     dynamic_unless=(0, 1),
-    loads=(typed(0, "FLOAT32", "INT32"), typed(1, "INT32")),
+    loads=(
+        typed(0, "FLOAT32", "INT32"),
+        typed(1, "INT32"),
+        requires("segments that rise from 0 by one, one for each row", _segments_rise),
+    ),
 )
 
 

@@ -124,6 +124,24 @@ _NO_COMPUTED_INT64 = Condition(
 _STATED = Condition("new dimensions, in the options of one input", _stated, lambda node: "none", kind=Why.RANK)
 
 
+_FEW_AXES = requires("as many axes as dimensions at most", lambda node: len(node.shape(0)) >= math.prod(node.shape(1)))
+
+
+def _reshapes(node: PreparedOperator) -> bool:
+    """True if the dimensions, where the file has them, hold the input's elements."""
+    shape, stated = node.shape(0), node.at(1)
+    if stated is not None and stated.type.name == "INT32" and len(stated.shape) == 1:
+        dims = node.numbers(1)
+    else:
+        dims = [int(one) for one in node.operator.options.get("new_shape") or ()]
+    if dims is None:
+        return True
+    dims = [] if dims == [0] and math.prod(shape) == 1 else dims
+    rest, known = dims.count(-1), math.prod(d for d in dims if d != -1)
+    return rest < 2 and (math.prod(shape) % known == 0 if rest and known else math.prod(shape) == known)
+
+
+_RESHAPED = requires("dimensions that hold the input's elements", _reshapes, kind=Why.OPERAND_SIZE)
 RESHAPE = TfliteOperator(
     "RESHAPE",
     "The same elements in other dimensions.",
@@ -149,6 +167,7 @@ RESHAPE = TfliteOperator(
         ),
         past=(Past(until="2.7", types=FLOAT_QUANT8),),
     ),
+    loads=(_RESHAPED,),
 )
 SQUEEZE = TfliteOperator(
     "SQUEEZE",
@@ -281,6 +300,7 @@ REVERSE_V2 = TfliteOperator(
         typed(0, "FLOAT32", "UINT8", "INT8", "INT16", "INT32", "INT64", "BOOL", "FLOAT16", "BFLOAT16"),
         typed(1, "INT32"),
         SAME,
+        _FEW_AXES,
     ),
 )
 REVERSE_SEQUENCE = TfliteOperator(
@@ -288,7 +308,7 @@ REVERSE_SEQUENCE = TfliteOperator(
     "The first elements of each sequence backwards, as many as its length states.",
     inputs("input", "lengths"),
     options=(Option("seq_dim", 0, "the dimension of time"), Option("batch_dim", 0, "the dimension of sequences")),
-    loads=(ranked(1, 1), typed(0, "FLOAT32", "INT32", "UINT8", "INT16", "INT64"), typed(1, *INDEXES)),
+    loads=(ranked(1, 1), typed(0, "FLOAT32", "INT32", "UINT8", "INT16", "INT64"), typed(1, *INDEXES), SAME),
 )
 MATRIX_DIAG = TfliteOperator(
     "MATRIX_DIAG", "Matrices that are zero but for their diagonals.", inputs("diagonals"), loads=(ranked(0, 1, 0),)

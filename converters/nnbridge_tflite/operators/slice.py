@@ -13,22 +13,29 @@ from nnbridge.errors import Reason, Stage, Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
-from nnbridge_tflite.loads import INDEXES, SAME, PreparedOperator, alike, ranked, requires, same_shape, typed
+from nnbridge_tflite.loads import INDEXES, OUT, SAME, PreparedOperator, alike, ranked, requires, same_shape, typed
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, DelegateRule, Past, type_in
 
 
 def _slices(node: PreparedOperator) -> bool:
-    """True if a slice is within its input, where the file leaves the output's dimensions open."""
+    """True if a slice, where it is known, is within its input and has the dimensions that the file states."""
     first, sizes, shape = node.numbers(1), node.numbers(2), node.shape(0)
-    if first is None or sizes is None or len(first) != len(shape):
-        return len(first or shape) >= len(shape)
-    return all(size == -1 or (size >= 0 and at + size <= d) for at, size, d in zip(first, sizes, shape, strict=False))
+    if first is None or sizes is None:
+        return True
+    if len(first) != len(shape) or any(
+        size < -1 or (size >= 0 and at + size > d) for at, size, d in zip(first, sizes, shape, strict=True)
+    ):
+        return False
+    found, out = tuple(d - at if size == -1 else size for at, size, d in zip(first, sizes, shape, strict=True)), node.at(OUT)
+    return out is None or not out.shape or -1 in out.signature or found == out.shape
 
 
 _SLICE_FITS = requires(
-    "a slice within the input", _slices, lambda node: f"{node.numbers(1)} and sizes {node.numbers(2)} of {node.at(0)}"
+    "a slice within the input, of the output's dimensions",
+    _slices,
+    lambda node: f"{node.numbers(1)} and sizes {node.numbers(2)} of {node.at(0)}",
 )
 _UPDATE_FITS = requires(
     "an update that fits the operand, and an index for each dimension",

@@ -21,11 +21,18 @@ _TYPE_OF_INDEX = requires(
 )
 _TOP_FITS = requires(
     "as many numbers as there are, at most, of rank 1 at least",
-    lambda node: (k := node.numbers(1)) is None or (len(k) == 1 and node.shape(0) and k[0] <= node.shape(0)[-1]),
+    lambda node: (
+        (k := node.numbers(1)) is None
+        or -1 in node.inputs[0].signature
+        or (len(k) == 1 and node.shape(0) and k[0] <= node.shape(0)[-1])
+    ),
     lambda node: f"{node.numbers(1)} of {node.at(0)}",
 )
-_TYPE_OF_INDEXES = requires(
-    "idx_out_type INT32 or INT64", lambda node: node.option("idx_out_type") in (2, 4), lambda node: node.option("idx_out_type")
+_INDEXES_TYPED = requires(
+    "indexes of the type that idx_out_type names",
+    lambda node: node.type(-2) == ("INT64" if node.option("idx_out_type") == 4 else "INT32"),
+    lambda node: node.type(-2),
+    Why.OUTPUT_TYPE,
 )
 _SORTED = requires(
     "sorted boundaries", lambda node: np.all(np.diff(np.ravel(node.operator.options.get("boundaries", ()))) >= 0),
@@ -112,7 +119,7 @@ UNIQUE = TfliteOperator(
     options=(Option("idx_out_type", 2, "the indexes' TensorType; the tensor itself states it"),),
     data_dependent=True,
     dynamic_unless=NEVER_KNOWN,
-    loads=(_TYPE_OF_INDEXES, SAME, ranked(0, 1)),
+    loads=(SAME, ranked(0, 1), _INDEXES_TYPED),
 )
 BUCKETIZE = TfliteOperator(
     "BUCKETIZE",

@@ -58,10 +58,11 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
     return next((found for number in offered(graph) if (found := prepared.dynamic(number)) is not None), None)
 
 
-def first_dynamic_operator(graph: Graph, number: int) -> Operator | None:
-    """The operator of a subgraph after which TFLite prepares none: it writes the first tensor of dimensions that a run knows."""
-    found = _PreparedSubgraphs(graph).dynamic(number)
-    return None if found is None else found.operator
+def first_dynamic_operators(graph: Graph) -> list[Operator | None]:
+    """Of each subgraph the operator after which TFLite prepares none: it writes the first tensor that only a run sizes."""
+    prepared = _PreparedSubgraphs(graph)
+    found = (prepared.dynamic(number) for number in range(len(graph.subgraphs)))
+    return [None if one is None else one.operator for one in found]
 
 
 def offered(graph: Graph) -> list[int]:

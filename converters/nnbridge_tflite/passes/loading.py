@@ -6,23 +6,29 @@ reader or of an operator's check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
+from nnbridge.converters.draft import Draft
 from nnbridge.converters.rules import first_refusal
-from nnbridge.errors import Reason, Stage, Why
+from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge.model import Array
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.loads import PreparedOperator
-from nnbridge_tflite.passes.dynamic import first_dynamic_operator
-from nnbridge_tflite.read.graph import Operator, Tensor, TfliteSubgraph
+from nnbridge_tflite.passes.dynamic import first_dynamic_operators
+from nnbridge_tflite.passes.folding import folded
+from nnbridge_tflite.passes.nodes import most_new_elements
+from nnbridge_tflite.passes.values import TensorValues
+from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
 
-Stored = Callable[[Tensor], Array | None]
+NAMELESS = "CUSTOM"
+"""The name that the reader gives to custom operators without one."""
 _SMALL = 1 << 16
 """Elements of a constant that a condition may read; such constants are axes, sizes and paddings."""
 
@@ -33,15 +39,26 @@ def not_loaded(file: TfliteFile) -> Reason | None:
     TFLite looks for kernels of all operators first. Of each graph it then prepares the operators up to the first one whose
     output's dimensions only the run knows.
     """
-    return next(_without_kernel(file), None) or next(_unprepared(file), None)
+    found = chain(_with_numbers(file.graph), _without_kernel(file.graph), _unprepared(file))
+    return next(found, None)
 
 
-def _without_kernel(file: TfliteFile) -> Iterator[Reason]:
-    for number, subgraph in enumerate(file.graph.subgraphs):
+def _with_numbers(graph: Graph) -> Iterator[Reason]:
+    """Variables that have stored numbers."""
+    for subgraph in graph.subgraphs:
+        for tensor in subgraph.tensors:
+            if tensor.is_variable and tensor.data is not None:
+                yield Reason("variables without stored numbers", str(tensor), tensor.label, stage=Stage.LOADING)
+
+
+def _without_kernel(graph: Graph) -> Iterator[Reason]:
+    for number, subgraph in enumerate(graph.subgraphs):
         for operator in subgraph.operators:
             declared = definition_of(operator)
             versions = (None if declared is None else declared.versions) if not operator.custom else (operator.version,) * 2
-            if versions is None:
+            if operator.custom and operator.name == NAMELESS:
+                yield Reason("a custom operator with a name", "none", _label(operator, number), stage=Stage.LOADING)
+            elif versions is None:
                 required = "an operator that it has a kernel for"
                 yield Reason(required, operator.name, _label(operator, number), kind=Why.OPERATOR, stage=Stage.LOADING)
             elif not versions[0] <= operator.version <= versions[1]:
@@ -56,18 +73,88 @@ def _without_kernel(file: TfliteFile) -> Iterator[Reason]:
 
 
 def _unprepared(file: TfliteFile) -> Iterator[Reason]:
-    stored = partial(_stored, file)
-    for number, subgraph in enumerate(file.graph.subgraphs):
-        last = first_dynamic_operator(file.graph, number)
-        for operator in subgraph.operators:
+    graph = file.graph
+    called, last = _called(graph), first_dynamic_operators(graph)
+    for number in sorted(_prepared(graph)):
+        subgraph = graph.subgraphs[number]
+        seen = _as_called(subgraph, called.get(number, ()))
+        known = _Known(file, seen, number)
+        for operator in seen.operators:
             declared = definition_of(operator)
-            if declared is not None and declared.loads and _is_whole(subgraph, operator):
-                node = PreparedOperator(subgraph, operator, stored)
-                reason = _first_refusal(declared, node, _label(operator, number))
+            if declared is not None and _is_whole(seen, operator):
+                reason = _first_refusal(declared, PreparedOperator(seen, operator, known.value), _label(operator, number))
                 if reason is not None:
                     yield reason
-            if operator is last:
+                known.prepare(declared, operator)
+            if operator is last[number]:
                 break
+
+
+def _prepared(graph: Graph) -> set[int]:
+    """The main graph, those of signatures, and all that they run."""
+    waiting, found = [0, *(signature.subgraph for signature in graph.signatures)], set[int]()
+    while waiting:
+        number = waiting.pop()
+        if number in found or not 0 <= number < len(graph.subgraphs):
+            continue
+        found.add(number)
+        for operator in graph.subgraphs[number].operators:
+            named = (value for name, value in operator.options.items() if name.endswith("subgraph_index"))
+            waiting += [value for value in named if isinstance(value, int)]
+    return found
+
+
+def _called(graph: Graph) -> dict[int, Sequence[Tensor]]:
+    """Subgraphs that an operator runs → the tensors that the first such operator passes to them."""
+    found: dict[int, Sequence[Tensor]] = {}
+    for subgraph in graph.subgraphs:
+        for operator in subgraph.operators:
+            declared = definition_of(operator)
+            for name in () if declared is None else declared.bodies:
+                passed = operator.inputs[1 if declared is not None and declared.control == "if" else 0 :]
+                if all(0 <= i < len(subgraph.tensors) for i in passed):
+                    found.setdefault(int(operator.options.get(name) or 0), [subgraph.tensors[i] for i in passed])
+    return found
+
+
+def _as_called(graph: TfliteSubgraph, passed: Sequence[Tensor]) -> TfliteSubgraph:
+    """A subgraph whose inputs have the types and dimensions of what it is called with, as TFLite prepares it."""
+    if len(passed) != len(graph.inputs):
+        return graph
+    given = dict(zip(graph.inputs, passed, strict=True))
+    same = all((graph.tensors[i].type, graph.tensors[i].shape) == (one.type, one.shape) for i, one in given.items())
+    if same:
+        return graph
+    tensors = (replace(t, type=given[t.index].type, shape=given[t.index].shape) if t.index in given else t for t in graph.tensors)
+    return replace(graph, tensors=tuple(tensors))
+
+
+class _Known:
+    """The numbers of a subgraph's tensors that are known when it is prepared: small constants, and what kernels compute then."""
+
+    def __init__(self, file: TfliteFile, graph: TfliteSubgraph, number: int) -> None:
+        draft = Draft(RUNTIME_FEATURE_LEVEL, most_new_elements(file.pool))
+        self._file, self._values = file, TensorValues(file, graph.tensors, graph.written, draft, subgraph=number)
+        self._computed: set[int] = set()
+
+    def value(self, tensor: Tensor) -> Array | None:
+        """The numbers of a tensor, None if only a run knows them."""
+        if tensor.index in self._computed:
+            return self._values.known(tensor.index)
+        if tensor.data is None or tensor.type.dtype is None or tensor.type.bits < 8 or tensor.sparsity is not None:
+            return None
+        if tensor.blocks is not None or tensor.elements > _SMALL or tensor.bytes_needed != tensor.data.length:
+            return None
+        return np.frombuffer(self._file.bytes_at(tensor.data), tensor.type.dtype).reshape(tensor.shape)
+
+    def prepare(self, declared: TfliteOperator, operator: Operator) -> None:
+        """Compute what the operator's kernel computes when it is prepared."""
+        if not declared.known_when_prepared and declared.folded_from_shape is None:
+            return
+        with suppress(ConversionError):
+            for index, array in zip(operator.outputs, folded(declared, operator, self._values), strict=False):
+                self._values.foresee(index, array)
+                self._computed.add(index)
 
 
 def _first_refusal(declared: TfliteOperator, node: PreparedOperator, label: str) -> Reason | None:
@@ -78,15 +165,6 @@ def _first_refusal(declared: TfliteOperator, node: PreparedOperator, label: str)
             if reason is not None:
                 return reason
     return None
-
-
-def _stored(file: TfliteFile, tensor: Tensor) -> Array | None:
-    """A small constant of the file."""
-    if tensor.data is None or tensor.type.dtype is None or tensor.type.bits < 8 or tensor.sparsity is not None:
-        return None
-    if tensor.blocks is not None or tensor.elements > _SMALL or tensor.bytes_needed != tensor.data.length:
-        return None
-    return np.frombuffer(file.bytes_at(tensor.data), tensor.type.dtype).reshape(tensor.shape)
 
 
 def _label(operator: Operator, subgraph: int) -> str:
