@@ -80,6 +80,12 @@ class TfliteModelFile(Importer):
 
         return interface(self.file, options)
 
+    @cached_property
+    def remarks(self) -> Sequence[str]:
+        from nnbridge_tflite.custom import remarks
+
+        return remarks(self.file)
+
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         from nnbridge_tflite.inspection import graphs
 

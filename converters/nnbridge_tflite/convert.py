@@ -138,7 +138,7 @@ def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
         raise OptionError(Reason("TFLite 2.4 or newer", options.tflite, operand="allow_dynamic_dimensions"))
     if options.mapping != MappingKind.DELEGATE:
         return None
-    reason = not_loaded(file.graph)
+    reason = not_loaded(file)
     if reason is not None or options.allow_dynamic_dimensions:
         return reason
     found = first_dynamic(file.graph)

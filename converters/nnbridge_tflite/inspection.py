@@ -20,6 +20,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, FileOperator
 from nnbridge.errors import ConversionError, OptionError
 from nnbridge_tflite.convert import convert, distinct_signatures
+from nnbridge_tflite.custom import remarks
 from nnbridge_tflite.read.graph import Graph, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.metadata import metadata, tensor_metadata
 from nnbridge_tflite.read.reader import TfliteFile
@@ -76,6 +77,7 @@ def inspect(file: TfliteFile, options: ConversionOptions) -> Inspection:
         transposes,
         {**({"description": graph.description} if graph.description else {}), **stated},
         tuple(notes),
+        remarks(file),
     )
 
 

@@ -253,11 +253,10 @@ class Planned:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the target that a reader of the plan must know."""
+        """Sentences about the file and the target that a reader of the plan must know."""
         profiles = [device.name for device in self.drivers if device.is_profile]
-        if len(profiles) < 2:
-            return ()
-        return (f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices.",)
+        mixture = f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices."
+        return (*self.file.importer.remarks, *([mixture] if len(profiles) > 1 else []))
 
     @property
     def releases(self) -> dict[str, str]:

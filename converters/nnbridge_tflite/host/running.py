@@ -28,6 +28,7 @@ from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.operations.kernels import Function
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, split_extension_code
+from nnbridge_tflite.custom import required_of
 from nnbridge_tflite.declaration import REGISTRY, OperandKind, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
 from nnbridge_tflite.host.hybrid import is_hybrid
@@ -148,7 +149,8 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
         return within_domain(declared.name, inputs, lambda arrays: [_shaped(table(np.asarray(arrays[0])), outputs[0].dims)])
     ways = _ways(declared, code, inputs, outputs, options)
     if not ways:
-        raise ValueError(declared.refusal)
+        custom = options.get("custom_code")
+        raise ValueError(declared.refusal if custom is None else required_of(custom))
 
     def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
         tensors = [

@@ -100,6 +100,7 @@ STABLEHLO_WHILE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     control="while",
     bodies=WHILE.bodies,
+    versions=None,
 )
 CALL = TfliteOperator(
     "CALL",
@@ -109,6 +110,7 @@ CALL = TfliteOperator(
     options=(Option("subgraph", 0, "its index"),),
     delegate=NO_SUBGRAPHS,
     effects=True,
+    versions=None,
 )
 STABLEHLO_COMPOSITE = TfliteOperator(
     "STABLEHLO_COMPOSITE",

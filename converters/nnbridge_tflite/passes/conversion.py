@@ -318,7 +318,8 @@ class Conversion:
         ``memory`` is a variable that the operator has beside its operands: one more input, and one more output.
         """
         declared, tensors = self._declared[operator.index], self.graph.tensors
-        inputs = [self.values.value(i) if i >= 0 else self.draft.omitted(0) for i in operator.inputs]
+        absent = [i < 0 or self._is_workspace(operator, i) for i in operator.inputs]
+        inputs = [self.draft.omitted(0) if no else self.values.value(i) for i, no in zip(operator.inputs, absent, strict=True)]
         outputs = [self.values.fresh_output(i) for i in operator.outputs]
         if not outputs:
             raise ConversionError(Reason("an operator with outputs", "none", operator.label))
@@ -345,6 +346,11 @@ class Conversion:
         if memory is not None:
             self.variables.assign(memory, after[-1])
         return Mapped(operator.index, operator.name, MappingKind.HOST, tuple(reasons))
+
+    def _is_workspace(self, operator: Operator, index: int) -> bool:
+        """True for a tensor that nothing writes before a custom operator: memory that its kernel computes in, as Vela's does."""
+        tensor, states = self.graph.tensors[index], self.values.is_state(index)
+        return operator.custom and tensor.data is None and not states and index not in {*self.graph.inputs, *self.graph.written}
 
     @staticmethod
     def _decided_at_run(declared: TfliteOperator | None, inputs: Sequence[Value]) -> bool:

@@ -58,6 +58,13 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
     return next((found for number in offered(graph) if (found := prepared.dynamic(number)) is not None), None)
 
 
+def first_dynamic_operators(graph: Graph) -> list[Operator | None]:
+    """Of each subgraph the operator after which TFLite prepares none: it writes the first tensor that only a run sizes."""
+    prepared = _PreparedSubgraphs(graph)
+    found = (prepared.dynamic(number) for number in range(len(graph.subgraphs)))
+    return [None if one is None else one.operator for one in found]
+
+
 def offered(graph: Graph) -> list[int]:
     """The subgraphs that TFLite offers to a delegate, each by itself."""
     return [number for number, subgraph in enumerate(graph.subgraphs) if not subgraph.name.startswith(VALIDATION)]

@@ -97,6 +97,8 @@ class Inspection:
     """Mapping → the number of TRANSPOSEs between operations, and at inputs and outputs."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """Notes that come before anything else: what besides its own runtime the file needs."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -105,6 +107,7 @@ class Inspection:
             for tensor in (*side["inputs"], *side["outputs"]):
                 del tensor["metadata"]  # All that the file states is under the key of that name.
         data["mappings"] = {name: mapped_as_dict(mapped) for name, mapped in self.mappings.items()}
+        data["notes"] = [*data.pop("remarks"), *data["notes"]]
         del data["transposes"]
         for name, found in self.transposes.items():
             data["mappings"][name]["counts"] |= transposes_as_dict(found)

@@ -16,6 +16,7 @@ _MAX_VALUES = 16
 
 def inspection_tables(found: Inspection) -> Iterator[Table | str]:
     """Tables of a file: where a phone refuses it, interface, operators with what maps to NNAPI, reasons, metadata, notes."""
+    yield from found.remarks
     refusals = (refusal_of(mapped, mapping) for mapping, mapped in found.mappings.items())
     yield from (f"{refusal.sentence}." for refusal in refusals if refusal is not None)
     size = f"{found.file_bytes:,} bytes, {found.weight_bytes:,} of them constants"
