@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Answers, Edit
+from nnbridge.converters.edits import WHOLE, Answers, Edit, Key
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
-from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded
+from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded, together
 
 _MAX_PIECES = 64
 _OPSET = 13
@@ -33,6 +33,8 @@ class Rewrite:
     text: str
     replace: Callable[[EditedOnnxGraph], bool]
     """Places what stands instead; False if the rewrite does not apply."""
+    converter: str
+    """What does the same at the source: an option of the exporter or the quantiser, or of the model."""
     answers: Answers = Answers.SAME
 
 
@@ -123,15 +125,26 @@ def _sum_as_additions(graph: EditedOnnxGraph) -> bool:
     return True
 
 
+_RESHAPED = "in the model: x.reshape to four dimensions before the operator, and back after it"
 REWRITES = (
-    Rewrite(("Squeeze", "Unsqueeze", "Flatten"), "Reshape to the dimensions that come out", _as_reshape),
-    Rewrite(_EXACT, "the same in four dimensions, between Reshapes", partial(_in_rank, 4)),
-    Rewrite(_ROUNDED, "the same in four dimensions, between Reshapes", partial(_in_rank, 4), Answers.ROUND),
-    Rewrite(("Split",), "a Slice for each part", _split_as_slices),
-    Rewrite(("Clip",), "Max, then Min", _clip_as_extremes),
-    Rewrite(("Pow",), "Mul of the tensor with itself", _square_as_product),
-    Rewrite(("LeakyRelu",), "PRelu with its alpha as a constant", _leaky_as_prelu),
-    Rewrite(("Sum",), "Adds, one after the other", _sum_as_additions),
+    Rewrite(
+        ("Squeeze", "Unsqueeze", "Flatten"),
+        "Reshape to the dimensions that come out",
+        _as_reshape,
+        "in the model: x.reshape in place of squeeze, unsqueeze or flatten",
+    ),
+    Rewrite(_EXACT, "the same in four dimensions, between Reshapes", partial(_in_rank, 4), _RESHAPED),
+    Rewrite(_ROUNDED, "the same in four dimensions, between Reshapes", partial(_in_rank, 4), _RESHAPED, Answers.ROUND),
+    Rewrite(("Split",), "a Slice for each part", _split_as_slices, "in the model: x[:, a:b] for each part of split or chunk"),
+    Rewrite(("Clip",), "Max, then Min", _clip_as_extremes, "in the model: torch.maximum, then torch.minimum"),
+    Rewrite(("Pow",), "Mul of the tensor with itself", _square_as_product, "in the model: x * x in place of x ** 2"),
+    Rewrite(
+        ("LeakyRelu",),
+        "PRelu with its alpha as a constant",
+        _leaky_as_prelu,
+        "in the model: torch.nn.PReLU with the slope as its init, not trained",
+    ),
+    Rewrite(("Sum",), "Adds, one after the other", _sum_as_additions, "in the model: a + b + c in place of one sum"),
 )
 
 
@@ -194,10 +207,18 @@ def _unsigned(model: Any) -> Any | None:
     return changed if moved else None
 
 
-WHOLE_FILE: tuple[tuple[str, Callable[[Any], Any | None]], ...] = (
-    ("initialisers are constants, no inputs", _constants_only),
-    ("uint8 in place of int8 between QuantizeLinear and DequantizeLinear", _unsigned),
-    (f"opset {_OPSET}, by onnx's version converter", _newer_opset),
+WHOLE_FILE: tuple[tuple[str, Callable[[Any], Any | None], str], ...] = (
+    (
+        "initialisers are constants, no inputs",
+        _constants_only,
+        "torch.onnx.export with keep_initializers_as_inputs=False",
+    ),
+    (
+        "uint8 in place of int8 between QuantizeLinear and DequantizeLinear",
+        _unsigned,
+        "onnxruntime.quantization.quantize_static with activation_type=QuantType.QUInt8",
+    ),
+    (f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
 )
 """Changes of the whole file, which return None where they do not apply.
 
@@ -212,15 +233,25 @@ def edits(path: Path) -> Iterator[Edit]:
         for rewrite in REWRITES:
             if node.op_type in rewrite.operators and not node.domain and _replaced(whole, index, rewrite) is not None:
                 content, single = (partial(_content, path, index, rewrite, one) for one in (False, True))
-                yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single)
-    for text, change in WHOLE_FILE:
+                several = partial(_several, path, rewrite)
+                yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
+    for text, change, converter in WHOLE_FILE:
         if change is _newer_opset or change(model) is not None:
-            yield Edit(0, WHOLE, "", text, partial(_changed, path, text, change), Answers.ROUND)
+            content = partial(_changed, path, text, change)
+            yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=converter)
 
 
 def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rewrite) -> EditedOnnxGraph | None:
     graph = graphs(index)
     return graph if rewrite.replace(graph) else None
+
+
+def _several(path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
+    graphs, names = loaded(path)[1], set[str]()
+    replaced = [graphs(index, names) for _, index in keys]
+    for graph in replaced:
+        assert rewrite.replace(graph), "an edit that applied"
+    return together(replaced)
 
 
 def _content(path: Path, index: int, rewrite: Rewrite, alone: bool) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def copied(message: Any) -> Any:
     return made
 
 
-def loaded(path: Path) -> tuple[Any, Callable[[int], EditedOnnxGraph]]:
+def loaded(path: Path) -> tuple[Any, Callable[..., EditedOnnxGraph]]:
     """A file's model with inferred shapes, not to be changed, and its graph seen from a node. ConversionError for other files."""
     facts = _facts(path, path.stat().st_mtime_ns)
     return facts.model, partial(EditedOnnxGraph, facts)
@@ -68,9 +69,11 @@ class InferredModel:
 class EditedOnnxGraph:
     """The main graph of a file while one of its nodes is edited."""
 
-    def __init__(self, facts: InferredModel, index: int) -> None:
+    def __init__(self, facts: InferredModel, index: int, taken: set[str] | None = None) -> None:
+        """``taken``: names of new values that edits of other nodes have."""
         self._facts = facts
         self._index = index
+        self._taken = set() if taken is None else taken
         self.node = copied(facts.model.graph.node[index])
         self._placed: list[Any] = []
         self._constants: list[Any] = []
@@ -138,8 +141,10 @@ class EditedOnnxGraph:
 
     def name(self, near: str) -> str:
         """A name that no value has."""
-        used = self._facts.names | {tensor.name for tensor in self._constants}
-        return next(name for k in range(len(used) + 1) if (name := f"{near}_{k}" if k else near) not in used)
+        names = (f"{near}_{k}" if k else near for k in count())
+        found = next(name for name in names if name not in self._facts.names and name not in self._taken)
+        self._taken.add(found)
+        return found
 
     def constant(self, array: Array | np.generic) -> str:
         """A new constant."""
@@ -166,18 +171,24 @@ class EditedOnnxGraph:
 
     def finished(self, *, alone: bool) -> bytes:
         """The edited file; ``alone``: only the node and its quantised group."""
-        made = copied(self._facts.model) if not alone else type(self._facts.model)()
-        source, placed = self._facts.model.graph, self._placed or [self.node]
-        nodes = self._group(placed) if alone else [*source.node[: self._index], *placed, *source.node[self._index + 1 :]]
-        del made.graph.node[:]
+        if not alone:
+            return together([self])
+        made = type(self._facts.model)()
+        nodes = self._group(self._placed or [self.node])
         made.graph.node.extend(nodes)
-        if alone:
-            self._surround(made, nodes)
-        # What the file states of values after the edit is inferred again.
-        del made.graph.value_info[:]
+        self._surround(made, nodes)
         made.graph.initializer.extend(self._constants)
         content: bytes = made.SerializeToString()
         return content
+
+    def replacing(self) -> tuple[int, Sequence[Any], Sequence[Any]]:
+        """The node's index, the nodes in its place and the new constants."""
+        return self._index, self._placed or [self.node], self._constants
+
+    @property
+    def model(self) -> Any:
+        """The file's model, not to be changed."""
+        return self._facts.model
 
     def _group(self, placed: Sequence[Any]) -> list[Any]:
         nodes = self._facts.model.graph.node
@@ -208,6 +219,21 @@ class EditedOnnxGraph:
                 if name in self._facts.types:
                     value.type.tensor_type.ClearField("shape")
                     made.graph.output.append(value)
+
+
+def together(graphs: Sequence[EditedOnnxGraph]) -> bytes:
+    """The file with several nodes edited."""
+    made = copied(graphs[0].model)
+    edited = {index: (nodes, constants) for index, nodes, constants in (graph.replacing() for graph in graphs)}
+    nodes = [node for k, one in enumerate(graphs[0].model.graph.node) for node in (edited[k][0] if k in edited else [one])]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    # What the file states of values after the edits is inferred again.
+    del made.graph.value_info[:]
+    for _, constants in edited.values():
+        made.graph.initializer.extend(constants)
+    content: bytes = made.SerializeToString()
+    return content
 
 
 def _type_name(code: int) -> str:

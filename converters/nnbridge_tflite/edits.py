@@ -6,14 +6,14 @@ planning the edited file, whether the answers stay by running both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Edit
+from nnbridge.converters.edits import WHOLE, Edit, Key
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.retyping import RETYPINGS, Retyping
 from nnbridge_tflite.tables import EditedGraph, Table, alone, operator_name
@@ -32,6 +32,8 @@ class Rewrite:
     text: str
     replace: Callable[[EditedGraph], bool]
     """Places what stands instead; False if the rewrite does not apply."""
+    converter: str
+    """What does the same at the source: an option of TFLite's converter, or of the model."""
 
 
 def _activation_apart(graph: EditedGraph) -> bool:
@@ -191,18 +193,63 @@ _ELEMENTWISE += ("SIN", "FLOOR", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "T
 _ELEMENTWISE += ("QUANTIZE", "DEQUANTIZE", "CAST", "SOFTMAX", "LOG_SOFTMAX")
 _BIASED = ("DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 REWRITES = (
-    Rewrite((*_FUSING, "CONCATENATION", "L2_NORMALIZATION"), "its fused activation as a separate operator", _activation_apart),
-    Rewrite(_ELEMENTWISE, "the same in four dimensions, between RESHAPEs", _in_four_dimensions),
-    Rewrite(("SPLIT",), "a STRIDED_SLICE for each part", _split_as_slices),
-    Rewrite(("UNPACK",), "a STRIDED_SLICE and a RESHAPE for each part", _unpack_as_slices),
-    Rewrite(("PACK",), "RESHAPEs, then CONCATENATION", _pack_as_concatenation),
-    Rewrite(("SQUEEZE", "EXPAND_DIMS"), "RESHAPE to the dimensions that come out", _as_reshape),
-    Rewrite(("SLICE",), "STRIDED_SLICE with steps of 1", _slice_as_strided),
-    Rewrite(("SQUARE",), "MUL of the tensor with itself", _square_as_product),
-    Rewrite(("SQUARED_DIFFERENCE",), "SUB, then MUL of the difference with itself", _difference_then_product),
-    Rewrite(("LEAKY_RELU",), "PRELU with its alpha as a constant", _leaky_as_prelu),
-    Rewrite(_BIASED, "a bias of zeros", _bias_of_zeros),
-    Rewrite((), "the operator's first version", _first_version),
+    Rewrite(
+        (*_FUSING, "CONCATENATION", "L2_NORMALIZATION"),
+        "its fused activation as a separate operator",
+        _activation_apart,
+        "no option of tf.lite.TFLiteConverter, which fuses activations wherever an operator can have one",
+    ),
+    Rewrite(
+        _ELEMENTWISE,
+        "the same in four dimensions, between RESHAPEs",
+        _in_four_dimensions,
+        "in the model: tf.reshape to four dimensions before the operator, and back after it",
+    ),
+    Rewrite(("SPLIT",), "a STRIDED_SLICE for each part", _split_as_slices, "in the model: x[..., a:b] for each part of tf.split"),
+    Rewrite(
+        ("UNPACK",),
+        "a STRIDED_SLICE and a RESHAPE for each part",
+        _unpack_as_slices,
+        "in the model: x[:, i] in place of tf.unstack",
+    ),
+    Rewrite(
+        ("PACK",),
+        "RESHAPEs, then CONCATENATION",
+        _pack_as_concatenation,
+        "in the model: tf.concat of tensors with one more dimension in place of tf.stack",
+    ),
+    Rewrite(
+        ("SQUEEZE", "EXPAND_DIMS"),
+        "RESHAPE to the dimensions that come out",
+        _as_reshape,
+        "in the model: tf.reshape in place of tf.squeeze or tf.expand_dims",
+    ),
+    Rewrite(("SLICE",), "STRIDED_SLICE with steps of 1", _slice_as_strided, "in the model: x[a:b] in place of tf.slice"),
+    Rewrite(
+        ("SQUARE",),
+        "MUL of the tensor with itself",
+        _square_as_product,
+        "no option: TensorFlow's graph optimiser makes a square of x * x (ReplaceMulWithSquare)",
+    ),
+    Rewrite(
+        ("SQUARED_DIFFERENCE",),
+        "SUB, then MUL of the difference with itself",
+        _difference_then_product,
+        "in the model: a subtraction and a product in place of tf.math.squared_difference",
+    ),
+    Rewrite(
+        ("LEAKY_RELU",),
+        "PRELU with its alpha as a constant",
+        _leaky_as_prelu,
+        "in the model: tf.keras.layers.PReLU with shared_axes, its alpha not trained",
+    ),
+    Rewrite(_BIASED, "a bias of zeros", _bias_of_zeros, "in the model: use_bias=True of the Keras layer, bias=True in PyTorch"),
+    Rewrite(
+        (),
+        "the operator's first version",
+        _first_version,
+        "no option of tf.lite.TFLiteConverter, which writes the lowest version that the operator's form needs",
+    ),
 )
 
 
@@ -217,10 +264,14 @@ def edits(model: Table, path: Path) -> Iterator[Edit]:
                 changed = _replaced(model, number, index, rewrite)
                 if changed is not None:
                     content, single = partial(_encoded, changed, path), partial(_alone, model, number, index, rewrite)
-                    yield Edit(number, index, name, rewrite.text, content, alone=single)
+                    several = partial(_several, model, path, rewrite)
+                    yield Edit(
+                        number, index, name, rewrite.text, content, alone=single, converter=rewrite.converter, several=several
+                    )
     for retyping in RETYPINGS:
         if retyping.applies(model):
-            yield Edit(0, WHOLE, "", retyping.text, partial(_retyped, retyping, model, path), retyping.answers)
+            content = partial(_retyped, retyping, model, path)
+            yield Edit(0, WHOLE, "", retyping.text, content, retyping.answers, converter=retyping.converter)
 
 
 def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Table | None:
@@ -229,6 +280,15 @@ def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Tabl
         return None
     graph.finish(index)
     return graph.model
+
+
+def _several(model: Table, path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
+    """The file with several operators replaced, the last first: the others keep their indexes."""
+    for key in sorted(keys, reverse=True):
+        changed = _replaced(model, *key, rewrite)
+        assert changed is not None, "an edit that applied"
+        model = changed
+    return _encoded(model, path)
 
 
 def _alone(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> bytes:

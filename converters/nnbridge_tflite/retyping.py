@@ -37,6 +37,8 @@ class Retyping:
     """Types of which an operator's output must have one, for the change to apply."""
     retype: Callable[[EditedGraph], None]
     """Changes a subgraph, seen from one of its operators."""
+    converter: str
+    """What does the same in TFLite's converter."""
 
     def applies(self, model: Table) -> bool:
         """True if the file has one graph, and computes values of these types."""
@@ -144,9 +146,11 @@ def _in_float(graph: EditedGraph) -> None:
             graph.subgraph["operators"][k] = one.made("RESHAPE", [one.input(0), target], [one.out], new_shape=shape)
 
 
+_BY_DATA = "optimizations = [tf.lite.Optimize.DEFAULT], a representative_dataset and TFLITE_BUILTINS_INT8 as supported_ops"
+_UINT8 = "inference_type = tf.uint8 of tf.compat.v1.lite.TFLiteConverter, for a model trained with fake quantisation"
 RETYPINGS = (
-    Retyping("uint8 in place of int8, one scale for each filter", Answers.CHANGE, ("INT8",), _unsigned),
-    Retyping("float32 in place of 8 bits", Answers.CHANGE, _EIGHT, _in_float),
-    Retyping("quantised to int8", Answers.CALIBRATE, ("FLOAT32",), partial(_quantised, "INT8")),
-    Retyping("quantised to uint8", Answers.CALIBRATE, ("FLOAT32",), partial(_quantised, "UINT8")),
+    Retyping("uint8 in place of int8, one scale for each filter", Answers.CHANGE, ("INT8",), _unsigned, _UINT8),
+    Retyping("float32 in place of 8 bits", Answers.CHANGE, _EIGHT, _in_float, "no optimizations and no representative_dataset"),
+    Retyping("quantised to int8", Answers.CALIBRATE, ("FLOAT32",), partial(_quantised, "INT8"), _BY_DATA),
+    Retyping("quantised to uint8", Answers.CALIBRATE, ("FLOAT32",), partial(_quantised, "UINT8"), _UINT8),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -10,6 +10,8 @@ from typing import TypeAlias
 from nnbridge.errors import Why
 
 Value: TypeAlias = "int | float | str"
+Key: TypeAlias = "tuple[int, int]"
+"""An operator's subgraph and index in the file."""
 WHOLE = -1
 """In place of an operator's index: the edit concerns the whole file."""
 
@@ -44,6 +46,17 @@ class Edit:
     answers: Answers = Answers.SAME
     alone: Callable[[], bytes] | None = None
     """A file of the replacement of the operator; None for edits of the whole file."""
+    converter: str = ""
+    """The option of the converter that does the same at the source, or the change of the model that does, in one sentence."""
+    several: Callable[[Sequence[Key]], bytes] | None = None
+    """A file in which several operators are replaced so; None where each has a change for itself."""
+    together: tuple[Key, ...] = ()
+    """The operators of an edit of several of them."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The operators that it replaces; none for an edit of the whole file."""
+        return self.together if self.index == WHOLE else ((self.subgraph, self.index),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,8 @@ class Parameter:
     answers: Answers = Answers.CHANGE
     kinds: frozenset[Why] = frozenset()
     """Refusals of which this may be the cause; empty for any."""
+    converter: str = ""
+    """The option of the converter that does the same at the source."""
 
 
 @dataclass(frozen=True, slots=True)
