@@ -62,7 +62,7 @@ class OnnxModelFile(Importer):
 
         return graphs(self.graph(options))
 
-    def edits(self) -> Iterable[Edit]:
+    def edits(self, options: ConversionOptions) -> Iterable[Edit]:
         from nnbridge_onnx.edits import edits
 
         return edits(self.path)

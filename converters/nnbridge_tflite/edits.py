@@ -14,7 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from nnbridge.converters.edits import WHOLE, Edit, Key
+from nnbridge.errors import ConversionError
+from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimensions, stated
 from nnbridge_tflite.read.metadata import with_archive
+from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.retyping import RETYPINGS, Retyping
 from nnbridge_tflite.tables import EditedGraph, Table, alone, operator_name
 from nnbridge_tflite.write import encode
@@ -253,8 +256,12 @@ REWRITES = (
 )
 
 
-def edits(model: Table, path: Path) -> Iterator[Edit]:
-    """Every rewrite that applies to an operator of a file, given its tables, then those of the whole file."""
+def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
+    """Every rewrite that applies to an operator of a file, given its tables, then those of the whole file.
+
+    ``shapes``: of inputs, for the edit that states all dimensions.
+    """
+    path = file.path
     for number, subgraph in enumerate(model["subgraphs"]):
         for index, operator in enumerate(subgraph["operators"]):
             name = operator_name(model, operator)
@@ -268,10 +275,34 @@ def edits(model: Table, path: Path) -> Iterator[Edit]:
                     yield Edit(
                         number, index, name, rewrite.text, content, alone=single, converter=rewrite.converter, several=several
                     )
+    yield from _dimensions(model, file, shapes)
     for retyping in RETYPINGS:
         if retyping.applies(model):
             content = partial(_retyped, retyping, model, path)
             yield Edit(0, WHOLE, "", retyping.text, content, retyping.answers, converter=retyping.converter)
+
+
+FIXED = "numbers computed of dimensions as constants"
+"""The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
+_FIXED_THERE = (
+    "tf.function(input_signature=[tf.TensorSpec([1, …])]) or tf.keras.Input(batch_size=1) before TFLiteConverter; "
+    "in litert_torch.convert no dynamic_shapes"
+)
+
+
+def _dimensions(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
+    try:
+        found = stated(file, shapes) if computes_dimensions(file.graph) else None
+    except ConversionError:
+        return  # a graph whose dimensions nnbridge does not infer
+    if found is not None and (found.shapes or found.folded):
+        inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
+        text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.folded))
+        yield Edit(0, WHOLE, "", text, partial(_with_dimensions, found, model, file.path), converter=_FIXED_THERE)
+
+
+def _with_dimensions(found: StatedDimensions, model: Table, path: Path) -> bytes:
+    return _encoded(found.applied(model), path)
 
 
 def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Table | None:
