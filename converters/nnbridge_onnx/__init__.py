@@ -65,7 +65,7 @@ class OnnxModelFile(Importer):
     def edits(self, options: ConversionOptions) -> Iterable[Edit]:
         from nnbridge_onnx.edits import edits
 
-        return edits(self.path)
+        return edits(self.path, options.shapes)
 
     def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
         from nnbridge_onnx.adjusting import adjustable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Answers, Edit, Key
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
+from nnbridge_onnx.dimensions import stated
 from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded, together
 
 _MAX_PIECES = 64
@@ -226,8 +227,11 @@ What is constant can be folded, and what is quantised as a device requires runs 
 """
 
 
-def edits(path: Path) -> Iterator[Edit]:
-    """Every rewrite that applies to a node of a file, then those of the whole file."""
+def edits(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
+    """Every rewrite that applies to a node of a file, then those of the whole file.
+
+    ``shapes``: of inputs, for the edit that states all dimensions.
+    """
     model, whole = loaded(path)
     for index, node in enumerate(model.graph.node):
         for rewrite in REWRITES:
@@ -235,10 +239,31 @@ def edits(path: Path) -> Iterator[Edit]:
                 content, single = (partial(_content, path, index, rewrite, one) for one in (False, True))
                 several = partial(_several, path, rewrite)
                 yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
+    yield from _dimensions(path, model, shapes)
     for text, change, converter in WHOLE_FILE:
         if change is _newer_opset or change(model) is not None:
             content = partial(_changed, path, text, change)
             yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=converter)
+
+
+FIXED = "numbers computed of dimensions as constants"
+"""The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
+_FIXED_THERE = (
+    "torch.onnx.export without dynamic_axes and dynamic_shapes; of a file: "
+    "onnxruntime.tools.make_dynamic_shape_fixed, then onnxsim"
+)
+
+
+def _dimensions(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
+    try:
+        found = stated(path, model, shapes)
+    except ConversionError:
+        return  # a graph whose dimensions nnbridge does not infer
+    if found is not None:
+        inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
+        text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.constants))
+        content = partial(_changed, path, text, found.applied)
+        yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=_FIXED_THERE)
 
 
 def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rewrite) -> EditedOnnxGraph | None:

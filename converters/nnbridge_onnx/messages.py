@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import count
@@ -55,15 +55,25 @@ class InferredModel:
 
     @cached_property
     def constants(self) -> dict[str, Any]:
-        """Initialisers by name, those that are inputs too left out."""
+        """Initialisers and tensors of Constant nodes by name; initialisers that are inputs too are left out."""
         inputs = {value.name for value in self.model.graph.input}
-        return {tensor.name: tensor for tensor in self.model.graph.initializer if tensor.name not in inputs}
+        stored = {tensor.name: tensor for tensor in self.model.graph.initializer if tensor.name not in inputs}
+        return {**stored, **dict(_of_nodes(self.model.graph.node))}
 
     @cached_property
     def names(self) -> set[str]:
         """Every name of a value."""
         found = {name for node in self.model.graph.node for name in (*node.input, *node.output)}
         return found | {tensor.name for tensor in self.model.graph.initializer} | {v.name for v in self.model.graph.input}
+
+
+def _of_nodes(nodes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    for node in nodes:
+        value = next((a.t for a in node.attribute if a.name == "value"), None) if node.op_type == "Constant" else None
+        if value is not None:
+            tensor = copied(value)
+            tensor.name = node.output[0]
+            yield tensor.name, tensor
 
 
 class EditedOnnxGraph:
