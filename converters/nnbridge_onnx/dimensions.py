@@ -16,7 +16,22 @@ from nnbridge_onnx.read.graph import Graph, Node, dtype_of, subgraphs
 from nnbridge_onnx.read.reader import read
 
 _SOURCES = ("Shape", "Size")
-_ROUNDED = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu", "Log", "Pow")
+_ROUNDED: tuple[str, ...] = (
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "Cos",
+    "Cosh",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Gelu",
+    "Log",
+    "Pow",
+)
 _ROUNDED += ("Reciprocal", "Sigmoid", "Sin", "Sinh", "Softmax", "Softplus", "Sqrt", "Tan", "Tanh")
 """Functions that two libraries may round differently in the last bit: of floats they stay computed."""
 _MAX_ELEMENTS = 1 << 16

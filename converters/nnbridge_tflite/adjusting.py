@@ -12,7 +12,7 @@ import numpy as np
 from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import Why
 from nnbridge_tflite.read.metadata import with_archive
-from nnbridge_tflite.retyping import real_values
+from nnbridge_tflite.retyping import one_scale, real_values
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, is_constant, listed
 from nnbridge_tflite.write import encode
 
@@ -220,21 +220,7 @@ def _requantise(side: str, place: int, scale: bool, graph: EditedGraph, value: V
 
 
 def _one_scale(graph: EditedGraph, value: Value) -> None:
-    tensor = graph.input(1)
-    values, scales = graph.values(tensor), graph.scales(tensor)
-    assert values is not None, "a constant"
-    shape, axis = [1] * values.ndim, graph.subgraph["tensors"][tensor]["quantization"].get("quantized_dimension") or 0
-    shape[axis] = -1
-    steps = np.clip(np.rint(values * (scales.reshape(shape) / scales.max())), -127, 127).astype(values.dtype)
-    made = graph.data(steps, graph.type(tensor), "one scale")
-    graph.quantise(made, [scales.max()], [0])
-    _set_input(graph, 1, made)
-    inputs = listed(graph.operator["inputs"])
-    bias = graph.values(inputs[2]) if len(inputs) > 2 and inputs[2] >= 0 else None
-    if bias is not None:
-        other = graph.data(np.rint(bias * (scales / scales.max())).astype("<i4"), "INT32", "bias")
-        graph.quantise(other, graph.scales(graph.input(0))[:1] * scales.max(), [0])
-        _set_input(graph, 2, other)
+    one_scale(graph)
 
 
 def _quantisation(graph: EditedGraph) -> Found:

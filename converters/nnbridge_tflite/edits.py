@@ -1,4 +1,4 @@
-"""Rewrites of single operators into others with the same answers, bit for bit: moves as other moves, one product as another.
+"""Rewrites of single operators into others, bit for bit where nothing else is said: moves as other moves, a product as another.
 
 A rewrite says for which operators it applies and what replaces them; whether that helps on a device is decided by
 planning the edited file, whether the answers stay by running both.
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Edit, Key
+from nnbridge.converters.edits import WHOLE, Answers, Edit, Key
 from nnbridge.errors import ConversionError
 from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimensions, stated
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.read.reader import TfliteFile
-from nnbridge_tflite.retyping import RETYPINGS, Retyping
-from nnbridge_tflite.tables import EditedGraph, Table, alone, operator_name
+from nnbridge_tflite.retyping import RETYPINGS, Retyping, one_scale
+from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, operator_name
 from nnbridge_tflite.write import encode
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
@@ -37,6 +37,7 @@ class Rewrite:
     """Places what stands instead; False if the rewrite does not apply."""
     converter: str
     """What does the same at the source: an option of TFLite's converter, or of the model."""
+    answers: Answers = Answers.SAME
 
 
 def _activation_apart(graph: EditedGraph) -> bool:
@@ -178,10 +179,11 @@ def _bias_of_zeros(graph: EditedGraph) -> bool:
     if (len(inputs) > 2 and inputs[2] >= 0) or not graph.fixed(inputs[1]):
         return False
     count = graph.shape(inputs[1])[-1 if graph.name == "DEPTHWISE_CONV_2D" else 0]
+    type = _BIAS_TYPES.get(graph.type(inputs[0]), "FLOAT32")
+    bias = graph.data(np.zeros(count, LETTERS[type]), type, "bias")
     if graph.type(inputs[0]) == "FLOAT32":
-        bias = graph.data(np.zeros(count, "<f4"), "FLOAT32", "bias")
-    elif graph.type(inputs[0]) in ("INT8", "UINT8"):
-        bias = graph.data(np.zeros(count, "<i4"), "INT32", "bias")
+        pass
+    elif graph.type(inputs[0]) in _BIAS_TYPES and len(graph.scales(inputs[0])) and len(graph.scales(inputs[1])):
         step = np.float32(graph.scales(inputs[0])[0]) * graph.scales(inputs[1])
         graph.quantise(bias, step, np.zeros(len(step), "<i8"))
     else:
@@ -190,11 +192,45 @@ def _bias_of_zeros(graph: EditedGraph) -> bool:
     return True
 
 
+def _in_fewer_dimensions(graph: EditedGraph) -> bool:
+    """A TRANSPOSE between RESHAPEs: dimensions of 1 go, and those that stay side by side become one."""
+    order, data = graph.constant(graph.input(1)), graph.input(0)
+    shape = graph.shape(data)
+    if order is None or not graph.fixed(data, graph.out):
+        return False
+    groups: list[list[int]] = []
+    for axis in (int(a) for a in order if shape[int(a)] > 1):
+        between = range(groups[-1][-1] + 1, axis) if groups else ()
+        beside = bool(groups) and axis > groups[-1][-1] and all(shape[k] == 1 for k in between)
+        groups = [*groups[:-1], [*groups[-1], axis]] if beside else [*groups, [axis]]
+    if not 1 < len(groups) < len(shape):
+        return False
+    ranks = sorted(range(len(groups)), key=lambda k: groups[k][0])
+    sizes = [int(np.prod([shape[a] for a in group])) for group in groups]
+    few = graph.tensor(data, [sizes[k] for k in ranks], "fewer dimensions")
+    turned = graph.tensor(graph.out, sizes, "fewer dimensions")
+    _reshape(graph, data, few)
+    order = graph.data(np.asarray([ranks.index(k) for k in range(len(groups))], "<i4"), "INT32", "order")
+    graph.placed.append({**graph.operator, "inputs": np.asarray([few, order], "<i4"), "outputs": np.asarray([turned], "<i4")})
+    _reshape(graph, turned, graph.out)
+    return True
+
+
+def _one_scale(graph: EditedGraph) -> bool:
+    filter = graph.input(1)
+    if len(graph.scales(filter)) < 2 or graph.values(filter) is None:
+        return False
+    one_scale(graph)
+    return True
+
+
 _FUSING = ("ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "MAX_POOL_2D")
 _ELEMENTWISE: tuple[str, ...] = ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT")
 _ELEMENTWISE += ("SIN", "FLOOR", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH")
 _ELEMENTWISE += ("QUANTIZE", "DEQUANTIZE", "CAST", "SOFTMAX", "LOG_SOFTMAX")
-_BIASED = ("DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+_BIASED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+_BIAS_TYPES = {"INT8": "INT32", "UINT8": "INT32", "INT16": "INT64"}
+"""Type of the activations → that of a quantised bias."""
 REWRITES = (
     Rewrite(
         (*_FUSING, "CONCATENATION", "L2_NORMALIZATION"),
@@ -246,7 +282,20 @@ REWRITES = (
         _leaky_as_prelu,
         "in the model: tf.keras.layers.PReLU with shared_axes, its alpha not trained",
     ),
+    Rewrite(
+        ("TRANSPOSE",),
+        "TRANSPOSE of fewer dimensions, between RESHAPEs",
+        _in_fewer_dimensions,
+        "in the model: tf.reshape before and after tf.transpose, so that it has at most four dimensions",
+    ),
     Rewrite(_BIASED, "a bias of zeros", _bias_of_zeros, "in the model: use_bias=True of the Keras layer, bias=True in PyTorch"),
+    Rewrite(
+        ("FULLY_CONNECTED",),
+        "one scale for the filter",
+        _one_scale,
+        "converter._experimental_disable_per_channel_quantization_for_dense_layers = True",
+        Answers.CHANGE,
+    ),
     Rewrite(
         (),
         "the operator's first version",
@@ -272,9 +321,7 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
                 if changed is not None:
                     content, single = partial(_encoded, changed, path), partial(_alone, model, number, index, rewrite)
                     several = partial(_several, model, path, rewrite)
-                    yield Edit(
-                        number, index, name, rewrite.text, content, alone=single, converter=rewrite.converter, several=several
-                    )
+                    yield Edit(number, index, name, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
     yield from _dimensions(model, file, shapes)
     for retyping in RETYPINGS:
         if retyping.applies(model):

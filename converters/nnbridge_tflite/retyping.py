@@ -135,6 +135,24 @@ def real_values(graph: EditedGraph, tensor: int) -> Any | None:
     return (values.astype("<f4") - np.float32(graph.zero_point(tensor))) * scales.reshape(shape)
 
 
+def one_scale(graph: EditedGraph) -> None:
+    """Give an operator's filter, which has a scale for each channel, the largest one for all, and its bias that scale."""
+    inputs = listed(graph.operator["inputs"])
+    values, scales = graph.values(inputs[1]), graph.scales(inputs[1])
+    assert values is not None, "a constant"
+    shape, axis = [1] * values.ndim, graph.subgraph["tensors"][inputs[1]]["quantization"].get("quantized_dimension") or 0
+    shape[axis] = -1
+    steps = np.clip(np.rint(values * (scales.reshape(shape) / scales.max())), -127, 127).astype(values.dtype)
+    stored = graph.values(inputs[2]) if len(inputs) > 2 and inputs[2] >= 0 else None
+    bias = inputs[2] if stored is not None and graph.type(inputs[2]) in ("INT32", "INT64") else None
+    inputs[1] = graph.data(steps, graph.type(inputs[1]), "one scale")
+    graph.quantise(inputs[1], [scales.max()], [0])
+    if bias is not None and stored is not None:
+        inputs[2] = graph.data(np.rint(stored * (scales / scales.max())).astype(stored.dtype), graph.type(bias), "bias")
+        graph.quantise(inputs[2], graph.scales(inputs[0])[:1] * scales.max(), [0])
+    graph.operator["inputs"] = np.asarray(inputs, "<i4")
+
+
 def _in_float(graph: EditedGraph) -> None:
     for t in range(len(graph.subgraph["tensors"])):
         if graph.type(t) in (*_EIGHT, "INT16", "INT32") and len(graph.scales(t)):

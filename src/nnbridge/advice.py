@@ -548,8 +548,10 @@ _ORDER = ("rewrite", "setting", Answers.ROUND, Answers.CHANGE, Answers.CALIBRATE
 
 
 def _rank(advice: Advice) -> tuple[int, ...]:
-    after = advice.after
-    return after.standing, len(after.elsewhere), after.partitions, after.steps, -after.multiply_adds, _ORDER.index(advice.kind)
+    """Smaller changes first among those of one kind that come to the same."""
+    after, whole = advice.after, advice.edit is not None and not advice.edit.keys
+    figures = after.standing, len(after.elsewhere), after.partitions, after.steps, -after.multiply_adds
+    return *figures, _ORDER.index(advice.kind), int(whole)
 
 
 @dataclass(frozen=True)
