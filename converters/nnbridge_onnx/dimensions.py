@@ -40,7 +40,7 @@ _MAX_ELEMENTS = 1 << 16
 
 @dataclass(frozen=True)
 class StatedDimensions:
-    """The inputs of a file with all their dimensions, and what nodes compute of these alone."""
+    """The inputs of a file with all their dimensions, and what nodes compute of only these."""
 
     shapes: Mapping[str, tuple[int, ...]]
     """Inputs whose dimensions the file leaves open, or that were requested."""

@@ -35,7 +35,7 @@ class StatedDimensions:
     dims: Mapping[tuple[int, int], tuple[int, ...]]
     """By subgraph and tensor."""
     constants: Mapping[tuple[int, int], Array]
-    """What operators compute of dimensions alone, by subgraph and tensor."""
+    """What operators compute of only dimensions, by subgraph and tensor."""
     folded: frozenset[tuple[int, int]]
     """These operators, by subgraph and index."""
 
