@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import needed
 from nnbridge.model import Array
-from nnbridge_onnx.messages import copied
+from nnbridge_onnx.messages import copied, names_read, without_unread
 from nnbridge_onnx.passes.folding import fold_constants
-from nnbridge_onnx.read.graph import Graph, Node, dtype_of, subgraphs
+from nnbridge_onnx.read.graph import Graph, Node, dtype_of
 from nnbridge_onnx.read.reader import read
 
 _SOURCES = ("Shape", "Size")
@@ -61,14 +61,14 @@ class StatedDimensions:
                 for size in dims:
                     value.type.tensor_type.shape.dim.add(dim_value=size)
         rest = [node for node in graph.node if not all(name in self.constants for name in node.output if name)]
-        nodes = needed(rest, [value.name for value in graph.output], _names, lambda node: node.output)
+        nodes = needed(rest, [value.name for value in graph.output], names_read, lambda node: node.output)
         del graph.node[:], graph.value_info[:]
         graph.node.extend(nodes)
-        read = {name for node in nodes for name in _names(node)}
+        read = {name for node in nodes for name in names_read(node)}
         graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in self.constants.items() if name in read)
         # Before version 4 of the format, every initialiser is an input.
         changed.ir_version = max(changed.ir_version, 4)
-        return changed
+        return without_unread(changed)
 
 
 def stated(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -> StatedDimensions | None:
@@ -115,12 +115,3 @@ def _counted(graph: Graph, constants: Mapping[str, Array]) -> Iterator[str]:
 def _is_exact(graph: Graph, node: Node) -> bool:
     kinds = [dtype_of(graph.tensors[name].type) for name in node.results if name in graph.tensors]
     return node.type not in _ROUNDED or all(kind is not None and kind.kind in "iub" for kind in kinds)
-
-
-def _names(node: Any) -> Iterable[str]:
-    """What a node reads, bodies of control flow included."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in subgraphs(attribute):
-            yield from (name for inner in graph.node for name in _names(inner))
-            yield from (value.name for value in graph.output)

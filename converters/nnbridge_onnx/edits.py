@@ -15,6 +15,7 @@ from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
 from nnbridge_onnx.dimensions import stated
 from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded, together
+from nnbridge_onnx.quantised_form import as_qdq, unsigned, unsigned_qdq
 
 _MAX_PIECES = 64
 _OPSET = 13
@@ -175,50 +176,18 @@ def _newer_opset(model: Any) -> Any | None:
         raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", first_line(error))) from error
 
 
-def _unsigned(model: Any) -> Any | None:
-    """8-bit values between QuantizeLinear and DequantizeLinear as uint8: the same steps, 128 higher."""
-    from onnx import numpy_helper
-
-    changed = copied(model)
-    constants = {tensor.name: tensor for tensor in changed.graph.initializer}
-    ends = {value.name for value in changed.graph.output}
-    readers: dict[str, list[Any]] = {}
-    for node in changed.graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    moved = False
-    for node in list(changed.graph.node):
-        point = constants.get(node.input[2]) if node.op_type == "QuantizeLinear" and len(node.input) > 2 else None
-        behind = readers.get(node.output[0], [])
-        pure = all(reader.op_type == "DequantizeLinear" and list(reader.input)[1:] == list(node.input)[1:] for reader in behind)
-        if point is None or not behind or not pure or node.output[0] in ends:
-            continue
-        steps = numpy_helper.to_array(point)
-        if steps.dtype != np.int8:
-            continue
-        name = f"{point.name}_uint8"
-        if name not in constants:
-            constants[name] = numpy_helper.from_array((steps.astype(np.int16) + 128).astype(np.uint8), name)
-            changed.graph.initializer.append(constants[name])
-        for user in (node, *behind):
-            user.input[2] = name
-        moved = True
-    # Types that the file states for these values are inferred again.
-    del changed.graph.value_info[:]
-    return changed if moved else None
-
-
+UNSIGNED = "uint8 in place of int8 between QuantizeLinear and DequantizeLinear"
+QDQ = "ONNX's operators between DequantizeLinear and QuantizeLinear in place of QLinear operators"
+_QUANTISER = "onnxruntime.quantization.quantize_static with"
 WHOLE_FILE: tuple[tuple[str, Callable[[Any], Any | None], str], ...] = (
     (
         "initialisers are constants, no inputs",
         _constants_only,
         "torch.onnx.export with keep_initializers_as_inputs=False",
     ),
-    (
-        "uint8 in place of int8 between QuantizeLinear and DequantizeLinear",
-        _unsigned,
-        "onnxruntime.quantization.quantize_static with activation_type=QuantType.QUInt8",
-    ),
+    (UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
+    (QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
+    (f"{QDQ}, with uint8 in place of int8", unsigned_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ and QuantType.QUInt8"),
     (f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
 )
 """Changes of the whole file, which return None where they do not apply.

@@ -14,6 +14,7 @@ import numpy as np
 from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
+from nnbridge_onnx.read.graph import subgraphs
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
 """What is before a node of a quantised group, and what after it."""
@@ -24,6 +25,28 @@ def copied(message: Any) -> Any:
     made = type(message)()
     made.CopyFrom(message)
     return made
+
+
+def names_read(node: Any) -> Iterator[str]:
+    """The values that a node reads, bodies of control flow included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in subgraphs(attribute):
+            yield from (name for inner in graph.node for name in names_read(inner))
+            yield from (value.name for value in graph.output)
+
+
+def without_unread(model: Any) -> Any:
+    """The model without the initialisers that nothing reads."""
+    graph = model.graph
+    read = {name for node in graph.node for name in names_read(node)} | {value.name for value in graph.output}
+    read |= {value.name for value in graph.input}
+    rest = [tensor for tensor in graph.initializer if tensor.name in read]
+    if len(rest) < len(graph.initializer):
+        rest = [copied(tensor) for tensor in rest]
+        del graph.initializer[:]
+        graph.initializer.extend(rest)
+    return model
 
 
 def loaded(path: Path) -> tuple[Any, Callable[..., EditedOnnxGraph]]:
