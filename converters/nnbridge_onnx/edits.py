@@ -115,6 +115,27 @@ def _leaky_as_prelu(graph: EditedOnnxGraph) -> bool:
     return True
 
 
+def _of_two_matrices(graph: EditedOnnxGraph) -> bool:
+    """A MatMul of one matrix of weights for all batches, as one product of two matrices."""
+    data, weights = graph.node.input
+    shape, sides, out = graph.shape(data), graph.shape(weights), graph.shape(graph.out)
+    if not shape or not out or not sides or len(sides) < 2 or any(d != 1 for d in sides[:-2]):
+        return False
+    if len(shape) == 2 == len(sides):
+        return False
+    rows = graph.constant(np.asarray([int(np.prod(shape[:-1])), shape[-1]], np.int64))
+    names = [graph.name(f"{name}_matrix") for name in (data, graph.out)]
+    graph.place("Reshape", [data, rows], names[:1])
+    if len(sides) > 2:
+        matrix = graph.value(weights)
+        if matrix is None:
+            return False
+        weights = graph.constant(matrix.reshape(sides[-2:]))
+    graph.same([names[0], weights], names[1:])
+    graph.place("Reshape", [names[1], graph.constant(np.asarray(out, np.int64))], [graph.out])
+    return True
+
+
 def _sum_as_additions(graph: EditedOnnxGraph) -> bool:
     inputs = list(graph.node.input)
     if len(inputs) < 2 or len(inputs) > _MAX_PIECES:
@@ -145,6 +166,13 @@ REWRITES = (
         "PRelu with its alpha as a constant",
         _leaky_as_prelu,
         "in the model: torch.nn.PReLU with the slope as its init, not trained",
+    ),
+    Rewrite(
+        ("MatMul",),
+        "MatMul of two matrices, between Reshapes",
+        _of_two_matrices,
+        "in the model: x.reshape(-1, features) before torch.nn.Linear, and back after it",
+        Answers.ROUND,
     ),
     Rewrite(("Sum",), "Adds, one after the other", _sum_as_additions, "in the model: a + b + c in place of one sum"),
 )

@@ -216,6 +216,25 @@ def _in_fewer_dimensions(graph: EditedGraph) -> bool:
     return True
 
 
+def _as_fully_connected(graph: EditedGraph) -> bool:
+    """A BATCH_MATMUL by one constant matrix, as FULLY_CONNECTED of rows."""
+    data, weights = graph.input(0), graph.input(1)
+    matrix, shape, out = graph.values(weights), graph.shape(data), graph.shape(graph.out)
+    if matrix is None or graph.type(data) != "FLOAT32" or matrix.dtype != np.float32 or graph.option("adj_x"):
+        return False
+    if matrix.ndim < 2 or any(d != 1 for d in matrix.shape[:-2]) or not graph.fixed(data, graph.out):
+        return False
+    matrix = matrix.reshape(matrix.shape[-2:])
+    rows = np.ascontiguousarray(matrix if graph.option("adj_y") else matrix.T)
+    flat = graph.tensor(data, [int(np.prod(shape[:-1])), shape[-1]], "rows")
+    product = graph.tensor(graph.out, [int(np.prod(out[:-1])), len(rows)], "rows")
+    _reshape(graph, data, flat)
+    inputs = [flat, graph.data(rows, "FLOAT32", "weights"), graph.data(np.zeros(len(rows), "<f4"), "FLOAT32", "bias")]
+    graph.place("FULLY_CONNECTED", inputs, [product], fused_activation_function=0, weights_format=0)
+    _reshape(graph, product, graph.out)
+    return True
+
+
 def _one_scale(graph: EditedGraph) -> bool:
     filter = graph.input(1)
     if len(graph.scales(filter)) < 2 or graph.values(filter) is None:
@@ -289,6 +308,13 @@ REWRITES = (
         "in the model: tf.reshape before and after tf.transpose, so that it has at most four dimensions",
     ),
     Rewrite(_BIASED, "a bias of zeros", _bias_of_zeros, "in the model: use_bias=True of the Keras layer, bias=True in PyTorch"),
+    Rewrite(
+        ("BATCH_MATMUL",),
+        "FULLY_CONNECTED of rows, between RESHAPEs",
+        _as_fully_connected,
+        "in the model: tf.keras.layers.Dense, or tf.matmul of a tensor of two dimensions, by the constant matrix",
+        Answers.ROUND,
+    ),
     Rewrite(
         ("FULLY_CONNECTED",),
         "one scale for the filter",
