@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.converters.edits import require_editable
 from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
@@ -60,13 +61,23 @@ def _facts(path: Path, changed: int) -> InferredModel:
     import onnx
 
     try:
-        model = onnx.load(str(path))
+        model = onnx.load(str(path), load_external_data=False)
+        require_editable(path.stat().st_size + sum(map(_external, model.graph.initializer)), path)
+        onnx.load_external_data_for_model(model, str(path.parent))
         inferred = infer_shapes(onnx, model).graph
+    except ConversionError:
+        raise
     except Exception as error:
         pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
     return InferredModel(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
+
+
+def _external(tensor: Any) -> int:
+    """Bytes that a tensor has in another file."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return int(entries["length"]) if entries.get("length", "").isdecimal() else 0
 
 
 @dataclass(frozen=True)

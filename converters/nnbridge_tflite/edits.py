@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Answers, Edit, Key
+from nnbridge.converters.edits import WHOLE, Answers, Edit, Key, require_editable
 from nnbridge.errors import ConversionError
 from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimensions, stated
 from nnbridge_tflite.read.metadata import with_archive
@@ -337,6 +337,7 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
     ``shapes``: of inputs, for the edit that states all dimensions.
     """
     path = file.path
+    require_editable(len(file.pool.data), path)
     for number, subgraph in enumerate(model["subgraphs"]):
         for index, operator in enumerate(subgraph["operators"]):
             name = operator_name(model, operator)

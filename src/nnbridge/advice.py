@@ -357,11 +357,16 @@ class Editing:
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
         """Rewrites of operators and edits of the whole file; none, with a warning, of a file that cannot be written again."""
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> tuple[tuple[Edit, ...], bool]:
+        """The edits, and whether the file can be written again: one that cannot, such as a large one, is not read once more."""
         try:
-            return tuple(self._edits(self.path))
+            return tuple(self._edits(self.path)), True
         except ConversionError as error:
             LOG.warning("%s; without edits of the file, only settings are tried", error)
-            return ()
+            return (), False
 
     @cached_property
     def adjustable(self) -> Callable[[int, int], Adjustable | None]:
@@ -369,7 +374,7 @@ class Editing:
 
         def found(subgraph: int, index: int) -> Adjustable | None:
             try:
-                return self._adjust(self.path, subgraph, index)
+                return None if not self._read[1] else self._adjust(self.path, subgraph, index)
             except ConversionError:
                 return None
 

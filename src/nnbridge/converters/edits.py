@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TypeAlias
 
-from nnbridge.errors import Why
+from nnbridge.errors import ConversionError, Reason, Why
 
 Value: TypeAlias = "int | float | str"
 Key: TypeAlias = "tuple[int, int]"
 """An operator's subgraph and index in the file."""
 WHOLE = -1
 """In place of an operator's index: the edit concerns the whole file."""
+
+
+MOST_EDITED = 1 << 30
+"""Bytes of a file with its weights beyond which it is not edited: each edit would be a file of that size."""
+
+
+def require_editable(size: int, path: Path) -> None:
+    """ConversionError for a file that is too large to be edited; ``size``: its bytes with all weights."""
+    if size > MOST_EDITED:
+        raise ConversionError(Reason(f"at most {MOST_EDITED:,} bytes with all weights, to be edited", f"{size:,}", str(path)))
 
 
 class Answers(str, Enum):
