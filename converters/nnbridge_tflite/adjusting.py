@@ -43,6 +43,21 @@ _QUANTISATION = frozenset(
 _TYPE = frozenset({Why.INPUT_TYPE, Why.OUTPUT_TYPE, Why.HYBRID, Why.OPERAND_VALUE, Why.FEATURE_LEVEL, Why.UNSTATED})
 _CONSTANT = frozenset({Why.NOT_CONSTANT, Why.OPERAND_VALUE, Why.UNSTATED})
 
+_UNROLLED = (
+    "unroll=True of the Keras layer, with a fixed number of time steps: operators that NNAPI has in place of one for a sequence"
+)
+_AT_SOURCE = dict.fromkeys(
+    (
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
+        "WHILE",
+    ),
+    _UNROLLED,
+)
+"""Operators → what helps at the source."""
+
 
 def adjustable(model: Table, path: Path, subgraph: int, index: int) -> Adjustable | None:
     """An operator's parameters, given its file's tables; None for operators that TFLite does not define."""
@@ -68,7 +83,8 @@ def adjustable(model: Table, path: Path, subgraph: int, index: int) -> Adjustabl
         main["inputs"] = np.asarray(rest, "<i4")
         return encode(edited.model)
 
-    return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content)
+    source = _AT_SOURCE.get(graph.name, "")
+    return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content, source)
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimens
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.retyping import RETYPINGS, Retyping, one_scale
-from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, operator_name
+from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, listed, operator_name
+from nnbridge_tflite.unrolling import unroll, without_unread_bodies
 from nnbridge_tflite.write import encode
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
@@ -235,6 +236,25 @@ def _as_fully_connected(graph: EditedGraph) -> bool:
     return True
 
 
+def _from_the_front(graph: EditedGraph) -> bool:
+    """A STRIDED_SLICE whose dropped dimensions are counted from the end: NNAPI fails to find one element from -1 to 0."""
+    data, places = graph.input(0), [graph.constant(t) for t in listed(graph.operator["inputs"])[1:4]]
+    begin, end, steps = places
+    if begin is None or end is None or steps is None or not graph.fixed(data) or len(begin) != len(graph.shape(data)):
+        return False
+    dropped = [k for k in range(len(begin)) if int(graph.option("shrink_axis_mask")) >> k & 1]
+    shape = graph.shape(data)
+    if graph.option("ellipsis_mask") or graph.option("new_axis_mask") or not any(begin[k] < 0 for k in dropped):
+        return False
+    first, last = [int(n) for n in begin], [int(n) for n in end]
+    for k in dropped:
+        first[k] %= shape[k]
+        last[k] = first[k] + 1
+    numbers = [graph.data(np.asarray(v, "<i4"), "INT32", "slice") for v in (first, last)]
+    graph.placed.append({**graph.operator, "inputs": np.asarray([data, *numbers, graph.input(3)], "<i4")})
+    return True
+
+
 def _one_scale(graph: EditedGraph) -> bool:
     filter = graph.input(1)
     if len(graph.scales(filter)) < 2 or graph.values(filter) is None:
@@ -250,6 +270,7 @@ _ELEMENTWISE += ("QUANTIZE", "DEQUANTIZE", "CAST", "SOFTMAX", "LOG_SOFTMAX")
 _BIASED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 _BIAS_TYPES = {"INT8": "INT32", "UINT8": "INT32", "INT16": "INT64"}
 """Type of the activations → that of a quantised bias."""
+UNROLLED = "unroll=True of the Keras layer, with a fixed number of time steps; in PyTorch a loop over the steps"
 REWRITES = (
     Rewrite(
         (*_FUSING, "CONCATENATION", "L2_NORMALIZATION"),
@@ -308,6 +329,13 @@ REWRITES = (
         "in the model: tf.reshape before and after tf.transpose, so that it has at most four dimensions",
     ),
     Rewrite(_BIASED, "a bias of zeros", _bias_of_zeros, "in the model: use_bias=True of the Keras layer, bias=True in PyTorch"),
+    Rewrite(("WHILE",), "its body for each step", unroll, UNROLLED, Answers.ROUND),
+    Rewrite(
+        ("STRIDED_SLICE",),
+        "STRIDED_SLICE from a place that is counted from the front",
+        _from_the_front,
+        "in the model: x[:, n - 1] in place of x[:, -1]",
+    ),
     Rewrite(
         ("BATCH_MATMUL",),
         "FULLY_CONNECTED of rows, between RESHAPEs",
@@ -384,7 +412,7 @@ def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Tabl
     if not rewrite.replace(graph):
         return None
     graph.finish(index)
-    return graph.model
+    return graph.model if len(graph.model["subgraphs"]) == 1 else without_unread_bodies(graph.model, model)
 
 
 def _several(model: Table, path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:

@@ -167,11 +167,13 @@ class Unmoved:
     """What was changed, in words; empty if nothing of it can be, or the search was over."""
     alone: str = ""
     """A change after which the devices accept the operator by itself, but the rest of the file does not fit it."""
+    converter: str = ""
+    """What may help at the source."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         at = {"subgraph": self.subgraph, "index": self.index, "operator": self.operator}
-        return {"operator": at, "tried": list(self.tried), "alone": self.alone}
+        return {"operator": at, "tried": list(self.tried), "alone": self.alone, "converter": self.converter}
 
 
 @dataclass(frozen=True)
@@ -684,8 +686,8 @@ class _Advising:
             advice = next(self._verified(key, adjustable, changes[:_MAX_VERIFIED]), None)
             if advice:
                 yield advice
-            elif key not in moved:
-                yield Unmoved(*key, adjustable.operator, tried, str(changes[0]) if changes else "")
+            elif key not in moved or adjustable.converter:
+                yield Unmoved(*key, adjustable.operator, tried, str(changes[0]) if changes else "", adjustable.converter)
 
     def _accepted(self, path: Path) -> bool:
         try:

@@ -128,7 +128,17 @@ def transposed_in_five_dimensions() -> Made:
     return file, [data], [out]
 
 
+def last_step() -> Made:
+    file = TfliteBuilder()
+    data, out = file.tensor((2, 4, 3)), file.tensor((2, 3))
+    ranges = [file.constant(np.int32(v)) for v in ([0, -1, 0], [0, 0, 0], [1, 1, 1])]
+    masks = {"begin_mask": 5, "end_mask": 5, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 2}
+    file.operator("STRIDED_SLICE", [data, *ranges], [out], masks)
+    return file, [data], [out]
+
+
 FILES = (
+    last_step,
     transposed_in_five_dimensions,
     product_without_bias,
     rank_5,

@@ -98,3 +98,5 @@ class Adjustable:
     parameters: tuple[Parameter, ...]
     content: Callable[[Mapping[str, Value], bool], bytes]
     """``content(changes, alone)``: the edited file, or a file of only the operator; values by the names of parameters."""
+    converter: str = ""
+    """What may help at the source, where no edit of the file does."""

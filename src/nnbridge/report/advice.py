@@ -45,10 +45,12 @@ def _changes(found: Sequence[Advice]) -> Table | str:
 
 def _unmoved(found: Sequence[Unmoved]) -> Table:
     """Operators that are searched alike in one row."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for one in found:
         tried = ", ".join(text.partition(":")[0] for text in one.tried) or "nothing that can be changed"
-        groups.setdefault((one.operator, tried, one.alone), []).append(str(one.index))
-    rows = [(", ".join(at), operator, alone or "none", tried) for (operator, tried, alone), at in groups.items()]
-    title = "No change helps these operators"
-    return Table(title, ("operator", "type", "would work alone, not in this file", "tried"), rows)
+        groups.setdefault((one.operator, one.alone or "none", tried, one.converter or "-"), []).append(str(one.index))
+    rows = [(", ".join(at), *one) for one, at in groups.items()]
+    columns = ["operator", "type", "would work alone, not in this file", "tried", "at the source"]
+    if not any(one.converter for one in found):
+        rows, columns = [row[:-1] for row in rows], columns[:-1]
+    return Table("No change helps these operators", columns, rows)
