@@ -91,10 +91,10 @@ class TfliteModelFile(Importer):
 
         return graphs(self.file)
 
-    def edits(self) -> Iterable[Edit]:
+    def edits(self, options: ConversionOptions) -> Iterable[Edit]:
         from nnbridge_tflite.edits import edits
 
-        return edits(self.tables, self.path)
+        return edits(self.tables, self.file, options.shapes)
 
     def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
         from nnbridge_tflite.adjusting import adjustable

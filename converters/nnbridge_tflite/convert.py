@@ -103,6 +103,22 @@ def _of_bodies(file: TfliteFile, options: ConversionOptions, mapped: Sequence[Ma
 
 def _placed(file: TfliteFile, options: ConversionOptions, failure: Reason | None) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert; ``failure``: why the delegate's model cannot be built."""
+    main = drafted(file, options, failure)
+    graph, context = main.graph, main.context
+    passed, signature = set(graph.inputs), requested_signature(file.graph, options.signature)
+    for name, i in signature.outputs.items() if signature else ():
+        if i not in passed and not main.values.value(i).constant:
+            main.values.value(i).name = name
+    inputs, outputs = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
+    hosted = options.left is not None
+    model = model_with_states(file.path.stem, inputs, outputs, main.draft, main.variables, hosted=hosted)
+    model = replace(model, relaxed=True) if context.relaxed else model
+    placed = [replace(mapped, subgraph=main.number) if main.number else mapped for mapped in main.placements]
+    return model, (*placed, *context.inner.values())
+
+
+def drafted(file: TfliteFile, options: ConversionOptions, failure: Reason | None = None) -> Conversion:
+    """The operators of subgraph 0, or of the subgraph that a signature calls, as drafted operations."""
     TYPES.register(HOST)
     signature = requested_signature(file.graph, options.signature)
     if signature is None and len(keys := distinct_signatures(file.graph)) > 1:
@@ -120,16 +136,7 @@ def _placed(file: TfliteFile, options: ConversionOptions, failure: Reason | None
         main.values.value(i).name = name
     _resize_inputs(main, options)
     main.convert()
-    passed = set(graph.inputs)
-    for name, i in signature.outputs.items() if signature else ():
-        if i not in passed and not main.values.value(i).constant:
-            main.values.value(i).name = name
-    inputs, outputs = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
-    hosted = options.left is not None
-    model = model_with_states(file.path.stem, inputs, outputs, draft, main.variables, hosted=hosted)
-    model = replace(model, relaxed=True) if context.relaxed else model
-    placed = [replace(mapped, subgraph=main.number) if main.number else mapped for mapped in main.placements]
-    return model, (*placed, *context.inner.values())
+    return main
 
 
 def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:

@@ -84,7 +84,12 @@ class EditedGraph:
         return () if found is None else tuple(int(d) for d in found)
 
     def type(self, tensor: int) -> str:
-        return enum_names("TensorType")[self.subgraph["tensors"][tensor]["type"]]
+        return self.type_name(self.subgraph["tensors"][tensor])
+
+    @staticmethod
+    def type_name(tensor: Mapping[str, Any]) -> str:
+        """The element type of a tensor's table."""
+        return enum_names("TensorType")[tensor.get("type") or 0]
 
     def fixed(self, *tensors: int) -> bool:
         """True if all dimensions are stated, none 0, and none may change."""
@@ -134,7 +139,7 @@ class EditedGraph:
         """A new computed tensor of another one's type and quantisation."""
         source = self.subgraph["tensors"][like]
         made = {**source, "shape": np.asarray(shape, "<i4"), "name": name, "buffer": 0, "shape_signature": None}
-        return self._append(made)
+        return self.append(made)
 
     def data(self, array: Any, type: str, name: str) -> int:
         """A new constant."""
@@ -142,9 +147,10 @@ class EditedGraph:
         self.model["buffers"].append({"data": np.frombuffer(array.tobytes(), np.uint8)})
         code = next(code for code, known in enum_names("TensorType").items() if known == type)
         made = {"shape": np.asarray(array.shape, "<i4"), "type": code, "name": name, "buffer": len(self.model["buffers"]) - 1}
-        return self._append(made)
+        return self.append(made)
 
-    def _append(self, made: Mapping[str, Any]) -> int:
+    def append(self, made: Mapping[str, Any]) -> int:
+        """Another tensor's table; its index."""
         self.subgraph["tensors"].append(made)
         return len(self.subgraph["tensors"]) - 1
 

@@ -148,10 +148,11 @@ def check(
 
 def changed_setting(setting: tuple[str, ...], advice: Advice) -> list[str]:
     """The command's options with those that are advised."""
-    changed = {f"--{name.replace('_', '-')}": str(value) for name, value in advice.options.items() if name != "shapes"}
+    flags = [f"--{name.replace('_', '-')}" for name, value in advice.options.items() if value is True]
+    changed = {f"--{name.replace('_', '-')}": str(v) for name, v in advice.options.items() if name != "shapes" and v is not True}
     shapes = [word for shape in advice.as_dict()["options"].get("shapes", ()) for word in ("--shape", shape)]
     kept = setting[:2] if "--feature-level" in changed else setting
-    return [*kept, *shapes, *(word for item in changed.items() for word in item)]
+    return [*kept, *flags, *shapes, *(word for item in changed.items() for word in item)]
 
 
 def figures(planned: Any) -> dict[str, int]:

@@ -146,7 +146,7 @@ class ModelFile:
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
         """Rewrites of operators that leave the outputs as they are, and edits of the whole file."""
-        return tuple(self.importer.edits())
+        return tuple(self.importer.edits(self.asked))
 
     def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
         """The parameters of an operator that can be changed; None if nothing can."""

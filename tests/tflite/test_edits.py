@@ -120,7 +120,26 @@ def product_without_bias() -> Made:
     return file, [data], [out]
 
 
+def transposed_in_five_dimensions() -> Made:
+    """A shuffle of channels."""
+    file = TfliteBuilder()
+    data, out = file.tensor((1, 2, 3, 2, 4)), file.tensor((1, 2, 3, 4, 2))
+    file.operator("TRANSPOSE", [data, file.constant(np.int32([0, 1, 2, 4, 3]))], [out], {})
+    return file, [data], [out]
+
+
+def last_step() -> Made:
+    file = TfliteBuilder()
+    data, out = file.tensor((2, 4, 3)), file.tensor((2, 3))
+    ranges = [file.constant(np.int32(v)) for v in ([0, -1, 0], [0, 0, 0], [1, 1, 1])]
+    masks = {"begin_mask": 5, "end_mask": 5, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 2}
+    file.operator("STRIDED_SLICE", [data, *ranges], [out], masks)
+    return file, [data], [out]
+
+
 FILES = (
+    last_step,
+    transposed_in_five_dimensions,
     product_without_bias,
     rank_5,
     add_relu6,
@@ -167,7 +186,7 @@ def test_every_rewrite_has_a_file_here(tmp_path: Path) -> None:
         file, inputs, outputs = make()
         found = ModelFile(file.write(tmp_path / f"{number}.tflite", inputs, outputs)).edits
         texts |= {edit.text for edit in found if edit.answers is Answers.SAME}
-    assert texts == {rewrite.text for rewrite in REWRITES}
+    assert texts == {rewrite.text for rewrite in REWRITES if rewrite.answers is Answers.SAME}
 
 
 @pytest.mark.parametrize("name", ["digits_float32", "digits_uint8", "digits_dynamic"])

@@ -137,8 +137,8 @@ class Importer(ABC):
         """The file's own graphs; none where only the NNAPI model has some."""
         return ()
 
-    def edits(self) -> Iterable[Edit]:
-        """Every rewrite that applies to the file or an operator of it."""
+    def edits(self, options: ConversionOptions) -> Iterable[Edit]:
+        """Every rewrite that applies to the file or an operator of it; ``shapes`` of the options for open dimensions."""
         return ()
 
     def adjustable(self, subgraph: int, index: int) -> Adjustable | None:

@@ -54,7 +54,7 @@ class SavedModelFile(Importer):
         """The model as it was saved."""
         return self.model, ()
 
-    def edits(self) -> Iterator[Edit]:
+    def edits(self, options: ConversionOptions) -> Iterator[Edit]:
         """Every rewrite that applies to an operation of the main model."""
         model = self._editable
         for index, operation in enumerate(model.main.operations if model else ()):
