@@ -12,7 +12,7 @@ from nnbridge.model import Array
 from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
 from nnbridge_tflite.convert import requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
-from nnbridge_tflite.passes.nodes import most_new_elements
+from nnbridge_tflite.passes.nodes import budget_for
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
@@ -28,7 +28,7 @@ def source_graph(file: TfliteFile, options: ConversionOptions) -> SourceGraph:
     signature = requested_signature(file.graph, options.signature)
     number = signature.subgraph if signature else 0
     subgraph = file.graph.subgraphs[number]
-    values = TensorValues(file, subgraph.tensors, subgraph.written, Draft(options.feature_level, most_new_elements(file.pool)))
+    values = TensorValues(file, subgraph.tensors, subgraph.written, Draft(options.feature_level, budget_for(file.pool)))
     tensors = [_tensor(tensor, subgraph, values) for tensor in subgraph.tensors]
     inputs, outputs = (tuple(tensors[i] for i in side) for side in (subgraph.inputs, subgraph.outputs))
     operators = tuple(_operator(operator, tensors) for operator in subgraph.operators)
