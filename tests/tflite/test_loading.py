@@ -163,7 +163,7 @@ DOORS = {
     "compare --envelope": (),
     "report": ("--reference", "{stored}"),
     "report --repeat": ("1",),
-    "bench": ("--rounds", "3", "--seconds", "0.01"),
+    "bench": ("--rounds", "3", "--seconds", "0.1"),
     "bisect": ("--device", "nnapi-sample_all"),
     "reduce": ("--device", "nnapi-sample_all"),
 }
