@@ -21,7 +21,7 @@ from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
 from nnbridge_tflite.passes.dynamic import first_dynamic
 from nnbridge_tflite.passes.loading import not_loaded
-from nnbridge_tflite.passes.nodes import alone, most_new_elements
+from nnbridge_tflite.passes.nodes import alone, budget_for
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, SubgraphSignature
 from nnbridge_tflite.read.reader import TfliteFile
@@ -90,7 +90,8 @@ def _of_bodies(file: TfliteFile, options: ConversionOptions, mapped: Sequence[Ma
     main = mapped[0].subgraph if mapped else 0
     called = {one.subgraph for one in mapped} - {main}
     graphs = file.graph.subgraphs
-    own = {k: alone(file, k, graphs[k], options).placements for k in called}
+    budget = budget_for(file.pool)
+    own = {k: alone(file, k, graphs[k], options, budget).placements for k in sorted(called)}
     for one in mapped:
         found = own[one.subgraph][one.index] if one.subgraph in own else None
         if found is None or one.mapping != MappingKind.HOST or found.mapping not in (MappingKind.HOST, MappingKind.DELEGATE):
@@ -129,7 +130,7 @@ def drafted(file: TfliteFile, options: ConversionOptions, failure: Reason | None
         graph = replace(called, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
     operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
     context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators, refused=_refused(file, options), failure=failure)
-    draft = Draft(options.feature_level, most_new_elements(file.pool))
+    draft = Draft(options.feature_level, budget_for(file.pool))
     main = Conversion(context, signature.subgraph if signature else 0, graph, draft, Variables())
     main.check_interface()
     for name, i in signature.inputs.items() if signature else ():

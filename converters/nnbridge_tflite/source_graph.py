@@ -13,7 +13,7 @@ from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceO
 from nnbridge_tflite.convert import requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
 from nnbridge_tflite.dimensions import of_graph
-from nnbridge_tflite.passes.nodes import most_new_elements
+from nnbridge_tflite.passes.nodes import budget_for
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
@@ -31,7 +31,7 @@ def source_graph(file: TfliteFile, options: ConversionOptions) -> SourceGraph:
         sized = (replace(t, shape=dims.get((number, t.index), t.shape)) for t in subgraph.tensors)
         tensors = tuple(replace(t, signature=()) if (number, t.index) in dims else t for t in sized)
         subgraph = replace(subgraph, tensors=tensors)
-    values = TensorValues(file, subgraph.tensors, subgraph.written, Draft(options.feature_level, most_new_elements(file.pool)))
+    values = TensorValues(file, subgraph.tensors, subgraph.written, Draft(options.feature_level, budget_for(file.pool)))
     found = [_tensor(tensor, subgraph, values) for tensor in subgraph.tensors]
     inputs, outputs = (tuple(found[i] for i in side) for side in (subgraph.inputs, subgraph.outputs))
     operators = tuple(_operator(operator, found) for operator in subgraph.operators)

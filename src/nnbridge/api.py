@@ -209,7 +209,6 @@ def compare_samples(
 
     ConversionError for a file that the app's runtime does not load: there is nothing on a phone to compare.
     """
-    planned.require_loaded()
     first: list[Sample] = []
 
     def drawn() -> Iterator[Sample]:
@@ -367,7 +366,6 @@ def _compared(
     show: Progress,
 ) -> PageFacts:
     """The comparison of outputs, and of every tensor on the way where the reference has them."""
-    facts.planned.require_loaded()
     planned, compilation = facts.planned, facts.planned.compilation
     stored = Path(reference) if reference.endswith(".npz") else None
     layers = layers and (stored is None or any(name.startswith("tensor:") for name in load_arrays(stored)))

@@ -59,6 +59,7 @@ def draft(file: ModelFile, target: Target) -> Planned:
     if fallback is Fallback.APP:
         file, devices, in_force = *_left_to_app(file, devices, limit), 0
     found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit)
+    found.compilation.not_run = found.not_loaded
     with found.naming_file():
         found.compilation.set_max_partitions(in_force)
     return found
@@ -242,14 +243,22 @@ class Planned:
             return None
         return delegate_verdict(self.file, self.drivers if self.fallback is Fallback.APP else (), self.max_partitions)
 
-    def require_loaded(self) -> None:
-        """ConversionError where the file's own runtime does not load it: on a phone nothing of it runs."""
+    @property
+    def not_loaded(self) -> ConversionError | None:
+        """The reason why the file's own runtime does not load it: nothing of it runs; None for files that it loads.
+
+        Executions of :attr:`compilation` raise it.
+        """
         refusal = refusal_of(self.mapped, self.mapping)
-        if refusal is not None and refusal.stage is Stage.LOADING:
-            rule = (
-                f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
-            )
-            raise ConversionError(replace(refusal.reason, rule=rule, file=str(self.file.path)))
+        if refusal is None or refusal.stage is not Stage.LOADING:
+            return None
+        rule = f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
+        return ConversionError(replace(refusal.reason, rule=rule, file=str(self.file.path)))
+
+    def require_loaded(self) -> None:
+        """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it."""
+        if self.compilation.not_run is not None:
+            raise self.compilation.not_run
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -274,7 +283,6 @@ class Planned:
         Shapes and types are the model's; what can be converted without loss is. States begin as the file has them. InputError
         for inputs that do not fit, ConversionError for a file that the app's runtime does not load.
         """
-        self.require_loaded()
         from nnbridge.runtime.execution import Execution
 
         return Execution(self.compilation).run(inputs)

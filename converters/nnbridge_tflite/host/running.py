@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.budget import conversion_budget
 from nnbridge.converters.assembly import Assembly, live_steps
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import ConversionError, NnapiError
@@ -325,7 +326,7 @@ def lowered(operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, 
     errors: list[Exception] = []
     budget = _CONSTANTS if declared is not None and declared.kernel is not None else _CONSTANTS_ALONE
     for lowering in declared.lowerings if declared is not None else ():
-        values = TensorValues.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, budget), states)
+        values = TensorValues.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, conversion_budget(elements=budget)), states)
         lowerer = Lowerer(declared, operator, values)
         try:
             lowering.lower(lowerer)

@@ -16,7 +16,7 @@ from nnbridge_tflite.declaration import FUSED
 from nnbridge_tflite.neuron.expressed import NeuronGraph
 from nnbridge_tflite.neuron.recorded import EXTENDED, FORMS
 from nnbridge_tflite.passes.conversion import Context, Conversion
-from nnbridge_tflite.passes.nodes import most_new_elements
+from nnbridge_tflite.passes.nodes import budget_for
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
@@ -73,7 +73,7 @@ def _refusal(operator: Operator, subgraph: TfliteSubgraph) -> Reason | None:
 def _computed_dims(file: TfliteFile, number: int) -> Mapping[int, tuple[int, ...]]:
     """The dimensions of a subgraph's tensors as they are computed from those of its inputs; empty where that is not possible."""
     options = ConversionOptions(RUNTIME_FEATURE_LEVEL, MappingKind.WIDE.value)
-    draft, graph = Draft(RUNTIME_FEATURE_LEVEL, most_new_elements(file.pool)), file.graph.subgraphs[number]
+    draft, graph = Draft(RUNTIME_FEATURE_LEVEL, budget_for(file.pool)), file.graph.subgraphs[number]
     main = Conversion(Context(file, options, MAX_CALLED), number, graph, draft, Variables())
     try:
         main.check_interface()

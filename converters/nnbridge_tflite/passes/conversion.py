@@ -37,6 +37,9 @@ MAX_REPEATS = 100
 
 RESOURCE = "RESOURCE"
 
+_WORK_OF_HOST = 6
+"""How much of the budget of operations an operator on the host takes: its shapes are inferred by drafting all its lowerings."""
+
 
 @dataclass
 class Context:
@@ -127,6 +130,7 @@ class Conversion:
             self.graph.operators, self.graph.outputs, lambda o: [i for i in o.inputs if i >= 0], lambda o: o.outputs, lasting
         )
         alive = {operator.index for operator in found}
+        self.draft.place(len(self.graph.operators), f"subgraph {self.number}")
         for operator in self.graph.operators:
             declared = self._declared[operator.index]
             self.check_operator(declared, operator)
@@ -367,6 +371,7 @@ class Conversion:
         )
         operands = (*inputs, options_value(options or {}))
         code = extension_code(operator.code)
+        self.draft.place(_WORK_OF_HOST, title)
         self.draft.add(Step(code, operands, tuple(outputs), title, MappingKind.HOST, self.source(operator)))
 
     def _body(self, declared: TfliteOperator | None, operator: Operator) -> str:

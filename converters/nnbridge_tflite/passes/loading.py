@@ -22,7 +22,7 @@ from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.loads import PreparedOperator
 from nnbridge_tflite.passes.dynamic import first_dynamic_operators
 from nnbridge_tflite.passes.folding import folded
-from nnbridge_tflite.passes.nodes import most_new_elements
+from nnbridge_tflite.passes.nodes import budget_for
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
@@ -133,7 +133,7 @@ class _Known:
     """The numbers of a subgraph's tensors that are known when it is prepared: small constants, and what kernels compute then."""
 
     def __init__(self, file: TfliteFile, graph: TfliteSubgraph, number: int) -> None:
-        draft = Draft(RUNTIME_FEATURE_LEVEL, most_new_elements(file.pool))
+        draft = Draft(RUNTIME_FEATURE_LEVEL, budget_for(file.pool))
         self._file, self._values = file, TensorValues(file, graph.tensors, graph.written, draft, subgraph=number)
         self._computed: set[int] = set()
 

@@ -78,6 +78,7 @@ def search_of(
     with environment(TIMEOUT_VARIABLE, str(options["timeout"])):
         with working(f"Reading {path.name}"):
             planned = draft(file_of(path, options), target)
+        planned.require_loaded()
         with drivers_apart():
             search = Search(
                 planned.drivers,

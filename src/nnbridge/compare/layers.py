@@ -494,7 +494,7 @@ class _Layers:
         used = {id(device): device for device in by if device is not None}
         offered = [device for device in used.values() if device.kind != "host"] or [device_list.cpu()]
         try:
-            part = extract(model, [main.operations[k] for k in order], list(inputs), [target])
+            part = extract(model, order, list(inputs), [target])
             compilation = Compilation.create_for_devices(part, offered)
             compilation.finish()
         except NnapiError as error:

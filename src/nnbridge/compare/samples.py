@@ -16,7 +16,7 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array, load_arrays
 from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, Why
-from nnbridge.extensions import codec_of, operand_dtype
+from nnbridge.extensions import codec_of, is_tensor, operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.runtime.arguments import check_array
 from nnbridge.types import OperandCode
@@ -135,9 +135,11 @@ def _drawn_inputs(model: Model, rng: np.random.Generator, without: Collection[st
 
 
 def drawn(rng: np.random.Generator, operand: Operand) -> Array:
-    """A random value of an operand; open dimensions are 1."""
+    """A random value of an operand; open dimensions are 1, and tensors of any rank are vectors, as NNAPI has no scalars among
+    them."""
     boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-    return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
+    dims = tuple(d or 1 for d in operand.dims) or ((1,) if is_tensor(operand) else ())
+    return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), dims)
 
 
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:

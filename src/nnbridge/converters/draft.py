@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
+from nnbridge.budget import ConversionBudget, conversion_budget
+from nnbridge.errors import NnapiError, Reason, Stage, Why
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
@@ -209,25 +210,24 @@ def kinds_of(step: Step) -> StepKinds:
 class Draft:
     """Operations in run order, and constants that operations share."""
 
-    def __init__(self, feature_level: int, budget: int = 1 << 24, outer: Draft | None = None) -> None:
+    def __init__(self, feature_level: int, budget: ConversionBudget | None = None) -> None:
         self.feature_level = feature_level
-        self._budget = budget
-        self._outer = outer
+        self._budget = budget or conversion_budget()
         self.steps: list[Step] = []
         self.checked: dict[Step, Checked] = {}
         self._shared: dict[Any, Value] = {}
 
     def inner(self) -> Draft:
         """The draft of a body, which spends from this one's budget."""
-        return Draft(self.feature_level, self._budget, self)
+        return Draft(self.feature_level, self._budget)
 
     def spend(self, elements: int) -> None:
         """Account for constants that the file does not hold, before they are made; a file asks for a bounded amount."""
-        if self._outer is not None:
-            self._outer.spend(elements)
-        self._budget -= elements
-        if self._budget < 0:
-            raise ConversionError(Reason("fewer new constants (zeros, unpacked weights)", f"{elements} elements more"))
+        self._budget.elements.spend(elements)
+
+    def place(self, operators: int, where: str) -> None:
+        """Account for operators before they are placed."""
+        self._budget.operations.spend(operators, where)
 
     # -- constants --------------------------------------------------------------------------------------------------
 
@@ -267,6 +267,7 @@ class Draft:
 
     def add(self, step: Step) -> None:
         """Append an operation whose outputs get the dimensions that NNAPI computes; Unmappable if it is not valid."""
+        self._budget.operations.spend(1, step.name)
         if step.code in CONTROL_FLOW:
             _check_control_flow(step, self.feature_level)
         elif not is_extension(step.code):

@@ -270,6 +270,7 @@ def _envelope(subject: _Subject) -> Envelope:
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
 
+    subject.planned.require_loaded()
     compilation, model = subject.compilation, subject.compilation.model
     states = States(model)
 
