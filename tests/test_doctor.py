@@ -11,6 +11,7 @@ from nnbridge.cpu import compiled
 from nnbridge.cpu.compiled.instructions import INSTRUCTION_SETS
 from nnbridge.runtime.warmup import typical_models
 from tests.commands import call
+from tests.conftest import MODELS
 
 
 def invoked(*arguments: str, status: int = 0) -> str:
@@ -56,6 +57,14 @@ def test_doctor_states_why_there_is_no_other_tier() -> None:
 def test_doctor_states_why_nothing_is_cached(cache: Path) -> None:
     cache.write_text("a file where the folder should be")
     assert "exists" in doctor()["compiled"]["cache_fault"].lower()
+
+
+def test_warming_a_cache_that_cannot_be_written_is_an_error_with_the_counts(cache: Path) -> None:
+    cache.write_text("a file where the folder should be")
+    result = call("doctor", "--warm", MODELS / "digits_float32.tflite", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["schema"], found["error"]["operand"]) == (2, "nnbridge/error", "--warm")
+    assert found["cache_fault"] in found["error"]["message"]
 
 
 def test_warming_fills_the_cache_and_finds_it_filled(cache: Path) -> None:

@@ -242,6 +242,8 @@ def test_old_keys_are_beside_the_new_ones_and_listed() -> None:
 def test_no_result_has_other_meanings_for_the_keys_of_every_document() -> None:
     with pytest.raises(ValueError, match="version is a key of every document"):
         document("devices-explain", {"version": "1.3.0"})
+    with pytest.raises(ValueError, match="error is a key of every document"):
+        document("plan", {"error": {}})
     assert document("plan", document("plan", {"model": "m"})) == document("plan", {"model": "m"})
 
 

@@ -8,36 +8,12 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
-VERSIONS: Mapping[str, int] = dict.fromkeys(
-    (
-        *(
-            "bench",
-            "bisect",
-            "build-delegate",
-            "build-ndk",
-            "build-ndk-env",
-            "build-neuron",
-            "build-neuron-file",
-            "build-provider",
-        ),
-        *("compare", "convert", "delegate-plans", "devices", "devices-ask", "devices-check", "devices-explain", "devices-family"),
-        *(
-            "devices-find",
-            "devices-learn",
-            "devices-serve",
-            "doctor",
-            "error",
-            "inspect",
-            "matrix",
-            "plan",
-            "provider-plans",
-            "reduce",
-            "report",
-        ),
-        *("rewrite", "run", "vts"),
-    ),
-    1,
-)
+_NAMES = """
+bench bisect build-delegate build-ndk build-ndk-env build-neuron build-neuron-file build-provider compare convert
+delegate-plans devices devices-ask devices-check devices-explain devices-family devices-find devices-learn devices-serve doctor error
+inspect matrix plan provider-plans reduce report rewrite run vts
+"""
+VERSIONS: Mapping[str, int] = dict.fromkeys(_NAMES.split(), 1)
 """Schema → its version, which grows when a key goes or means something else."""
 OLD_KEYS: Mapping[str, Mapping[str, str]] = {
     "counts": {"nnapi_cpu": "NNAPI CPU", "nnapi_runtime": "NNAPI runtime", "interface_transposes": "interface transposes"},
@@ -59,7 +35,7 @@ for one release; docs/schemas/README.md lists them."""
 def document(schema: str, data: Mapping[str, Any]) -> dict[str, Any]:
     """Data with the name and version of its schema; ValueError for data that has other meanings for these keys."""
     head = {"schema": f"nnbridge/{schema}", "version": VERSIONS[schema]}
-    clash = [key for key, value in head.items() if data.get(key, value) != value]
+    clash = [key for key in (*head, "error") if key in data and data[key] != head.get(key)]
     if clash:
         raise ValueError(f"{schema}: {clash[0]} is a key of every document")
     return {**head, **_with_old_keys(data)}

@@ -108,9 +108,7 @@ def bisect(
     if not placements.placed:
         names = ", ".join(driver.name for driver in search.drivers) or "no driver"
         wrong = next((f": {answer.reason.found}" for answer in placements.wrong if answer.reason is not None), "")
-        raise InputError(
-            Reason("a device that accepts an operation of this model", f"none: {names}{wrong}", model.name, "device")
-        )
+        raise InputError(Reason("a device that accepts an operation of this model", f"none: {names}{wrong}", operand="device"))
     return _Bisecting(model, search, tuple(samples), placements, max_runs, progress).result()
 
 

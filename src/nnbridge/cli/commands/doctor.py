@@ -64,7 +64,10 @@ def _warm(models: tuple[Path, ...], as_json: bool) -> None:
     made, found = library(chosen()).statistics, compiled.status()
     if as_json:
         print_json("doctor", {**asdict(made), "cache": found.cache, "cache_fault": found.cache_fault})
-        return
-    echo(f"{made.compiled} kernels compiled, {made.loaded} found in the cache ({made.seconds:.2f} s): {found.cache or 'memory'}")
+    else:
+        where = found.cache or "memory"
+        echo(f"{made.compiled} kernels compiled, {made.loaded} found in the cache ({made.seconds:.2f} s): {where}")
     if found.cache_fault:
-        echo(f"nothing is stored: {found.cache_fault}", err=True)
+        raise InputError(
+            Reason("a cache of kernels that can be written", f"nothing is stored: {found.cache_fault}", operand="--warm")
+        )
