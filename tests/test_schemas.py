@@ -57,7 +57,10 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "devices serve": (("nnapi-sample_minimal", "--socket", "{folder}/socket"),),
     "doctor": ((), ("--warm", INT8)),
     "inspect": ((INT8,), (QDQ,)),
-    "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
+    "matrix": (
+        (INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),
+        (QDQ, "--device", "hexagon,vsi-nn-sl", "--reference", "auto", "--store", "{folder}/more.db"),
+    ),
     "plan": (
         (INT8,),
         (QDQ, *DRIVER),

@@ -15,6 +15,7 @@ from nnbridge.cli.commands import cli
 from nnbridge.matrix import Cell, Store
 from nnbridge.matrix.budget import MatrixLimit
 from nnbridge.matrix.changes import change_lines, changes
+from tests.test_schemas import validator
 
 ON = (("CONV_2D", "0: CONV_2D a"), ("ADD", "1: ADD b"), ("ADD", "2: ADD c"), ("SOFTMAX", "3: SOFTMAX d"))
 
@@ -177,6 +178,7 @@ def test_a_build_fails_on_what_is_worse_if_asked(options: tuple[str, ...], statu
 def test_the_changes_for_the_worse_are_data_too(tmp_path: Path) -> None:
     old, new = stored(tmp_path / "old.db", cell()), stored(tmp_path / "new.db", cell(**REFUSED), cell(model="n"))
     found = json.loads(diff(old, new, "--json", "--fail-on", "worse").stdout)
+    assert list(validator("matrix").iter_errors(found)) == []
     assert [change["worse"] for change in found["changes"]] == [["1 operation left the device"]]
     assert (found["removed"], found["added"]) == ([], ["model n"])
 

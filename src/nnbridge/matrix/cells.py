@@ -235,7 +235,7 @@ def compute_all(group: Sequence[Task]) -> Iterator[Cell]:
         yield replace(failed(task, found) if isinstance(found, str) else found, notes=tuple(dict.fromkeys(notes)))
 
 
-class _Notes(logging.Handler):
+class _Warnings(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: list[str] = []
@@ -246,8 +246,8 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """The libraries' warnings meanwhile: printed here, they would be in the middle of the parent's progress."""
-    notes, root = _Notes(), logging.getLogger()
+    """The libraries' warnings: printed here, they would be in the middle of the parent's progress."""
+    notes, root = _Warnings(), logging.getLogger()
     root.addHandler(notes)
     try:
         yield notes.texts
