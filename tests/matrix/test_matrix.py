@@ -390,12 +390,13 @@ def test_photos_are_compared_in_place_of_drawn_inputs_and_other_photos_are_other
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     (tmp_path / "photos").mkdir()
     models = [str(MODELS / f"digits_{kind}.tflite") for kind in ("uint8", "float32")]
-    options = ["--device", QUANT, *"--reference auto --input photos --resize fit --scale 1/255 --jobs 1".split()]
+    options = ("--device", QUANT, "--reference", "auto", "--jobs", "1")
+    inputs = ("--input", "photos", "--resize", "fit", "--scale", "1/255")
 
     def compared(number: int) -> int:
         """Cells in the store after a run on a digit."""
         images.fromarray(np.load(MODELS / "digits_test.npz")["images"][number]).save(tmp_path / "photos" / "digit.png")
-        result = call(*models, *options, "--json")
+        result = call(*models, *options, *inputs, "--json")
         cells = json.loads(result.stdout)["cells"]
         assert [(cell["error"], cell["verdict"]) for cell in cells] == [("", "pass")] * 2
         return len(_cells(Path("matrix.db")))
