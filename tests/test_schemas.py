@@ -63,6 +63,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "matrix": (
         (INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),
         ("--diff", "{folder}/before.db@nnapi-sample_minimal", "{folder}/before.db@nnapi-sample_all"),
+        (QDQ, "--device", "hexagon,vsi-nn-sl", "--reference", "auto", "--store", "{folder}/more.db"),
     ),
     "plan": (
         (INT8,),

@@ -14,7 +14,11 @@ from click.testing import CliRunner, Result
 from nnbridge.cli.commands import cli
 from nnbridge.matrix import Cell, Store
 from nnbridge.matrix.budget import MatrixLimit
+from nnbridge.matrix.cells import MatrixSettings, tasks
 from nnbridge.matrix.changes import change_lines, changes
+from nnbridge.matrix.runner import run
+from tests.conftest import MODELS
+from tests.test_schemas import validator
 
 ON = (("CONV_2D", "0: CONV_2D a"), ("ADD", "1: ADD b"), ("ADD", "2: ADD c"), ("SOFTMAX", "3: SOFTMAX d"))
 
@@ -177,6 +181,7 @@ def test_a_build_fails_on_what_is_worse_if_asked(options: tuple[str, ...], statu
 def test_the_changes_for_the_worse_are_data_too(tmp_path: Path) -> None:
     old, new = stored(tmp_path / "old.db", cell()), stored(tmp_path / "new.db", cell(**REFUSED), cell(model="n"))
     found = json.loads(diff(old, new, "--json", "--fail-on", "worse").stdout)
+    assert list(validator("matrix").iter_errors(found)) == []
     assert [change["worse"] for change in found["changes"]] == [["1 operation left the device"]]
     assert (found["removed"], found["added"]) == ([], ["model n"])
 
@@ -201,6 +206,18 @@ def test_cells_of_older_stores_are_compared(tmp_path: Path) -> None:
     database.close()
     new = stored(tmp_path / "new.db", cell(difference=3.0))
     assert diff(str(old), new, "--fail-on", "worse").exit_code == 1
+
+
+def test_of_several_cells_of_a_store_the_one_that_was_asked_for_last_counts(tmp_path: Path) -> None:
+    """A store keeps the cells of other settings and of former versions of a model."""
+    models = {"m": MODELS / "digits_uint8.tflite"}
+    fast, quant = (tasks(models, ["nnapi-sample_quant"], [8], MatrixSettings(preference=k)) for k in (1, 0))
+    with Store(tmp_path / "m.db") as store:
+        store.add(fast[0][0].key, cell())
+        store.add(quant[0][0].key, cell(partitions=2))
+        assert [each.partitions for each in store.all()] == [1, 2]
+        run(fast, store)
+        assert [each.partitions for each in store.all()] == [2, 1]
 
 
 def test_fail_on_belongs_to_diff(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -382,6 +383,31 @@ def test_a_device_that_fails_on_the_file_s_format_still_fails(zoo: Path) -> None
     ((task,),) = groups_of(zoo / "bad.tflite", "hexagon")
     (cell,) = compute_all([task])
     assert (cell.verdict, cell.inapplicable) == ("failed", "")
+
+
+def test_photos_are_compared_in_place_of_drawn_inputs_and_other_photos_are_other_cells(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    (tmp_path / "photos").mkdir()
+    models = [str(MODELS / f"digits_{kind}.tflite") for kind in ("uint8", "float32")]
+    options = ("--device", QUANT, "--reference", "auto", "--jobs", "1")
+    inputs = ("--input", "photos", "--resize", "fit", "--scale", "1/255")
+
+    def compared(number: int) -> int:
+        """Cells in the store after a run on a digit."""
+        images.fromarray(np.load(MODELS / "digits_test.npz")["images"][number]).save(tmp_path / "photos" / "digit.png")
+        result = call(*models, *options, *inputs, "--json")
+        cells = json.loads(result.stdout)["cells"]
+        assert [(cell["error"], cell["verdict"]) for cell in cells] == [("", "pass")] * 2
+        return len(_cells(Path("matrix.db")))
+
+    assert [compared(0), compared(0), compared(1)] == [2, 2, 4]
+
+
+@pytest.mark.parametrize("options", [("--input", "a.npy"), ("--resize", "crop"), ("--seeds", "1")])
+def test_options_of_inputs_without_use_are_refused(options: tuple[str, ...], zoo: Path) -> None:
+    result = call(str(zoo), "--device", FAST, *options)
+    assert (result.exit_code, f"{options[0]} does nothing here" in result.stderr) == (2, True)
 
 
 def hrefs(page: Path) -> list[str]:

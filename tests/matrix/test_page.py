@@ -244,4 +244,4 @@ def test_at_each_width_nothing_is_cut_or_beside_the_screen_and_axe_is_content(
     assert tab.evaluate(CUT) == []
     assert violations(tab) == []
     tab.add_style_tag(content="th { width: 3ch; max-width: 3ch !important; overflow-wrap: anywhere; }")
-    assert "android" in tab.evaluate(CUT)  # the judge sees what is cut
+    assert tab.evaluate(CUT) != []  # the judge sees what is cut

@@ -179,6 +179,12 @@ def compute_options(command: Command) -> Command:
 
 
 def input_options(command: Command) -> Command:
+    """Options of every command that reads inputs from files and names classes."""
+    labels = of_inputs("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one in each line.")
+    return file_options(labels(command))
+
+
+def file_options(command: Command) -> Command:
     """Options of every command that reads inputs from files."""
     file = """A file for an input, of the model's first one without NAME; repeatable. Arrays (.npy; .npz by the inputs' names),
         images, sound (.wav), raw elements (.bin), numbers such as tokens (.txt, .csv). A folder is a data set: its files by name,
@@ -195,7 +201,6 @@ def input_options(command: Command) -> Command:
         of_inputs("--scale", default="", metavar="X", help="See --mean; fractions such as 1/255 are understood."),
         of_inputs("--image-layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
         of_inputs("--rate", type=click.IntRange(1, 10_000_000), metavar="HZ", help="Resample sound to this rate."),
-        of_inputs("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one in each line."),
     )
 
 

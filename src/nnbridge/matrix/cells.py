@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nnbridge import __version__
 from nnbridge.compare.comparison import Comparison, compare
 from nnbridge.compare.references import reference as reference_runtime
-from nnbridge.compare.samples import Reference, Sample, named_inputs, named_outputs, seeded_inputs, seeded_samples
+from nnbridge.compare.samples import Reference, Sample, named_inputs, named_outputs, seeded_inputs
 from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.cost.plan import cost_of
 from nnbridge.devices.evidence import NUMBERS_UNKNOWN
@@ -30,6 +30,7 @@ from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
 from nnbridge.file import ModelFile
 from nnbridge.foreign import MAX_TEXT, MAX_WHOLE, Shape, checked, shape_of
+from nnbridge.inputs import Preparation
 from nnbridge.plan import Planned, plan
 from nnbridge.plan_data import PLACES
 from nnbridge.releases import NEWEST, RUNTIMES
@@ -38,14 +39,15 @@ from nnbridge.report.page import PageFacts, page, page_data
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.plan import Plan
+from nnbridge.sampling import samples_of
 from nnbridge.storage.atomic import atomic_write, file_checksum
 from nnbridge.target import PREFERENCES, Target
 from nnbridge.types import PreferenceCode, android_name
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
-    from nnbridge.model import Model
 
+_LOG = logging.getLogger(__name__)
 _REVISION = 2
 """Of what a cell has: cells of an older one are computed again."""
 _TIMED_RUNS = 5
@@ -73,6 +75,11 @@ class MatrixSettings:
     tflite: str = NEWEST
     ort: str = NEWEST
     """The releases of TFLite and ONNX Runtime that hand operators over."""
+    inputs: tuple[str, ...] = ()
+    """``[NAME=]FILE`` of inputs that are compared, as ``--input`` has them; drawn with the seeds where there are none."""
+    content: str = ""
+    """A checksum of these files."""
+    how: Preparation = field(default_factory=Preparation)
 
 
 @dataclass(frozen=True)
@@ -237,7 +244,7 @@ def compute_all(group: Sequence[Task]) -> Iterator[Cell]:
         yield replace(failed(task, found) if isinstance(found, str) else found, notes=tuple(dict.fromkeys(notes)))
 
 
-class _Notes(logging.Handler):
+class _Warnings(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: list[str] = []
@@ -248,8 +255,8 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """The libraries' warnings in the block: printed here, they would be in the middle of the parent's progress."""
-    notes, root = _Notes(), logging.getLogger()
+    """The libraries' warnings: printed here, they would be in the middle of the parent's progress."""
+    notes, root = _Warnings(), logging.getLogger()
     root.addHandler(notes)
     try:
         yield notes.texts
@@ -298,15 +305,19 @@ class _Opened:
     def _runtime(self) -> Reference:
         return reference_runtime(self.reference, self.file.path)
 
-    def samples(self, model: Model) -> list[Sample]:
-        """Inputs with the reference's outputs, once for all models with the same interface.
+    def samples(self, planned: Planned) -> list[Sample]:
+        """Inputs with the reference's outputs, once for all plans with the same interface.
 
         A device's feature level may change it: below level 4 int8 is uint8.
         """
-        interface = (named_inputs(model), named_outputs(model))
+        interface = (named_inputs(planned.model), named_outputs(planned.model))
         key = repr([(name, one.type, one.dims, one.source_type) for each in interface for name, one in each.items()])
         if key not in self._samples:
-            self._samples[key] = list(seeded_samples(model, self._runtime, self.settings.seeds))
+            asked = self.settings
+            drawn = samples_of(planned, self._runtime, asked.inputs, None, asked.how, asked.seeds)
+            self._samples[key] = list(drawn.draw())
+            for note in drawn.files.dataset.notes if drawn.files else ():
+                _LOG.warning("%s: %s", self.file.path, note)
         return self._samples[key]
 
 
@@ -320,7 +331,7 @@ def _cell(task: Task, opened: _Opened) -> Cell:
     planned.require_loaded()
     compilation = planned.compilation
     counted = {**_placement(planned), **_work(compilation.plan)}
-    comparison = compare(compilation, opened.reference, opened.samples(planned.model)) if opened.reference else None
+    comparison = compare(compilation, opened.reference, opened.samples(planned)) if opened.reference else None
     compared = {} if comparison is None else _compared(comparison)
     time_ms = _time(compilation) if task.settings.timed else None
     found = {**counted, **compared, "time_ms": time_ms, "estimated_ms": _estimate(planned.drivers)}
@@ -331,12 +342,14 @@ def _cell(task: Task, opened: _Opened) -> Cell:
 
 def _write_report(task: Task, planned: Planned, comparison: Comparison | None) -> None:
     """Write the page of a cell (docs/report.md). A cell is as good without one: why there is none is a warning."""
-    facts = replace(PageFacts.of(planned), comparison=comparison, samples=f"seeds {', '.join(map(str, task.settings.seeds))}")
+    asked = task.settings
+    samples = "inputs from files" if asked.inputs else f"seeds {', '.join(map(str, asked.seeds))}"
+    facts = replace(PageFacts.of(planned), comparison=comparison, samples=samples)
     try:
         with atomic_write(task.report or Path(), follow_links=False) as out:
             out.write(page(page_data(facts)))
     except InputError as error:
-        logging.getLogger(__name__).warning("no report: %s", error)
+        _LOG.warning("no report: %s", error)
 
 
 def _estimate(devices: Sequence[Device]) -> float | None:

@@ -31,6 +31,7 @@ def run(
     keys = {task: task.key for group in groups for task in group}
     found = store.find(keys.values())
     missing = [left for group in groups if (left := [task for task in group if _is_missing(task, found.get(keys[task]))])]
+    store.renew(key for key in keys.values() if key in found)
     progress(len(keys) - sum(map(len, missing)))
     for task, cell in _on_dask(missing, scheduler) if scheduler else compute(missing, jobs, timeout):
         store.add(keys[task], cell)

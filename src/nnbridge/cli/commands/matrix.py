@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,9 +13,11 @@ from urllib.parse import quote
 import click
 
 from nnbridge.cli import completion
-from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
+from nnbridge.cli.arguments import check_outputs, input_files, parse_preparation, parse_seeds, refuse_options
 from nnbridge.cli.options import (
+    PREPARATION,
     WRITTEN,
+    file_options,
     in_section,
     of_comparison,
     of_conversion,
@@ -48,6 +51,8 @@ _OF_RUNS = (
         "--preference",
         "--reference",
         "--seeds",
+        "--input",
+        *PREPARATION,
         "--time",
     ),
     "--store",
@@ -82,6 +87,7 @@ of_run = in_section(RUN)
 @of_devices("--preference", values=PREFERENCES, default="fast", help="As of plan.")
 @of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
+@file_options
 @of_run("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
 @of_run("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
 @of_run("--fresh", is_flag=True, help="Compute the cells again that the store has.")
@@ -111,6 +117,7 @@ def matrix(
     preference: str,
     reference: str | None,
     seeds: str,
+    inputs: tuple[str, ...],
     timed: bool,
     store: Path | None,
     fresh: bool,
@@ -127,6 +134,7 @@ def matrix(
     diff: tuple[str, str] | None,
     fail_on: str | None,
     as_json: bool,
+    **prepared: Any,
 ) -> None:
     """Plan every model on every device, and with --reference run and compare it; one failure does not stop the others.
 
@@ -157,8 +165,7 @@ def matrix(
     refuse_options("--fail-on", why="it belongs to --diff")
     if not models or not devices:
         raise click.UsageError(f"Missing {'models' if not models else 'option --devices'}.")
-    if scheduler:
-        refuse_options("--jobs", "--timeout", why="the cluster of --scheduler decides")
+    _refuse_unused(reference, inputs, scheduler)
     outputs = {"--html": html, "--csv": csv_file, "--markdown": markdown, "--junit": junit}
     budgets = read_budgets(budget) if budget is not None else ()
     summary = _summary_file() if github else None
@@ -168,7 +175,9 @@ def matrix(
         raise InputError(Reason("a file's name", f"the folder {str(path)!r}", operand="--store"))
     found = find_models(models, path.with_name(f"{path.name}.models"))
     check_outputs({"--store": path, **outputs}, {"a model": found.values()})
-    settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference], tflite, ort)
+    how, _ = parse_preparation(**prepared)
+    drawn, compared = tuple(parse_seeds(seeds)), (inputs, _content(inputs), how)
+    settings = MatrixSettings(mapping, reference or "", drawn, timed, PREFERENCES[preference], tflite, ort, *compared)
     named = find_devices(devices)
     groups = tasks(found, named, _levels(androids, levels), settings, _folder(reports))
     cells = _computed(groups, path, fresh, as_json, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout)
@@ -198,6 +207,25 @@ def matrix(
     else:
         print_blocks(tables.matrix_tables(cells, broken, evidence, shown_rows(_ROWS)), top=0)
     sys.exit(1 if tables.judgement(cells, broken)[0] else 0)
+
+
+def _refuse_unused(reference: str | None, inputs: Sequence[str], scheduler: str) -> None:
+    """UsageError for options of a run that would do nothing."""
+    if reference is None:
+        refuse_options("--input", "--seeds", why="nothing runs without --reference")
+    if not inputs:
+        refuse_options(*PREPARATION, why="no --input has a file")
+    if scheduler:
+        refuse_options("--jobs", "--timeout", why="the cluster of --scheduler decides")
+
+
+def _content(inputs: Sequence[str]) -> str:
+    """A checksum of the files that inputs are read from; empty without any."""
+    from nnbridge.storage.atomic import file_checksum
+
+    named = [path for path in input_files(inputs) if os.path.exists(path)]
+    files = sorted(file for path in named for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
+    return hashlib.sha256("".join(map(file_checksum, files)).encode()).hexdigest() if files else ""
 
 
 def _folder(reports: Path | None) -> str:
