@@ -26,7 +26,7 @@ function errors() {
     ? ` ${plural(none, "operation")} ${none === 1 ? "has" : "have"} no tensor that ${L.reference} has, and ${none === 1 ? "is" : "are"} left out.`
     : "");
   if (!bad.length) {
-    const unknown = (D.evidence || []).filter((e) => !e.emulated).map((e) => clean(e.device));
+    const unknown = unknownNumbers();
     s.append(
       el(
         "p",
