@@ -259,6 +259,9 @@ class Checks:
         if not chosen:
             rule = "an output [classes] or [batch, classes] with a score for each"
             several = f"{', '.join(found)}, none of them with numbers from 0 to 1" if found else _shapes(theirs)
+            several = (
+                f"detections ({self._boxes.layout.boxes}), which --accept-iou is for" if self._boxes is not None else several
+            )
             raise InputError(Reason(rule, several, operand="--accept-top1"))
         return chosen
 
