@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nnbridge
 from nnbridge.builder import ModelBuilder
 from nnbridge.compare import Acceptance, Comparison, Sample, Tolerances, compare, named_outputs
 from nnbridge.compare.detections import Boxes, overlaps, pairs, recognised
 from nnbridge.compare.envelope import envelope
 from nnbridge.compare.samples import as_samples
 from nnbridge.errors import InputError
+from nnbridge.matrix.cells import Cell
+from nnbridge.matrix.tables import difference
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.storage import save
@@ -240,6 +243,24 @@ def test_other_outputs_are_no_detections(change: dict[str, Any]) -> None:
     assert recognised(operands, detections(THREE)) is not None
 
 
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"y": np.float32([[0, 0, 0, 0, 1, 0]])},
+        {"a": np.float32([[0.1, 0.2, 0.3, 0.4]]), "b": np.float32([1]), "c": np.float32([0.5])},
+    ],
+    ids=["six classes", "four classes and two numbers"],
+)
+def test_scores_of_classes_are_no_detections(arrays: dict[str, Any]) -> None:
+    assert recognised(named_outputs(passing_on({name: array.shape for name, array in arrays.items()})), arrays) is None
+
+
+def test_rows_of_zeros_pass_nothing_that_differs() -> None:
+    zeros = {"output0": np.zeros((1, 3, 6), np.float32)}
+    other = {"output0": np.float32([[[0, 0, 5, 7, 0, 0], [0] * 6, [0] * 6]])}
+    assert verdict(other, zeros).verdict == "FAIL"
+
+
 # Two boxes of 1 x 1 that share a half: 0.5 of 1.5. pycocotools' maskUtils.iou has the same three numbers.
 @pytest.mark.parametrize(
     ("box", "iou"),
@@ -278,7 +299,9 @@ def test_figures_for_detections_are_refused_where_there_are_none() -> None:
     scores = {"scores": np.float32([[0.1, 0.9]])}
     with pytest.raises(InputError, match=r"--accept-iou: expected detections among the outputs .* found scores float32\[1, 2\]"):
         verdict(scores, scores, Acceptance(iou=0.9))
-    with pytest.raises(InputError, match="--accept-top1: expected an output"):
+    with pytest.raises(
+        InputError, match="--accept-top1: expected an output .* found detections .boxes., which --accept-iou is for"
+    ):
         verdict(detections(THREE), detections(THREE), Acceptance(top1=0.9))
 
 
@@ -378,3 +401,30 @@ def test_options_for_detections_are_refused_without_them() -> None:
     assert "--accept-iou: expected detections among the outputs" in result.stderr
     assert call(*model, "--layers", "--accept-iou", "0.9").exit_code == 2
     assert call(*model, "--accept-top1", "1").exit_code == 0
+
+
+def test_python_has_the_same_figures(tmp_path: Path) -> None:
+    model, reference = swapped_files(tmp_path)
+    assert nnbridge.compare(model, str(reference)).verdict == "pass by matched boxes"
+    assert nnbridge.compare(model, str(reference), accept_iou=0.9, accept_score=0.01).passed
+    facts = nnbridge.report(model, tmp_path / "page.html", reference=str(reference), accept_iou=0.9)
+    assert facts.comparison is not None
+    assert facts.comparison.checks[0][0].figures()["min_iou"] == 0.9
+    with pytest.raises(InputError, match="--accept-top1"):
+        nnbridge.report(model, tmp_path / "page.html", reference=str(reference), accept_top1=0.9)
+
+
+def test_the_command_fails_where_a_box_is_missing(tmp_path: Path) -> None:
+    model, reference = swapped_files(tmp_path)
+    arrays = dict(np.load(reference))
+    arrays["output:count"][:] = 2  # The reference has the first two only.
+    np.savez(reference, **arrays)
+    result = call("compare", model, "--reference", reference, "--accept-iou", "0.9")
+    assert result.exit_code == 1
+    assert "FAIL by matched boxes (2 of 2, 1 more here" in " ".join(result.stdout.split())
+
+
+def test_a_cell_of_a_matrix_says_what_its_verdict_is_by() -> None:
+    cell = Cell("m", "d", 8, passed=True, difference=70.0, passed_by="matched boxes")
+    assert difference(cell) == "70, by matched boxes: pass"
+    assert difference(replace(cell, passed=False)).startswith("70, by matched boxes: FAIL")

@@ -186,6 +186,16 @@ def page_of(folder: Path, model: Path | Model, *options: str) -> Path:
     return folder / "page.html"
 
 
+def test_no_part_of_the_page_passes_a_device_whose_numbers_are_unknown(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    options = ("--device", "arm-nn-18.05", "--reference", "litert", "--seeds", "0")
+    tab = opened(browser, page_of(tmp_path, MODELS / "digits_int8.tflite", *options))[0]
+    assert "Numbers of arm-nn-18.05 unknown" in tab.inner_text(".say")
+    for part in (".tiles", "#io"):
+        assert "? outside tolerance, the device’s numbers unknown" in tab.inner_text(part)
+        assert "✕ fail" not in tab.inner_text(part)
+
+
 def test_estimates_are_marked_as_such(browser: Any, tmp_path: Path) -> None:
     tab = opened(browser, page_of(tmp_path, MODELS / "digits_int8.tflite", "--device", "ethos-u65-256"))[0]
     assert "Estimated, not measured:" in tab.inner_text(".say")

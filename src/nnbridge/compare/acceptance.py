@@ -259,6 +259,9 @@ class Checks:
         if not chosen:
             rule = "an output [classes] or [batch, classes] with a score for each"
             several = f"{', '.join(found)}, none of them with numbers from 0 to 1" if found else _shapes(theirs)
+            several = (
+                f"detections ({self._boxes.layout.boxes}), which --accept-iou is for" if self._boxes is not None else several
+            )
             raise InputError(Reason(rule, several, operand="--accept-top1"))
         return chosen
 
@@ -267,7 +270,9 @@ class Checks:
         by_name = {output.name: output for output in outputs}
         boxes = None if self._unlike else self._boxes
         asked = self._asked.iou is not None
-        matched = boxes is not None and (asked or not all(by_name[name].within for name in boxes.outputs))
+        # Without a count, rows of zeros are no boxes, or no detections at all.
+        likely = boxes is not None and bool(boxes.layout.count or boxes.boxes)
+        matched = boxes is not None and (asked or (likely and not all(by_name[name].within for name in boxes.outputs)))
         return [*self._classes.values(), *([boxes] if boxes is not None and matched else [])]
 
 

@@ -2,7 +2,7 @@
 
 A layout is recognised by the reference's outputs of a sample: boxes [n, 4] or [batch, n, 4] as corners, the first two no larger
 than the last two, with a class and a score for each, and their count where there is one; or rows of corners, score and class
-[n, 6]. Where no count is stated, rows without a positive score are padding.
+[batch, n, 6]. Where no count is stated, rows without a positive score are padding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nnbridge.model import Operand
 
 SAME_BOX = 0.5
 """Intersection over union from which two boxes of a class show the same object, as in Pascal VOC."""
-LAYOUTS = "boxes [n, 4] as corners with classes [n] and scores [n], or rows [n, 6] of corners, score and class"
+LAYOUTS = "boxes [n, 4] as corners with classes [n] and scores [n], or rows [batch, n, 6] of corners, score and class"
 _MOST_BOXES = 2048
 """More are candidates that nothing has suppressed yet, which have positions."""
 _SMALLEST = 1e-7
@@ -112,7 +112,7 @@ def _layouts(name: str, outputs: Mapping[str, Array]) -> Iterator[BoxLayout]:
     boxes = outputs[name]
     if boxes.ndim not in (2, 3) or boxes.shape[-2] > _MOST_BOXES:
         return
-    if boxes.shape[-1] == 6:
+    if boxes.shape[-1] == 6 and boxes.ndim == 3:  # [batch, 6] are scores of six classes.
         yield BoxLayout(name)
     if boxes.shape[-1] != 4:
         return
@@ -120,6 +120,8 @@ def _layouts(name: str, outputs: Mapping[str, Array]) -> Iterator[BoxLayout]:
     pair = [other for other, array in outputs.items() if array.shape == lead]
     counts = [o for o, array in outputs.items() if array.size == batch and array.ndim <= 2 and o not in (name, *pair)]
     if len(pair) == 2 and len(counts) <= 1:
+        if lead == (1,) and not max(_likelihood(pair[0], pair[1], outputs), _likelihood(pair[1], pair[0], outputs)):
+            return  # Three outputs of four numbers, one and one may be anything.
         for classes, scores in sorted((pair, pair[::-1]), key=lambda roles: -_likelihood(roles[0], roles[1], outputs)):
             yield BoxLayout(name, classes, scores, *counts)
 

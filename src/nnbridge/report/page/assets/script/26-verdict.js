@@ -57,18 +57,24 @@ function workLine() {
   return ["", `${share(devMac, totalMac)} of multiply-adds run on ${them}${each}.`, "•"];
 }
 
+/** Devices that ran something and whose arithmetic nothing emulates: a comparison with them neither passes nor fails. */
+const unknownNumbers = () => ((D.compare && D.compare.evidence) || []).filter((e) => !e.emulated).map((e) => clean(e.device));
+const verdictTag = (pass) =>
+  unknownNumbers().length
+    ? el("span", { class: "tag" }, `? ${pass ? "within" : "outside"} tolerance, the device’s numbers unknown`)
+    : el("span", { class: "tag " + (pass ? "ok" : "no") }, pass ? "✓ pass" : "✕ fail");
+
 function comparisonLine() {
   const c = D.compare;
   if (!c) return ["dim", "Not compared with a reference.", "–"];
   const on = plural(c.samples, "sample");
-  const unknown = (c.evidence || []).filter((e) => !e.emulated).map((e) => clean(e.device));
-  if (unknown.length)
-    return [
-      "dim",
-      `Numbers of ${list(unknown)} unknown (computed as NNAPI’s CPU); what was computed is ` +
-        `${c.pass ? "within" : "outside"} tolerance of ${c.reference}’s, on ${on}.`,
-      "?",
-    ];
+  const unknown = unknownNumbers();
+  if (unknown.length) {
+    const said = c.checks.length
+      ? c.checks.map((check) => clean(check.sentence)).join("; ")
+      : `${c.pass ? "within" : "outside"} tolerance of ${c.reference}’s`;
+    return ["dim", `Numbers of ${list(unknown)} unknown (computed as NNAPI’s CPU); what was computed: ${said}, on ${on}.`, "?"];
+  }
   if (c.checks.length) {
     const failing = c.outputs.filter((o) => !o.pass_by && !o.pass).map((o) => clean(o.name));
     const rest = failing.length ? `; beyond tolerance: ${list(failing)}` : "";

@@ -135,7 +135,7 @@ function inspect(box) {
             el("dt", null, "Own error"),
             el("dd", null, err(e && e.own)),
             el("dt", null, "Drift so far"),
-            el("dd", null, err(e && e.drift)),
+            el("dd", null, e && e.boxes ? "compared as its boxes match" : err(e && e.drift)),
           ]
         : []),
       ...fact("Cause", e && e.why),

@@ -18,13 +18,15 @@ function errors() {
   }
   const withD = ops.filter((o) => o.err && o.err.drift),
     bad = withD.filter((o) => o.err.drift.ne > 0),
-    none = N - withD.length;
+    boxes = ops.filter((o) => o.err && o.err.boxes),
+    none = N - withD.length - boxes.length;
   const quantity = (o) => o.err.drift.steps != null;
-  const missing = none
+  const matched = boxes.length ? ` Detections, of ${list(boxes.map((o) => o.short))}, are not in the chart: they are compared as their boxes match.` : "";
+  const missing = matched + (none
     ? ` ${plural(none, "operation")} ${none === 1 ? "has" : "have"} no tensor that ${L.reference} has, and ${none === 1 ? "is" : "are"} left out.`
-    : "";
+    : "");
   if (!bad.length) {
-    const unknown = (D.evidence || []).filter((e) => !e.emulated).map((e) => clean(e.device));
+    const unknown = unknownNumbers();
     s.append(
       el(
         "p",
