@@ -42,9 +42,15 @@ def convert(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[
     try:
         return _converted(file, options)
     except ConversionError as error:
-        raise type(error)(in_file(error.reason, path)) from error
+        raise type(error)(in_file(_as_loaded(file, options, error.reason), path)) from error
     except NnapiError as error:
         raise ConversionError(in_file(error.reason, path)) from error
+
+
+def _as_loaded(file: TfliteFile, options: ConversionOptions, reason: Reason) -> Reason:
+    """Why TFLite does not load a file that cannot be converted, where it does not load it: that comes first on a phone."""
+    found = not_loaded(file) if options.mapping == MappingKind.DELEGATE else None
+    return reason if found is None else replace(found, rule=f"a file that TFLite loads, with {found.rule}")
 
 
 def requested_signature(graph: Graph, key: str) -> SubgraphSignature | None:

@@ -74,7 +74,26 @@ def remarks(file: TfliteFile) -> tuple[str, ...]:
     operators = sum(len(subgraph.operators) for subgraph in graph.subgraphs)
     rest = operators - sum(map(len, found.values()))
     others = f" The other {counted(rest, 'operator')} {'is' if rest == 1 else 'are'} TFLite's." if rest else ""
-    return tuple(f"{_sentence(file, kind, labels)}.{others}" for kind, labels in found.items())
+    sentences = (f"{_sentence(file, kind, labels)}.{others}" for kind, labels in found.items())
+    return (*sentences, *_in_blocks(graph))
+
+
+def _in_blocks(graph: Graph) -> Iterator[str]:
+    """A sentence on constants whose integers have a scale for each block."""
+    tensors = [tensor for subgraph in graph.subgraphs for tensor in subgraph.tensors if tensor.blocks is not None]
+    sizes = sorted({tensor.blocks.size for tensor in tensors if tensor.blocks is not None})
+    if tensors:
+        first, more = tensors[0].label[:_LONGEST], f" and {len(tensors) - 1} more" if len(tensors) > 1 else ""
+        blocks = f"integers with a scale for each block of {' or '.join(map(str, sizes))}"
+        yield (
+            f"{first}{more}: {blocks}, which LiteRT 2.3 reads and NNAPI has no type for: for a device, quantise with a scale for "
+            "each channel."
+        )
+
+
+def needs_more(graph: Graph) -> bool:
+    """True if a file has a custom operator that TFLite does not register."""
+    return any(name not in REGISTERED for _, name in _custom(graph))
 
 
 def required_of(name: str) -> str:

@@ -244,7 +244,7 @@ def positive(*options: str) -> Prepare:
     def values(node: PreparedOperator) -> tuple[int, ...]:
         return tuple(int(node.option(name)) for name in options)
 
-    return requires(f"{' and '.join(options)} above 0", lambda node: min(values(node)) > 0, values)
+    return requires(f"{', '.join(options)} above 0", lambda node: min(values(node)) > 0, values)
 
 
 def axis_within(number: int, name: str = "axis", beyond: int = 0) -> Prepare:

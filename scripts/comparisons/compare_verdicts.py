@@ -144,9 +144,8 @@ def loads(count: int, seed: int) -> int:
             continue
         try:
             (why,) = fork.run(model)
-        except RuntimeError:
-            counts["LiteRT ends"] += 1
-            continue
+        except RuntimeError as error:
+            why = str(error)
         found, loaded = refusal(model)
         outcome = loading_outcome(why, found, loaded=loaded)
         counts[outcome] += 1

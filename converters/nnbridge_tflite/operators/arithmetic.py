@@ -24,6 +24,8 @@ from nnbridge_tflite.loads import (
     ONE_SHAPE,
     ONE_TYPE,
     OUT,
+    QUANTISED,
+    Prepare,
     PreparedOperator,
     alike,
     parameters,
@@ -120,6 +122,26 @@ _REAL_ACTIVATED = requires(
     lambda node: node.type(OUT) != "COMPLEX64" or not node.option("fused_activation_function"),
     kind=Why.ACTIVATION,
 )
+
+
+def _rescales(node: PreparedOperator, *, larger: bool) -> bool:
+    """True if quantised terms have scales that the kernel divides by; LiteRT ends at others. ``larger``: an output's may be tiny."""
+    if node.type(0) not in QUANTISED or (node.type(0) == "INT16" and _shifts(node) is not None):
+        return True
+    scales = [parameters(one)[0] for one in node.there((0, 1, OUT))]
+    steps = 2 ** (15 if node.type(0) == "INT16" else 20)
+    return all(scale > 0 for scale in scales) and (larger or 2 * max(scales[:2]) < steps * scales[-1])
+
+
+def _rescaled(*, larger: bool) -> Prepare:
+    return requires(
+        "scales above 0 that fit each other, without which LiteRT ends the process",
+        lambda node: _rescales(node, larger=larger),
+        lambda node: tuple(f"{parameters(one)[0]:g}" for one in node.there((0, 1, OUT))),
+        Why.QUANTISATION_PARAMETERS,
+    )
+
+
 ADD = binary(
     "ADD",
     "a + b",
@@ -127,7 +149,7 @@ ADD = binary(
     options=(FUSED, _SHIFT16),
     delegate=DelegateRule(version=2, types=NUMBERS, conditions=_CONDITIONS, past=(_NO_INT32,)),
     versions=(1, 6),
-    loads=(*BINARY, zero_centred(0, 1, OUT), SHIFTED),
+    loads=(*BINARY, zero_centred(0, 1, OUT), SHIFTED, _rescaled(larger=False)),
 )
 SUB = binary(
     "SUB",
@@ -136,7 +158,7 @@ SUB = binary(
     options=(FUSED, _SHIFT16),
     delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_INT32, RANK_4, _FLOATS_FIRST), past=(_NO_INT32,)),
     versions=(1, 5),
-    loads=(*BINARY, zero_centred(0, 1, OUT), SHIFTED),
+    loads=(*BINARY, zero_centred(0, 1, OUT), SHIFTED, _rescaled(larger=True)),
 )
 MUL = binary(
     "MUL",

@@ -38,7 +38,7 @@ def _row_scales(node: PreparedOperator) -> bool:
         return True
     found = table.quantisation
     fits = found.axis == 0 and len(found.scales) == table.shape[0]
-    return fits and table.type.name in ("UINT8", "INT8", "INT4") and node.type(OUT) in ("FLOAT32", "FLOAT16")
+    return fits and table.type.name in ("UINT8", "INT8", "INT4", "INT2") and node.type(OUT) in ("FLOAT32", "FLOAT16")
 
 
 _BATCHES_SHARED = requires("batch_dims that input and positions share", _batches, kind=Why.OPERAND_SIZE)

@@ -38,7 +38,7 @@ from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, Past, from_level, input_rank
 
-_BYTES = ("UINT8", "INT8", "INT4")
+_BYTES = ("UINT8", "INT8", "INT4", "INT2")
 
 
 def _product_types(node: PreparedOperator) -> bool:

@@ -45,7 +45,7 @@ from nnbridge_tflite.rules import (
 )
 
 _QUANTISED_TO = {
-    "FLOAT32": ("UINT8", "INT8", "INT16", "INT4"),
+    "FLOAT32": ("UINT8", "INT8", "INT16", "INT4", "UINT4"),
     "INT16": ("INT8", "INT16", "INT32"),
     "INT32": ("INT8", "INT16"),
     "INT8": ("UINT8", "INT8", "INT16"),
@@ -162,7 +162,7 @@ DEQUANTIZE = TfliteOperator(
         past=(Past(until="2.5", version=2, types=QUANT8),),
     ),
     versions=(1, 9),
-    loads=(typed(0, "INT4", "UINT8", "INT8", "INT16", "FLOAT16"), zero_centred(0)),
+    loads=(typed(0, "INT2", "INT4", "UINT4", "UINT8", "INT8", "INT16", "FLOAT16"), zero_centred(0)),
 )
 DENSIFY = TfliteOperator(
     "DENSIFY", "Sparse weights as dense ones.", folding=_PACKED, kernel=lambda inputs, outputs, options: [data_of(inputs[0])]

@@ -78,7 +78,7 @@ def _unprepared(file: TfliteFile) -> Iterator[Reason]:
     for number in sorted(_prepared(graph)):
         subgraph = graph.subgraphs[number]
         seen = _as_called(subgraph, called.get(number, ()))
-        known = _Known(file, seen, number)
+        known = _PreparedValues(file, seen, number)
         for operator in seen.operators:
             declared = definition_of(operator)
             if declared is not None and _is_whole(seen, operator):
@@ -129,7 +129,7 @@ def _as_called(graph: TfliteSubgraph, passed: Sequence[Tensor]) -> TfliteSubgrap
     return replace(graph, tensors=tuple(tensors))
 
 
-class _Known:
+class _PreparedValues:
     """The numbers of a subgraph's tensors that are known when it is prepared: small constants, and what kernels compute then."""
 
     def __init__(self, file: TfliteFile, graph: TfliteSubgraph, number: int) -> None:

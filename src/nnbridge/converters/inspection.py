@@ -99,6 +99,8 @@ class Inspection:
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     """Notes that come before anything else: what besides its own runtime the file needs."""
+    loads: bool | None = None
+    """Whether its own runtime by itself loads it, by nnbridge's rules; None where they do not say."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -108,6 +110,7 @@ class Inspection:
                 del tensor["metadata"]  # All that the file states is under the key of that name.
         data["mappings"] = {name: mapped_as_dict(mapped) for name, mapped in self.mappings.items()}
         data["notes"] = [*data.pop("remarks"), *data["notes"]]
+        del data["loads"]
         del data["transposes"]
         for name, found in self.transposes.items():
             data["mappings"][name]["counts"] |= transposes_as_dict(found)
