@@ -100,7 +100,7 @@ def test_what_creates_the_interpreter_ranks_first(tmp_path: Path) -> None:
     def measure(path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
         return outcomes[path.read_text() if path.exists() else "model"]
 
-    edits = [Edit(0, WHOLE, "", text, lambda text=text: text.encode()) for text in ("fewer", "created")]  # type: ignore[misc]
+    edits = [Edit(0, WHOLE, "", text, lambda text=text: text.encode()) for text in ("fewer", "created")]
     editing = Editing(path, lambda path: edits, lambda path, subgraph, index: None)
     found = found_by(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
     assert [one.text for one in found] == ["whole file: created", "whole file: fewer"]
@@ -918,3 +918,34 @@ def test_an_operator_on_a_sequence_that_no_edit_moves_names_the_option_of_keras(
     found = advise(ModelFile(Loop(computed=True).write(tmp_path), PHONE), Target.of(npu(tmp_path, "MUL"), fallback="app"))
     (loop,) = (one for one in found.unmoved if one.operator == "WHILE")
     assert "unroll=True" in loop.as_dict()["converter"]
+
+
+@pytest.mark.parametrize("device", ["ethos-u55-128", "edgetpu", "gpu-delegate"])
+def test_compilers_are_advised_stated_dimensions_that_rewrite_proves(device: str, tmp_path: Path) -> None:
+    """A convolution, its rows, and a product: with an open batch, or a computed shape, compilers leave some of it to the CPU."""
+    eight = {"type": "float32"} if device == "gpu-delegate" else {"type": "int8", "scale": 0.05}
+    file, random = TfliteBuilder(), np.random.default_rng(0)
+    x, y = (file.tensor((1, 4, 4, 2), shape_signature=[-1, 4, 4, 2], **eight) for _ in range(2))
+    rows, out = (file.tensor((1, n), shape_signature=[-1, n], **eight) for n in (32, 4))
+    kind = str(eight["type"])
+    weights = [random.standard_normal(s) if kind == "float32" else random.integers(-99, 99, s) for s in ((2, 1, 1, 2), (4, 32))]
+    scaled = {} if kind == "float32" else {"scale": 0.01}
+    filters = [file.constant(w, kind, **scaled) for w in weights]
+    step = {} if kind == "float32" else {"scale": float(np.float32(0.05) * np.float32(0.01))}
+    biases = [file.constant(np.zeros(n), "float32" if kind == "float32" else "int32", **step) for n in (2, 4)]
+    ones = dict.fromkeys(("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"), 1)
+    file.operator("CONV_2D", [x, filters[0], biases[0]], [y], {"padding": 1, **ones, **RELU}, 1 if kind == "float32" else 3)
+    dims, first, both = file.tensor((4,), "int32"), file.tensor((), "int32"), file.tensor((2,), "int32")
+    file.operator("SHAPE", [y], [dims], {"out_type": 2})
+    ranges = [file.constant(np.int32([number])) for number in (0, 1, 1)]
+    file.operator("STRIDED_SLICE", [dims, *ranges], [first], {**MASKS, "shrink_axis_mask": 1})
+    file.operator("PACK", [first, file.constant(np.int32(32))], [both], {"values_count": 2, "axis": 0})
+    file.operator("RESHAPE", [y, both], [rows], {})
+    product = [rows, filters[1], biases[1]]
+    file.operator("FULLY_CONNECTED", product, [out], {"weights_format": 0, **RELU}, 1 if kind == "float32" else 4)
+    path, target = file.write(tmp_path / "net.tflite", [x], [out]), tmp_path / "after.tflite"
+    planned = call("plan", str(path), "--device", device, "--advice")
+    number, found = next((k, one) for k, one in enumerate(planned["advice"], 1) if FIXED in one["text"])
+    assert found["after"]["elsewhere"] < found["before"]["elsewhere"]
+    call("rewrite", str(path), "--device", device, "--advice", str(number), "-o", str(target))
+    assert same_bits("litert", path, target)

@@ -82,8 +82,9 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         edited = Path(folder) / model.name
         content = edit.content()
         edited.write_bytes(content)
-        # A phone runs nothing of a refused file on NNAPI: both files run there, so that their sums are rounded alike.
-        run = _FileRuns({**options, "mapping": "wide"} if advice.before.standing else options)
+        # Of a file that TFLite refuses nothing runs on NNAPI: both files run there, so that their sums are rounded alike.
+        refused = advice.before.standing or (edit.answers is Answers.SAME and not edit.keys)
+        run = _FileRuns({**options, "mapping": "wide"} if refused else options)
 
         def counted(path: Path, seed: int) -> Mapping[str, Array]:
             advance(int(path == edited))
