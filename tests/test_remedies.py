@@ -949,3 +949,35 @@ def test_compilers_are_advised_stated_dimensions_that_rewrite_proves(device: str
     assert found["after"]["elsewhere"] < found["before"]["elsewhere"]
     call("rewrite", str(path), "--device", device, "--advice", str(number), "-o", str(target))
     assert same_bits("litert", path, target)
+
+
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"])
+def test_a_bias_of_one_element_that_tflite_does_not_load_is_written_out(kind: str, tmp_path: Path) -> None:
+    """Each output is the sum of one window: of an image of ones and weights of ones, with a bias of 3."""
+    pytest.importorskip("ai_edge_litert")
+    file, ones = TfliteBuilder(), dict.fromkeys(("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"), 1)
+    flat = kind == "FULLY_CONNECTED"
+    x = file.tensor((1, 2) if flat else (1, 1, 1, 2))
+    y = file.tensor((1, 4) if flat else (1, 1, 1, 4))
+    sides = {"FULLY_CONNECTED": (4, 2), "DEPTHWISE_CONV_2D": (1, 1, 1, 4)}.get(kind, (4, 1, 1, 2))
+    filter, bias = file.constant(np.ones(sides, np.float32)), file.constant(np.float32([3]))
+    inputs = [x, filter, bias]
+    options = {"weights_format": 0, **RELU} if flat else {"padding": 1, **ones, **RELU}
+    if kind == "DEPTHWISE_CONV_2D":
+        options["depth_multiplier"] = 2
+    if kind == "TRANSPOSE_CONV":
+        inputs = [file.constant(np.int32([1, 1, 1, 4])), filter, x, bias]
+        options = {"padding": 1, "stride_h": 1, "stride_w": 1}
+    file.operator(kind, inputs, [y], options, 3 if kind == "TRANSPOSE_CONV" else 1)
+    path, target = file.write(tmp_path / "bias.tflite", [x], [y]), tmp_path / "after.tflite"
+    device = npu(tmp_path, "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV_2D")
+    first = advice(path, device)[0]
+    assert (first.text, first.before.loads, first.after.standing) == (
+        f"0 {kind}: a bias for each output channel in place of one for all",
+        False,
+        0,
+    )
+    done = call("rewrite", str(path), "--device", device, "--advice", "1", "-o", str(target))
+    assert done["inputs"] == 0
+    (found,) = reference("litert", target).run({"t0": np.ones((1, 2) if flat else (1, 1, 1, 2), np.float32)})
+    assert found.ravel().tolist() == [4 if kind == "DEPTHWISE_CONV_2D" else 5] * 4

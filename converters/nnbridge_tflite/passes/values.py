@@ -89,11 +89,11 @@ class TensorValues:
         self.draft.spend(tensor.elements)
         if tensor.blocks is not None:
             return self._of_blocks(tensor, tensor.blocks, raw)
-        return _nibbles(raw, tensor.shape) if tensor.sparsity is None else dense(tensor, raw, self.file.bytes_at)
+        return nibbles(raw, tensor.shape) if tensor.sparsity is None else dense(tensor, raw, self.file.bytes_at)
 
     def _of_blocks(self, tensor: Tensor, blocks: Blocks, raw: memoryview) -> Array:
         """Each block times its scale."""
-        stored = _nibbles(raw, tensor.shape) if blocks.stored.name == "INT4" else np.frombuffer(raw, np.int8)
+        stored = nibbles(raw, tensor.shape) if blocks.stored.name == "INT4" else np.frombuffer(raw, np.int8)
         scales = self.constant(blocks.scales)
         if scales is None:
             raise ConversionError(Reason("constant scales of blocks", str(self.tensors[blocks.scales]), tensor.label))
@@ -257,7 +257,7 @@ def _open_dims(tensor: Tensor) -> tuple[int, ...]:
     return tuple(0 if known < 0 else size for known, size in zip(tensor.signature, tensor.shape, strict=True))
 
 
-def _nibbles(raw: memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int8]:
+def nibbles(raw: memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int8]:
     """Two 4-bit integers from each byte, the low one first, sign-extended."""
     packed = np.frombuffer(raw, np.int8)
     both = np.stack([np.left_shift(packed, 4) >> 4, packed >> 4], axis=-1).reshape(-1)
