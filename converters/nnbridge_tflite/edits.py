@@ -291,13 +291,14 @@ def _bias_written_out(graph: EditedGraph) -> bool:
 def _eight_bits(graph: EditedGraph) -> bool:
     """Weights of 4 bits in 8: the same numbers, of a type that NNAPI has."""
     inputs = listed(graph.operator["inputs"])
-    if graph.type(inputs[1]) != "INT4" or not graph.stored(inputs[1]):
+    raw = graph.raw(inputs[1])
+    if graph.type(inputs[1]) != "INT4" or raw is None or not len(raw):
         return False
     old = graph.subgraph["tensors"][inputs[1]]
     quantisation = old.get("quantization") or {}
     if quantisation.get("details") is not None or old.get("sparsity") is not None or not len(graph.scales(inputs[1])):
         return False
-    steps = nibbles(graph.raw(inputs[1]), graph.shape(inputs[1]))
+    steps = nibbles(memoryview(raw), graph.shape(inputs[1]))
     inputs[1] = graph.data(steps, "INT8", "8 bits")
     graph.subgraph["tensors"][inputs[1]]["quantization"] = quantisation
     graph.placed.append({**graph.operator, "inputs": np.asarray(inputs, "<i4")})
