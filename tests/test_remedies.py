@@ -100,7 +100,7 @@ def test_what_creates_the_interpreter_ranks_first(tmp_path: Path) -> None:
     def measure(path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
         return outcomes[path.read_text() if path.exists() else "model"]
 
-    edits = [Edit(0, WHOLE, "", text, lambda text=text: text.encode()) for text in ("fewer", "created")]  # type: ignore[misc]
+    edits = [Edit(0, WHOLE, "", text, lambda text=text: text.encode()) for text in ("fewer", "created")]
     editing = Editing(path, lambda path: edits, lambda path, subgraph, index: None)
     found = found_by(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
     assert [one.text for one in found] == ["whole file: created", "whole file: fewer"]
@@ -171,9 +171,8 @@ def test_nodes_that_are_refused_alike_have_one_advice(tmp_path: Path) -> None:
 
 
 def test_every_edit_of_a_file_says_what_does_the_same_at_the_source() -> None:
-    rows = (*tflite_edits.REWRITES, *RETYPINGS, *onnx_edits.REWRITES)
+    rows = (*tflite_edits.REWRITES, *RETYPINGS, *onnx_edits.REWRITES, *onnx_edits.WHOLE_FILE)
     assert [row.text for row in rows if not row.converter] == []
-    assert [text for text, _, converter in onnx_edits.WHOLE_FILE if not converter] == []
 
 
 def test_advice_as_data_has_the_sentence() -> None:
@@ -918,3 +917,95 @@ def test_an_operator_on_a_sequence_that_no_edit_moves_names_the_option_of_keras(
     found = advise(ModelFile(Loop(computed=True).write(tmp_path), PHONE), Target.of(npu(tmp_path, "MUL"), fallback="app"))
     (loop,) = (one for one in found.unmoved if one.operator == "WHILE")
     assert "unroll=True" in loop.as_dict()["converter"]
+
+
+@pytest.mark.parametrize("device", ["ethos-u55-128", "edgetpu", "gpu-delegate"])
+def test_compilers_are_advised_stated_dimensions_that_rewrite_proves(device: str, tmp_path: Path) -> None:
+    """A convolution, its rows, and a product: with an open batch, or a computed shape, compilers leave some of it to the CPU."""
+    eight = {"type": "float32"} if device == "gpu-delegate" else {"type": "int8", "scale": 0.05}
+    file, random = TfliteBuilder(), np.random.default_rng(0)
+    x, y = (file.tensor((1, 4, 4, 2), shape_signature=[-1, 4, 4, 2], **eight) for _ in range(2))
+    rows, out = (file.tensor((1, n), shape_signature=[-1, n], **eight) for n in (32, 4))
+    kind = str(eight["type"])
+    weights = [random.standard_normal(s) if kind == "float32" else random.integers(-99, 99, s) for s in ((2, 1, 1, 2), (4, 32))]
+    scaled = {} if kind == "float32" else {"scale": 0.01}
+    filters = [file.constant(w, kind, **scaled) for w in weights]
+    step = {} if kind == "float32" else {"scale": float(np.float32(0.05) * np.float32(0.01))}
+    biases = [file.constant(np.zeros(n), "float32" if kind == "float32" else "int32", **step) for n in (2, 4)]
+    ones = dict.fromkeys(("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"), 1)
+    file.operator("CONV_2D", [x, filters[0], biases[0]], [y], {"padding": 1, **ones, **RELU}, 1 if kind == "float32" else 3)
+    dims, first, both = file.tensor((4,), "int32"), file.tensor((), "int32"), file.tensor((2,), "int32")
+    file.operator("SHAPE", [y], [dims], {"out_type": 2})
+    ranges = [file.constant(np.int32([number])) for number in (0, 1, 1)]
+    file.operator("STRIDED_SLICE", [dims, *ranges], [first], {**MASKS, "shrink_axis_mask": 1})
+    file.operator("PACK", [first, file.constant(np.int32(32))], [both], {"values_count": 2, "axis": 0})
+    file.operator("RESHAPE", [y, both], [rows], {})
+    product = [rows, filters[1], biases[1]]
+    file.operator("FULLY_CONNECTED", product, [out], {"weights_format": 0, **RELU}, 1 if kind == "float32" else 4)
+    path, target = file.write(tmp_path / "net.tflite", [x], [out]), tmp_path / "after.tflite"
+    planned = call("plan", str(path), "--device", device, "--advice")
+    number, found = next((k, one) for k, one in enumerate(planned["advice"], 1) if FIXED in one["text"])
+    assert found["after"]["elsewhere"] < found["before"]["elsewhere"]
+    call("rewrite", str(path), "--device", device, "--advice", str(number), "-o", str(target))
+    assert same_bits("litert", path, target)
+
+
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"])
+def test_a_bias_of_one_element_that_tflite_does_not_load_is_written_out(kind: str, tmp_path: Path) -> None:
+    """Each output is the sum of one window: of an image of ones and weights of ones, with a bias of 3."""
+    pytest.importorskip("ai_edge_litert")
+    file, ones = TfliteBuilder(), dict.fromkeys(("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"), 1)
+    flat = kind == "FULLY_CONNECTED"
+    x = file.tensor((1, 2) if flat else (1, 1, 1, 2))
+    y = file.tensor((1, 4) if flat else (1, 1, 1, 4))
+    sides = {"FULLY_CONNECTED": (4, 2), "DEPTHWISE_CONV_2D": (1, 1, 1, 4)}.get(kind, (4, 1, 1, 2))
+    filter, bias = file.constant(np.ones(sides, np.float32)), file.constant(np.float32([3]))
+    inputs = [x, filter, bias]
+    options = {"weights_format": 0, **RELU} if flat else {"padding": 1, **ones, **RELU}
+    if kind == "DEPTHWISE_CONV_2D":
+        options["depth_multiplier"] = 2
+    if kind == "TRANSPOSE_CONV":
+        inputs = [file.constant(np.int32([1, 1, 1, 4])), filter, x, bias]
+        options = {"padding": 1, "stride_h": 1, "stride_w": 1}
+    file.operator(kind, inputs, [y], options, 3 if kind == "TRANSPOSE_CONV" else 1)
+    path, target = file.write(tmp_path / "bias.tflite", [x], [y]), tmp_path / "after.tflite"
+    device = npu(tmp_path, "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV_2D")
+    first = advice(path, device)[0]
+    assert (first.text, first.before.loads, first.after.standing) == (
+        f"0 {kind}: a bias for each output channel in place of one for all",
+        False,
+        0,
+    )
+    done = call("rewrite", str(path), "--device", device, "--advice", "1", "-o", str(target))
+    assert done["inputs"] == 0
+    (found,) = reference("litert", target).run({"t0": np.ones((1, 2) if flat else (1, 1, 1, 2), np.float32)})
+    assert found.ravel().tolist() == [4 if kind == "DEPTHWISE_CONV_2D" else 5] * 4
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_of_weights_with_a_scale_for_each_channel_get_one(signed: bool, transposed: bool, tmp_path: Path) -> None:
+    """As quantize_static(per_channel=True) writes Gemm, for which ONNX Runtime's provider has no session."""
+    pytest.importorskip("onnxruntime")
+    random, axis = np.random.default_rng(0), 0 if transposed else 1
+    weights, scales = random.integers(-127, 128, (3, 4)).astype(np.int8), np.float32([0.01, 0.02, 0.015])
+    stored = weights if transposed else np.ascontiguousarray(weights.T)
+    nodes: Nodes = [
+        ("QuantizeLinear", ["x", "s", "z"], ["x8"]),
+        ("DequantizeLinear", ["x8", "s", "z"], ["xr"]),
+        ("DequantizeLinear", ["w", "ws", "wz"], ["wr"], {"axis": axis}),
+        ("DequantizeLinear", ["b", "bs"], ["br"], {"axis": 0}),
+        ("Gemm", ["xr", "wr", "br"], ["g"], {"transB": int(transposed)}),
+        ("QuantizeLinear", ["g", "t", "p"], ["g8"]),
+        ("DequantizeLinear", ["g8", "t", "p"], ["y"]),
+    ]
+    points = {"z": np.int8(3), "p": np.int8(5)} if signed else {"z": np.uint8(131), "p": np.uint8(133)}
+    more = {"w": stored, "ws": scales, "wz": np.zeros(3, np.int8), "b": np.int32([50, 60, 70]), "bs": np.float32(0.05) * scales}
+    path = onnx_file(tmp_path / "gemm.onnx", nodes, [2, 4], [2, 3], {**STEPS, **points, **more})
+    found = advice(path, npu(tmp_path, "FULLY_CONNECTED", "QUANTIZE", "DEQUANTIZE"))
+    first = next(one for one in found if one.text == f"whole file: {onnx_edits.ONE_SCALE}")
+    assert (first.kind, first.after.standing, len(first.after.elsewhere)) == ("change", 0, 0)
+    assert "per_channel=False" in first.converter
+    values, after = seeded_inputs(load(path), 0), written(first, tmp_path, ".onnx")
+    one, other = (reference("onnxruntime", file).run(values)[0] for file in (path, after))
+    assert np.abs(one - other).max() <= 0.1001

@@ -15,7 +15,7 @@ from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
 from nnbridge_onnx.dimensions import stated
 from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded, together
-from nnbridge_onnx.quantised_form import as_qdq, unsigned, unsigned_qdq
+from nnbridge_onnx.quantised_form import as_qdq, one_scale, unsigned, unsigned_qdq
 
 _MAX_PIECES = 64
 _OPSET = 13
@@ -38,6 +38,18 @@ class Rewrite:
     converter: str
     """What does the same at the source: an option of the exporter or the quantiser, or of the model."""
     answers: Answers = Answers.SAME
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A change of the whole file."""
+
+    text: str
+    change: Callable[[Any], Any | None]
+    """From a model to a changed one; None if the change does not apply."""
+    converter: str
+    """What does the same at the source."""
+    answers: Answers = Answers.ROUND
 
 
 def _as_reshape(graph: EditedOnnxGraph) -> bool:
@@ -207,16 +219,18 @@ def _newer_opset(model: Any) -> Any | None:
 UNSIGNED = "uint8 in place of int8 between QuantizeLinear and DequantizeLinear"
 QDQ = "ONNX's operators between DequantizeLinear and QuantizeLinear in place of QLinear operators"
 _QUANTISER = "onnxruntime.quantization.quantize_static with"
-WHOLE_FILE: tuple[tuple[str, Callable[[Any], Any | None], str], ...] = (
-    (
+ONE_SCALE = "one scale for the weights of matrix products, as uint8"
+WHOLE_FILE = (
+    WholeFile(
         "initialisers are constants, no inputs",
         _constants_only,
         "torch.onnx.export with keep_initializers_as_inputs=False",
     ),
-    (UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
-    (QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
-    (f"{QDQ}, with uint8 in place of int8", unsigned_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ and QuantType.QUInt8"),
-    (f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
+    WholeFile(UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
+    WholeFile(QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
+    WholeFile(f"{QDQ}, with uint8 in place of int8", unsigned_qdq, f"{_QUANTISER} QuantFormat.QDQ and QuantType.QUInt8"),
+    WholeFile(ONE_SCALE, one_scale, f"{_QUANTISER} per_channel=False and QuantType.QUInt8", Answers.CHANGE),
+    WholeFile(f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
 )
 """Changes of the whole file, which return None where they do not apply.
 
@@ -237,10 +251,10 @@ def edits(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
                 several = partial(_several, path, rewrite)
                 yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
     yield from _dimensions(path, model, shapes)
-    for text, change, converter in WHOLE_FILE:
-        if change is _newer_opset or change(model) is not None:
-            content = partial(_changed, path, text, change)
-            yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=converter)
+    for row in WHOLE_FILE:
+        if row.change is _newer_opset or row.change(model) is not None:
+            content = partial(_changed, path, row.text, row.change)
+            yield Edit(0, WHOLE, "", row.text, content, row.answers, converter=row.converter)
 
 
 FIXED = "numbers computed of dimensions as constants"

@@ -138,6 +138,67 @@ def unsigned(model: Any) -> Any | None:
     return without_unread(changed) if any(moved) else None
 
 
+def one_scale(model: Any) -> Any | None:
+    """One scale for the weights of matrix products that have one for each channel, as uint8; None without such.
+
+    ONNX Runtime's provider builds no others. The bias of a product counts in the steps of its weights.
+    """
+    changed = copied(model)
+    graph = changed.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    makers = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
+    found = False
+    for product in graph.node:
+        weights = makers.get(product.input[1]) if product.op_type in _UNSIGNED_WEIGHTS and len(product.input) > 1 else None
+        real = None if weights is None else _real(weights, constants)
+        if weights is None or real is None or _constant(constants, weights.input[1]).size < 2:
+            continue
+        step = np.float32(max(np.abs(real).max() / 127, np.finfo(np.float32).tiny))
+        _set_weights(changed, weights, np.clip(np.rint(real / step) + 128, 0, 255).astype(np.uint8), step, np.uint8(128))
+        bias = makers.get(product.input[2]) if len(product.input) > 2 else None
+        data = makers.get(product.input[0])
+        if bias is not None and data is not None and (total := _real(bias, constants)) is not None:
+            scale = _constant(constants, data.input[1]).reshape(()).astype(np.float32) * step
+            _set_weights(changed, bias, np.rint(total / scale).astype(np.int32), scale, None)
+        found = True
+    if not found:
+        return None
+    del graph.value_info[:]
+    return unsigned(changed) or without_unread(changed)
+
+
+def _constant(constants: Mapping[str, Any], name: str) -> Array:
+    """A constant; without elements where there is none."""
+    from onnx import numpy_helper
+
+    return np.zeros(0) if name not in constants else np.asarray(numpy_helper.to_array(constants[name]))
+
+
+def _real(node: Any, constants: Mapping[str, Any]) -> Array | None:
+    """The real values that a DequantizeLinear makes of a constant of 8 or 32 bits; None where it is computed."""
+    stored, scale = _constant(constants, node.input[0]), _constant(constants, node.input[1])
+    if not stored.size or not scale.size or stored.dtype not in (np.int8, np.uint8, np.int32):
+        return None
+    point = _constant(constants, node.input[2]) if len(node.input) > 2 else np.zeros(1)
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1) % max(stored.ndim, 1)
+    shape = [-1 if k == axis and scale.size > 1 else 1 for k in range(stored.ndim)]
+    steps = stored.astype(np.float32) - point.astype(np.float32).reshape(shape if point.size > 1 else ())
+    return np.asarray(steps * scale.reshape(shape if scale.size > 1 else ()), np.float32)
+
+
+def _set_weights(model: Any, node: Any, steps: Array, scale: Any, point: Any) -> None:
+    """Give a DequantizeLinear another constant with one scale."""
+    from onnx import numpy_helper
+
+    values = [steps, np.float32(scale), *([] if point is None else [point])]
+    names = [f"{node.output[0]}_{what}" for what in ("steps", "scale", "zero_point")[: len(values)]]
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), n) for v, n in zip(values, names, strict=True))
+    rest = [attribute for attribute in node.attribute if attribute.name != "axis"]
+    del node.input[:], node.attribute[:]
+    node.input.extend(names)
+    node.attribute.extend(rest)
+
+
 class _Shift:
     """A model while its int8 values become uint8."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Answers, Edit, Key, require_editable
 from nnbridge.errors import ConversionError
 from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimensions, stated
+from nnbridge_tflite.passes.values import unpacked
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.retyping import RETYPINGS, Retyping, one_scale
@@ -166,7 +167,16 @@ def _in_four_dimensions(graph: EditedGraph) -> bool:
     return True
 
 
-def _first_version(graph: EditedGraph) -> bool:
+def _is_hybrid(graph: EditedGraph) -> bool:
+    inputs = listed(graph.operator["inputs"])
+    return (
+        len(inputs) > 1 and graph.type(inputs[0]) == "FLOAT32" and inputs[1] >= 0 and graph.type(inputs[1]) in ("INT8", "UINT8")
+    )
+
+
+def _first_version(hybrid: bool, graph: EditedGraph) -> bool:
+    if _is_hybrid(graph) is not hybrid:
+        return False
     code = graph.model["operator_codes"][graph.operator["opcode_index"]]
     if (code.get("version") or 1) == 1:
         return False
@@ -263,6 +273,38 @@ def _one_scale(graph: EditedGraph) -> bool:
     return True
 
 
+def _bias_written_out(graph: EditedGraph) -> bool:
+    """A bias of one element for all channels, which some converters write and no kernel of TFLite repeats."""
+    inputs, place = listed(graph.operator["inputs"]), 3 if graph.name == "TRANSPOSE_CONV" else 2
+    stored = graph.values(inputs[place]) if place < len(inputs) and inputs[place] >= 0 else None
+    count = graph.shape(inputs[1])[-1 if graph.name == "DEPTHWISE_CONV_2D" else 0]
+    if stored is None or stored.size != 1 or count == 1 or len(graph.scales(inputs[place])) > 1:
+        return False
+    bias = graph.data(np.repeat(stored.reshape(1), count), graph.type(inputs[place]), "bias")
+    if len(scales := graph.scales(inputs[place])):
+        graph.quantise(bias, scales, [graph.zero_point(inputs[place])])
+    inputs[place] = bias
+    graph.placed.append({**graph.operator, "inputs": np.asarray(inputs, "<i4")})
+    return True
+
+
+def _eight_bits(graph: EditedGraph) -> bool:
+    """Weights of 4 bits in 8: the same numbers, of a type that NNAPI has."""
+    inputs = listed(graph.operator["inputs"])
+    raw = graph.raw(inputs[1])
+    if graph.type(inputs[1]) != "INT4" or raw is None or not len(raw):
+        return False
+    old = graph.subgraph["tensors"][inputs[1]]
+    quantisation = old.get("quantization") or {}
+    if quantisation.get("details") is not None or old.get("sparsity") is not None or not len(graph.scales(inputs[1])):
+        return False
+    steps = unpacked(memoryview(raw), graph.shape(inputs[1]), 4)
+    inputs[1] = graph.data(steps, "INT8", "8 bits")
+    graph.subgraph["tensors"][inputs[1]]["quantization"] = quantisation
+    graph.placed.append({**graph.operator, "inputs": np.asarray(inputs, "<i4")})
+    return True
+
+
 _FUSING = ("ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "MAX_POOL_2D")
 _ELEMENTWISE: tuple[str, ...] = ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT")
 _ELEMENTWISE += ("SIN", "FLOOR", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH")
@@ -270,6 +312,7 @@ _ELEMENTWISE += ("QUANTIZE", "DEQUANTIZE", "CAST", "SOFTMAX", "LOG_SOFTMAX")
 _BIASED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 _BIAS_TYPES = {"INT8": "INT32", "UINT8": "INT32", "INT16": "INT64"}
 """Type of the activations → that of a quantised bias."""
+_VERSIONS = "no option of tf.lite.TFLiteConverter, which writes the lowest version that the operator's form needs"
 UNROLLED = "unroll=True of the Keras layer, with a fixed number of time steps; in PyTorch a loop over the steps"
 REWRITES = (
     Rewrite(
@@ -329,6 +372,18 @@ REWRITES = (
         "in the model: tf.reshape before and after tf.transpose, so that it has at most four dimensions",
     ),
     Rewrite(_BIASED, "a bias of zeros", _bias_of_zeros, "in the model: use_bias=True of the Keras layer, bias=True in PyTorch"),
+    Rewrite(
+        (*_BIASED, "TRANSPOSE_CONV"),
+        "a bias for each output channel in place of one for all",
+        _bias_written_out,
+        "in the model: a bias with as many elements as there are output channels, such as the layer's own (use_bias=True)",
+    ),
+    Rewrite(
+        _BIASED,
+        "weights of 8 bits in place of 4",
+        _eight_bits,
+        "num_bits=8 in the TensorQuantizationConfig of the weights (ai-edge-quantizer)",
+    ),
     Rewrite(("WHILE",), "its body for each step", unroll, UNROLLED, Answers.ROUND),
     Rewrite(
         ("STRIDED_SLICE",),
@@ -353,8 +408,15 @@ REWRITES = (
     Rewrite(
         (),
         "the operator's first version",
-        _first_version,
-        "no option of tf.lite.TFLiteConverter, which writes the lowest version that the operator's form needs",
+        partial(_first_version, False),
+        _VERSIONS,
+    ),
+    Rewrite(
+        _BIASED,
+        "its first version, of float activations and 8-bit weights",
+        partial(_first_version, True),
+        _VERSIONS,
+        Answers.ROUND,
     ),
 )
 

@@ -106,10 +106,11 @@ class EditedGraph:
 
     def stored(self, tensor: int) -> bool:
         """True for a constant of any type."""
-        data = self._bytes(tensor)
+        data = self.raw(tensor)
         return data is not None and len(data) > 0
 
-    def _bytes(self, tensor: int) -> Any | None:
+    def raw(self, tensor: int) -> Any | None:
+        """The stored bytes of a tensor; None where there are none."""
         return self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
 
     def scales(self, tensor: int) -> Any:
@@ -131,7 +132,7 @@ class EditedGraph:
 
     def values(self, tensor: int) -> Any | None:
         """A constant as an array; None if it is computed, or of a type that NumPy does not have."""
-        data = self._bytes(tensor)
+        data = self.raw(tensor)
         letter = LETTERS.get(self.type(tensor))
         return None if data is None or not len(data) or letter is None else data.view(letter).reshape(self.shape(tensor))
 

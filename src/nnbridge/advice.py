@@ -71,6 +71,11 @@ class Outcome:
     """The operator for which the file is refused."""
 
     @property
+    def loads(self) -> bool:
+        """True if the app's runtime loads the file, with or without its client."""
+        return self.standing < _STANDING[Stage.LOADING]
+
+    @property
     def figures(self) -> dict[str, int]:
         """The figures that edits are ranked by."""
         return {

@@ -90,14 +90,14 @@ class TensorValues:
         if tensor.blocks is not None:
             return self._of_blocks(tensor, tensor.blocks, raw)
         return (
-            _unpacked(raw, tensor.shape, tensor.type.bits, tensor.type.dtype)
+            unpacked(raw, tensor.shape, tensor.type.bits, tensor.type.dtype)
             if tensor.sparsity is None
             else dense(tensor, raw, self.file.bytes_at)
         )
 
     def _of_blocks(self, tensor: Tensor, blocks: Blocks, raw: memoryview) -> Array:
         """Each block times its scale."""
-        stored = _unpacked(raw, tensor.shape, 4) if blocks.stored.name == "INT4" else np.frombuffer(raw, np.int8)
+        stored = unpacked(raw, tensor.shape, 4) if blocks.stored.name == "INT4" else np.frombuffer(raw, np.int8)
         scales = self.constant(blocks.scales)
         if scales is None:
             raise ConversionError(Reason("constant scales of blocks", str(self.tensors[blocks.scales]), tensor.label))
@@ -261,7 +261,7 @@ def _open_dims(tensor: Tensor) -> tuple[int, ...]:
     return tuple(0 if known < 0 else size for known, size in zip(tensor.signature, tensor.shape, strict=True))
 
 
-def _unpacked(raw: memoryview, shape: tuple[int, ...], bits: int, dtype: npt.DTypeLike = np.int8) -> Array:
+def unpacked(raw: memoryview, shape: tuple[int, ...], bits: int, dtype: npt.DTypeLike = np.int8) -> Array:
     """Integers of some bits from each byte, the low ones first, sign-extended if they have a sign."""
     packed = np.frombuffer(raw, dtype)
     both = np.stack([np.left_shift(packed, 8 - bits - at) >> (8 - bits) for at in range(0, 8, bits)], axis=-1).reshape(-1)

@@ -77,13 +77,15 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         raise InputError(Reason("an edit that needs no data", f"scales to be calibrated: {advice.text}", operand="--advice"))
     if edit.answers is Answers.CHANGE and not inexact:
         raise InputError(Reason("an edit that leaves the answers, or --inexact", f"one that does not: {advice.text}"))
+    inputs = inputs if advice.before.loads else 0
     exact, measured = edit.answers is Answers.SAME or not inexact, cast("dict[str, Metrics]", {})
     with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
         edited = Path(folder) / model.name
         content = edit.content()
         edited.write_bytes(content)
-        # A phone runs nothing of a refused file on NNAPI: both files run there, so that their sums are rounded alike.
-        run = _FileRuns({**options, "mapping": "wide"} if advice.before.standing else options)
+        # Of a file that TFLite refuses nothing runs on NNAPI: both files run there, so that their sums are rounded alike.
+        refused = advice.before.standing or (edit.answers is Answers.SAME and not edit.keys)
+        run = _FileRuns({**options, "mapping": "wide"} if refused else options)
 
         def counted(path: Path, seed: int) -> Mapping[str, Array]:
             advance(int(path == edited))
@@ -104,6 +106,8 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
             with atomic_write(output) as file:
                 file.write(content)
     proven = f"answers equal in every bit on {inputs} random inputs" if exact else _in_words(measured, inputs)
+    if not advice.before.loads:
+        proven = "not compared with the original, which the app's runtime does not load"
     if as_json:
         data = {"model": str(model), "output": str(output), "inputs": inputs if exact or measured else 0, **advice.as_dict()}
         print_json("rewrite", {**data, "exact": exact, "deviations": {name: one.as_dict() for name, one in measured.items()}})
