@@ -100,6 +100,10 @@ class ModelFile:
                 self._converted[key] = self.importer.convert(options)
         return self._converted[key]
 
+    def converts_as(self, other: ModelFile) -> None:
+        """Take the result of the same file under other options, which do not change it, for that of these options."""
+        self._converted[repr(self.options)] = other.converted
+
     @property
     def model(self) -> Model:
         """The NNAPI model."""

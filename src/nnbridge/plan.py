@@ -127,7 +127,10 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
         left = dict.fromkeys(handed, replace(refused[0], rule=HALVES_RULE, found=str(refused[0])))
     # Devices before NNAPI take operators that NNAPI has not, too.
     limited = [device.without(beyond) if beyond and isinstance(device, BoundDevice) else device for device in devices]
-    return offered.with_(left=left), limited
+    found = offered.with_(left=left)
+    if not left and all(operation.source is not None for operation in offered.model.main.operations):
+        found.converts_as(offered)  # Only copies of outputs, which no operator of the file is, would be the host's.
+    return found, limited
 
 
 def _has_several_graphs(file: ModelFile) -> bool:
