@@ -48,7 +48,7 @@ def convert(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[
 
 
 def _as_loaded(file: TfliteFile, options: ConversionOptions, reason: Reason) -> Reason:
-    """Why TFLite does not load a file that cannot be converted, where it does not load it: that comes first on a phone."""
+    """The reason why TFLite does not load a file that cannot be converted, if it does not: on a phone that comes first."""
     found = not_loaded(file) if options.mapping == MappingKind.DELEGATE else None
     return reason if found is None else replace(found, rule=f"a file that TFLite loads, with {found.rule}")
 

@@ -88,7 +88,7 @@ def inspect(file: TfliteFile, options: ConversionOptions) -> Inspection:
 
 
 def _loads(file: TfliteFile, mappings: Mapping[str, Sequence[Mapped]]) -> bool | None:
-    """Whether TFLite loads a file; what is not converted for another reason may be loaded or not."""
+    """True if TFLite loads a file; what is not converted for another reason may be loaded or not."""
     if needs_more(file.graph) or not_loaded(file) is not None:
         return False
     return True if MappingKind.DELEGATE in mappings else None

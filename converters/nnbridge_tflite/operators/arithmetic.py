@@ -125,7 +125,7 @@ _REAL_ACTIVATED = requires(
 
 
 def _rescales(node: PreparedOperator, *, larger: bool) -> bool:
-    """True if quantised terms have scales that the kernel divides by; LiteRT ends at others. ``larger``: an output's may be tiny."""
+    """True if quantised terms have scales that the kernel divides by; LiteRT ends at others. ``larger``: not the output's."""
     if node.type(0) not in QUANTISED or (node.type(0) == "INT16" and _shifts(node) is not None):
         return True
     scales = [parameters(one)[0] for one in node.there((0, 1, OUT))]
