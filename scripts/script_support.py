@@ -1,4 +1,4 @@
-"""What the scripts share: one-line errors, ``--help``, measurement, and what a comparison came to.
+"""Parts shared by the scripts: one-line errors, ``--help``, measurement, and results of comparisons.
 
 Importing it puts the repository on the import path, so that scripts can use ``tests``.
 """
@@ -209,7 +209,7 @@ def finished(model: Model, devices: Sequence[Device] = ()) -> Compilation:
 
 
 def operations_by_place(compilation: Compilation) -> Counter[str]:
-    """How many operations run on a ``device``, on NNAPI's ``cpu`` and on the ``host``."""
+    """The number of operations on a ``device``, on NNAPI's ``cpu`` and on the ``host``."""
     return Counter(compilation.plan.device_of(i).kind for i in range(len(compilation.model.main.operations)))
 
 
@@ -245,7 +245,7 @@ def share_unequal(outputs: Sequence[OutputComparison]) -> float:
 
 
 def failures(outputs: Sequence[OutputComparison]) -> list[str]:
-    """What is wrong with each output beyond its tolerance."""
+    """The faults of each output beyond its tolerance."""
     return [
         f"{o.name}: {o.problem or f'{o.beyond} of {o.elements} beyond {o.atol:.2g} + {o.rtol:.2g} * |reference|'}"
         for o in outputs

@@ -11,12 +11,12 @@ from nnbridge.cli.commands import cli
 
 
 def call(*arguments: object, **settings: Any) -> Result:
-    """What a command printed, and its exit status."""
+    """The output of a command, and its exit status."""
     return CliRunner().invoke(cli, [str(argument) for argument in arguments], **settings)
 
 
 def data(*arguments: object) -> Any:
-    """What a command that succeeds prints with ``--json``."""
+    """The data that a command prints with ``--json`` when it succeeds."""
     result = call(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""What a computation costs, counted instead of timed: the same on every machine."""
+"""The cost of a computation, counted instead of timed: the same on every machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def calls(run: Callable[[], object]) -> int:
-    """How many functions this thread calls in one run, in Python and in C, after some that prepare what is kept."""
+    """The number of functions that this thread calls in one run, in Python and in C, after some runs that prepare."""
     for _ in range(3):
         run()
     found = 0

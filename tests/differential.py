@@ -1,4 +1,5 @@
-"""What the comparisons of random operators with another runtime share: its answers from a fork, verdicts, and their summary."""
+"""Parts shared by the comparisons of random operators with another runtime: its results from a fork, verdicts, and their
+summary."""
 
 from __future__ import annotations
 

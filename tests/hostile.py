@@ -102,7 +102,7 @@ def _run(compilation: Compilation, elements: int) -> None:
 
 
 def verdict_of(act: Callable[[], object]) -> Verdict:
-    """What an act comes to; time and memory are those of it."""
+    """The result of an act; time and memory are those of it."""
     before = _cost(b"VmRSS")
     outcome, message = "model", ""
     try:
@@ -185,7 +185,7 @@ def limit_process() -> None:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What processes have taken: this one, and that which runs native code for ONNX files."""
+    """The time and memory of processes: this one, and that which runs native code for ONNX files."""
 
     seconds: float
     """Processor time of all, those that have ended included."""

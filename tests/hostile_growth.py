@@ -23,12 +23,14 @@ from typing import TypeAlias
 import flatbuffers
 import numpy as np
 
+import nnbridge
 from nnbridge.compare.arrays import load_arrays
 from nnbridge.conformance.cases import build, read_cases
 from nnbridge.conformance.questions import read_questions
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices.profile_levels import load_any
 from nnbridge.devices.profiles import ProfileDevice
+from nnbridge.errors import NnbridgeError
 from nnbridge.file import ModelFile, load
 from nnbridge.inputs.dataset import read_labels
 from nnbridge.inputs.preparation import InputTarget, Preparation, prepare
@@ -46,7 +48,7 @@ Content: TypeAlias = "str | bytes"
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads files, an intact file for it, and hostile ones by name."""
+    """A reader of files, an intact file for it, and hostile ones by name."""
 
     read: Callable[[Path], object]
     suffix: str
@@ -60,7 +62,7 @@ class Reader:
         return path
 
     def verdicts(self, folder: Path) -> Iterator[dict[str, object]]:
-        """What comes of each file: outcome, message, processor time and memory."""
+        """The results for each file: outcome, message, processor time and memory."""
         self.read(self.write(folder, "intact", self.intact()))
         for name, content in self.hostile.items():
             path = self.write(folder, name, content())
@@ -321,8 +323,24 @@ OPERATORS: Mapping[str, Callable[[], Content]] = {
 }
 
 
+def _called(count: int, each: int) -> bytes:
+    """Operators that each choose between two calls of one subgraph of ``each`` operators."""
+    made = TfliteBuilder()
+    inner = made.beside()
+    tensors = [inner.tensor([1, 4]) for _ in range(each + 1)]
+    for i in range(each):
+        inner.operator("GELU", [tensors[i]], [tensors[i + 1]])
+    number = made.add(inner, [tensors[0]], [tensors[-1]])
+    condition = made.tensor([1], "bool")
+    values = [made.tensor([1, 4]) for _ in range(count + 1)]
+    for i in range(count):
+        options = {"then_subgraph_index": number, "else_subgraph_index": number}
+        made.operator("IF", [condition, values[i]], [values[i + 1]], options)
+    return made.content([condition, values[0]], [values[-1]])
+
+
 def _inspected(path: Path) -> object:
-    """What is in a file."""
+    """The description of a file's content."""
     return ModelFile(path, ConversionOptions()).inspection
 
 
@@ -334,6 +352,29 @@ def _planned(path: Path) -> object:
     return compilation
 
 
+def _on_phone(path: Path) -> object:
+    """A file planned for a device in both ways: what is handed over as on a phone, and all that NNAPI expresses."""
+    refused: list[NnbridgeError] = []
+    for mapping in ("phone", "wide"):
+        try:
+            nnbridge.plan(path, device="arm-nn-21.11", mapping=mapping)
+        except NnbridgeError as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
+    return None
+
+
+WRITTEN_OUT: Mapping[str, Callable[[], Content]] = {
+    "operators of one operation": lambda: _chain(12_000),
+    "operators on the host": lambda: _chain(5_000, ("GELU",)),
+    "fewer operators on the host": lambda: _chain(1_500, ("GELU",)),
+    "operators of several operations": lambda: _chain(6_000, ("HARD_SWISH", "ELU", "LOG_SOFTMAX")),
+    "operators that read one long name": lambda: _chain(4_000, ("GELU",), "n" * 300_000),
+    "subgraphs of operators": lambda: _called(60, 80),
+}
+
+
 # -- ONNX files --------------------------------------------------------------------------------------------------------
 
 
@@ -342,6 +383,7 @@ def _onnx(
     outputs: tuple[str, ...] = ("y",),
     constants: Mapping[str, object] | None = None,
     functions: tuple[object, ...] = (),
+    opset: int = 17,
 ) -> bytes:
     from onnx import TensorProto, helper, numpy_helper
 
@@ -350,7 +392,7 @@ def _onnx(
 
     held = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
     graph = helper.make_graph(nodes, "g", [value("x")], [value(name) for name in outputs], initializer=held)
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("f", 1)]
     content: bytes = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=8).SerializeToString()
     return content
 
@@ -387,6 +429,18 @@ def _constant_of(size: int) -> list[object]:
     return [_node("Constant", [], ["c"], value=value), maximum, _node("Add", ["x", "s"], ["y"])]
 
 
+_DECOMPOSED = {
+    "Erf": {}, "Mish": {}, "Gelu": {}, "HardSwish": {}, "Softplus": {}, "LayerNormalization": {}, "LpNormalization": {},
+    "MeanVarianceNormalization": {"axes": [0, 1]},
+}  # fmt: skip
+"""Operators that become several operations, with their attributes."""
+
+
+def _decomposed(kind: str, count: int) -> bytes:
+    more = ("c",) if kind == "LayerNormalization" else ()
+    return _onnx(_in_row(count, kind, more, **_DECOMPOSED[kind]), constants={"c": np.ones(4, np.float32)}, opset=20)
+
+
 def _loop(count: int, nodes: list[object]) -> bytes:
     from onnx import TensorProto, helper
 
@@ -420,6 +474,20 @@ def _branches(depth: int, condition: str = "c", times: int = 1, leaf: str = "Rel
     begins = [_node("ReduceSum", ["x"], ["sum"], keepdims=0), _node("Cast", ["sum"], ["computed"], to=TensorProto.BOOL)]
     last = _node("If", [condition], ["y"], then_branch=inner, else_branch=inner)
     return _onnx([*begins, last], constants={"c": np.array(True)})
+
+
+def _choices_of(kind: str, count: int) -> bytes:
+    """So many branches one after the other."""
+    from onnx import TensorProto, helper
+
+    def body(name: str) -> object:
+        result = helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 4])
+        return helper.make_graph([_node(kind, [name], ["z"])], "b", [], [result])
+
+    begins = [_node("ReduceSum", ["x"], ["sum"], keepdims=0), _node("Cast", ["sum"], ["c"], to=TensorProto.BOOL)]
+    names = ["x", *(f"a{i}" for i in range(1, count)), "y"]
+    choices = [_node("If", ["c"], [names[i + 1]], then_branch=body(names[i]), else_branch=body(names[i])) for i in range(count)]
+    return _onnx([*begins, *choices])
 
 
 def _choices(count: int) -> bytes:
@@ -487,6 +555,26 @@ ONNX: Mapping[str, Callable[[], Content]] = {
             _node("Add", ["a0", "a1"], ["y"]),
         ]
     ),
+}
+
+
+ONNX_WRITTEN_OUT: Mapping[str, Callable[[], Content]] = {
+    **{
+        f"{count} of {kind}": lambda kind=kind, count=count: _decomposed(kind, count)  # type: ignore[misc]
+        for kind in _DECOMPOSED
+        for count in (300, 3_000)
+    },
+    "nodes of one operation": lambda: _onnx(_in_row(30_000)),
+    "nodes that are folded": lambda: _onnx(
+        [*_in_row(1), *(_node("Abs", ["c" if i == 0 else f"c{i - 1}"], [f"c{i}"]) for i in range(20_000))],
+        constants={"c": np.ones(4, np.float32)},
+    ),
+    "nodes that nothing reads": lambda: _onnx([*_in_row(1), *(_node("Erf", ["x"], [f"d{i}"]) for i in range(20_000))]),
+    "calls of a function of decomposed nodes": lambda: _onnx(
+        _in_row(300, "f0", domain="f"), functions=(_function("f0", _in_row(20, "Erf")),)
+    ),
+    "branches of decomposed nodes": lambda: _choices_of("Erf", 1_000),
+    "a loop of decomposed nodes": lambda: _loop(1_000, [_node("Erf", ["v"], ["w"])]),
 }
 
 
@@ -647,6 +735,8 @@ READERS: Mapping[str, Reader] = {
     "source profiles": Reader(_claimed, ".toml", lambda: _source({}, "len(inputs) > 0"), SOURCE_PROFILES),
     "cells": Reader(_shown, ".txt", lambda: "a", CELLS),
     "labels": Reader(_inspected, ".tflite", lambda: _labelled({"l": b"a\n"}, _label_metadata(["l"])), LABELS),
+    "operators written out": Reader(_on_phone, ".tflite", lambda: _chain(3, ("RELU", "GELU")), WRITTEN_OUT),
+    "onnx operators written out": Reader(_on_phone, ".onnx", lambda: _onnx(_in_row(3, "Erf")), ONNX_WRITTEN_OUT),
     "operators": Reader(_planned, ".tflite", lambda: _chain(3, ("RELU", "COS")), OPERATORS),
     "onnx": Reader(_planned, ".onnx", lambda: _onnx(_in_row(3)), ONNX),
     "arrays": Reader(load_arrays, ".npz", lambda: _npz({"x": _npy(1)}), ARRAYS),

@@ -1,4 +1,4 @@
-"""What ends a runtime's process is a row of the result, and ends no command."""
+"""A signal or error that ends a runtime's process is a row of the result, and ends no command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Object:
-    """What tests serve."""
+    """An object that tests serve."""
 
     def __init__(self, start: int = 0) -> None:
         self.count = start

@@ -36,7 +36,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def judge(script: Any) -> Any:
-    """Whether two files answer alike."""
+    """True if two files give the same outputs."""
     return import_module("advice.equality").judge
 
 

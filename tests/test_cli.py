@@ -388,7 +388,7 @@ def test_an_android_version_and_another_level_are_refused() -> None:
 
 
 def completed(*typed: str) -> list[str]:
-    """What bash is offered for the last word."""
+    """The words that bash is offered for the last word."""
     environment = {
         "COMP_WORDS": " ".join(("nnbridge", *typed)),
         "COMP_CWORD": str(len(typed)),

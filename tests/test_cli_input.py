@@ -44,10 +44,10 @@ def saved(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "--device: expected a device (one of `nnbridge devices` or"),
+        ("", "--device: expected a device (one of `nnbridge devices`, FILE.toml"),
         ("host", "--device: expected a driver or the CPU; the host is added by itself, found host"),
         ("nnapi-sample_qant", "expected a device (such as nnapi-sample_quant or"),
-        ("nnapi-sample_qant", "`nnbridge devices --profiles` list all), found nnapi-sample_qant"),
+        ("nnapi-sample_qant", "`nnbridge devices --all` lists all), found nnapi-sample_qant"),
     ],
 )
 def test_a_device_that_is_none_is_refused(command: tuple[str, ...], name: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What plans cost: multiply-adds by hand and by published figures, bytes across borders, peak memory."""
+"""Costs of plans: multiply-adds by hand and by published figures, bytes across borders, peak memory."""
 
 from __future__ import annotations
 

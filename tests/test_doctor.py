@@ -15,7 +15,7 @@ from tests.conftest import MODELS
 
 
 def invoked(*arguments: str, status: int = 0) -> str:
-    """What a command prints."""
+    """The output of a command."""
     result = call(*arguments)
     assert result.exit_code == status, result.output
     return result.stdout if status == 0 else result.output

@@ -134,13 +134,13 @@ def test_the_version_stands_in_the_package_alone() -> None:
     assert "\nversion = " not in (REPOSITORY / "pyproject.toml").read_text()
 
 
-def words(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
-    """Lines and home-made words that scripts/documentation/check_words.py finds in a file."""
+def words(path: Path, text: str, monkeypatch: pytest.MonkeyPatch, search: str = "found") -> list[tuple[int, str]]:
+    """Lines and words that a search of scripts/documentation/check_words.py finds in a file."""
     monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "documentation"))
     module = importlib.import_module("check_words")
     monkeypatch.setattr(module, "REPOSITORY", path.parent)
     path.write_text(text)
-    return [(line, word) for line, word, _ in module.found(path)]
+    return [(line, word) for line, word, _ in getattr(module, search)(path)]
 
 
 def test_home_made_words_of_a_page_are_found_outside_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +156,11 @@ def test_home_made_words_of_python_are_found_in_strings_and_comments(tmp_path: P
         (2, "nobody"),
         (2, "one behind the other"),
     ]
+
+
+def test_docstrings_that_begin_with_a_question_word_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '"""What this is."""\n\n\nclass Whatever:\n    """Whatever it is."""\n\n    def f(self):\n        """Where."""\n'
+    assert words(tmp_path / "module.py", text, monkeypatch, "questions") == [(1, "What"), (8, "Where")]
 
 
 def test_documents_messages_and_docstrings_have_no_home_made_words() -> None:

@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from nnbridge.budget import WorkBudget
+from nnbridge import devices as device_list
+from nnbridge.budget import WorkBudget, operations_limit, steps_budget
 from nnbridge.cpu.arena import Lease, plan_arena
 from nnbridge.devices.profile_levels import load_any
 from nnbridge.errors import ConversionError, ExhaustedError
 from nnbridge.runtime.feature_level_slices import Slices
-from nnbridge.runtime.placement import ask
+from nnbridge.runtime.partitioner import make_steps
+from nnbridge.runtime.placement import Placement, ask
 from nnbridge.types import OperationCode
 from nnbridge_tflite.read.placed import placed_tensors
-from tests.graphs import add_then
+from tests.graphs import add_then, unary_chain
 from tests.hostile_growth import READERS
 
 SECONDS, BYTES = 4.0, 256 << 20
@@ -62,3 +64,22 @@ def test_the_search_for_a_file_in_memory_ends_when_its_budget_is_used_up() -> No
     data, work = memoryview(struct.pack("<I4s", 0xFFFFFFF0, b"TFL3")), WorkBudget(0, "tables", lambda *at: ConversionError(at[0]))
     with pytest.raises(ConversionError, match="at most 0 tables"):
         placed_tensors(data, work)
+
+
+@pytest.mark.parametrize(("size", "most"), [(0, 12_288), (1 << 20, 12_288), (100 << 20, 1_092_266)])
+def test_long_files_may_have_more_operators(size: int, most: int) -> None:
+    assert operations_limit(size) == most
+
+
+def test_a_plan_of_too_many_steps_is_refused() -> None:
+    steps = steps_budget(0)
+    steps.spend(1_000)
+    with pytest.raises(ExhaustedError, match="model: expected at most 1,000 steps of a plan"):
+        steps.spend(1, "model")
+
+
+def test_the_steps_of_a_plan_are_counted() -> None:
+    model = unary_chain(*[OperationCode.RELU, OperationCode.TANH] * 501)
+    placements = tuple(Placement(i, i % 2, ()) for i in range(1_002))
+    with pytest.raises(ExhaustedError, match="at most 1,000 steps of a plan, for a model of this size"):
+        make_steps(model, placements, [device_list.cpu()] * 2, 0)

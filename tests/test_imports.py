@@ -64,7 +64,8 @@ def modules() -> dict[str, Path]:
 
 
 def statements(node: ast.AST, types: bool, later: bool) -> Iterator[ast.AST]:
-    """What runs on import; with ``types`` what type checkers alone see, with ``later`` bodies of functions too."""
+    """The statements that run on import; with ``types`` those that only type checkers read, with ``later`` bodies of functions
+    too."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not later:
             continue

@@ -1,4 +1,4 @@
-"""What a conversion inferred of a model is not inferred again, and holds for that very model alone."""
+"""Shape inference of a conversion is not repeated for its model, and holds for that very model only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_models_of_a_builder_are_inferred_when_they_are_prepared(monkeypatch: py
 def test_a_part_of_a_model_knows_what_the_model_does(tmp_path: Path) -> None:
     model = _sum_and_floor(tmp_path)
     floor = model.main.operations[1]
-    part = extract(model, [floor], floor.inputs, floor.outputs)
+    part = extract(model, [1], floor.inputs, floor.outputs)
     assert part.main.known[INFERRED] == {0}
 
 

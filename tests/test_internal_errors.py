@@ -131,7 +131,7 @@ LONG = ["a" * 100_000, "nnapi-sample_all" * 6_000, "a=" * 50_000, "a:" * 50_000,
 def test_a_long_text_is_refused_in_time(
     text: str, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is compared with names, or tried as paths, takes no square of its length."""
+    """A long text compared with names, or tried as a path, takes no time that grows with the square of its length."""
     monkeypatch.chdir(tmp_path)
     start = time.process_time()
     assert call(*command, text).exit_code == 2

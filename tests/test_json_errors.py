@@ -267,7 +267,7 @@ _READ = "import json, sys; data = json.load(sys.stdin); print(data['schema'], da
 
 
 def piped(arguments: str, expression: str) -> tuple[str, str]:
-    """What a program prints of a command's JSON, and the command's exit status."""
+    """The output of a program that reads a command's JSON, and the command's exit status."""
     command = f'"$PYTHON" -m nnbridge {arguments} --json 2>/dev/null | "$PYTHON" -c "$READ"; echo "${{PIPESTATUS[0]}}"'
     if shutil.which("bash") is None:
         pytest.skip("there is no bash on this machine")

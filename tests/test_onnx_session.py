@@ -16,6 +16,7 @@ ort = pytest.importorskip("onnxruntime")
 from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
+import nnbridge  # noqa: E402
 from nnbridge.compare.references import OnnxRuntime  # noqa: E402
 from nnbridge.engines import onnx_session  # noqa: E402
 from nnbridge.engines.onnx_session import open_session, with_unsigned_weights  # noqa: E402
@@ -456,3 +457,30 @@ def test_the_file_that_asks_whether_products_saturate_is_one_product_of_bytes() 
     assert [node.op_type for node in model.graph.node] == ["MatMulInteger"]
     assert [to_array(tensor).tolist() for tensor in model.graph.initializer] == [[[255, 255]], [[127], [127]]]
     assert [helper.tensor_dtype_to_np_dtype(t.data_type).name for t in model.graph.initializer] == ["uint8", "int8"]
+
+
+@pytest.mark.parametrize("preserve", [False, True])
+@pytest.mark.parametrize("value", [(), (1,), (1, 1), (2, 3)])
+def test_a_value_of_an_input_of_any_rank_keeps_its_shape(value: tuple[int, ...], preserve: bool, tmp_path: Path) -> None:
+    runtime = OnnxRuntime(_shape_of(None, tmp_path / "m.onnx"), preserve=preserve)
+    assert runtime.run({"x": np.zeros(value, np.float32)})[0].tolist() == list(value)
+
+
+@pytest.mark.parametrize(("declared", "seen"), [([], []), ([1], [1]), (["N"], [1]), (["N", "N"], [1, 1])])
+def test_only_a_declared_scalar_becomes_one(declared: list[int | str], seen: list[int], tmp_path: Path) -> None:
+    runtime = OnnxRuntime(_shape_of(declared, tmp_path / "m.onnx"))
+    value = np.zeros(seen or (1,), np.float32)  # NNAPI has vectors of one element for scalars.
+    assert runtime.run({"x": value})[0].tolist() == seen
+
+
+def test_an_input_of_any_rank_is_drawn_with_a_shape_that_both_sides_have(tmp_path: Path) -> None:
+    assert nnbridge.compare(_shape_of(None, tmp_path / "m.onnx"), "onnxruntime").passed
+
+
+def _shape_of(shape: list[int | str] | None, path: Path) -> Path:
+    """A file that returns its input's shape; the input is declared with ``shape``, None for any rank."""
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None)
+    graph = helper.make_graph([helper.make_node("Shape", ["x"], ["y"])], "g", [x], [y])
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString())
+    return path

@@ -1,4 +1,4 @@
-"""Which nodes run as one: ONNX Runtime's rule, on graphs by hand."""
+"""Nodes that run as one: ONNX Runtime's rule, on graphs by hand."""
 
 from __future__ import annotations
 

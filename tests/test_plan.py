@@ -300,3 +300,15 @@ def test_the_example_of_all_files_writes_a_table_a_comparison_and_a_page(tmp_pat
     assert rows[0].startswith("file,device,accepted")
     assert {row.split(",")[1] for row in rows[1:]} > {"arm-nn-21.11", "ethos-u55-128"}
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_a_file_of_which_nothing_is_left_to_the_app_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnbridge_tflite import TfliteModelFile
+
+    done, convert = [], TfliteModelFile.convert
+    monkeypatch.setattr(TfliteModelFile, "convert", lambda self, options: done.append(options.left) or convert(self, options))
+    nnbridge.plan(MODELS / "digits_float32.tflite", device="nnapi-sample_all")
+    assert done == [None]
+    done.clear()
+    nnbridge.plan(MODELS / "digits_float32.tflite", device="nnapi-sample_minimal")
+    assert [left is None for left in done] == [True, False]

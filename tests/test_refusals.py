@@ -97,6 +97,27 @@ def test_a_judgement_without_operators_on_the_device_says_what_is_required() -> 
     assert summary["judgement"].startswith("No operator runs on nnapi-sample_float_fast; required: ")
 
 
+@pytest.mark.parametrize(
+    ("model", "judgement", "figures"),
+    [
+        (
+            "ultraface_rfb_320",
+            "No operator runs on NNAPI: TFLite refuses the delegate for this file",
+            "83 of 115 operators; without the delegate 115 run on TFLite's CPU",
+        ),
+        (
+            "keras_lstm_mnist_ptq",
+            "The app's interpreter is not created: NNAPI refuses operator 1 UNIDIRECTIONAL_SEQUENCE_LSTM when the model is built",
+            "the app's interpreter is not created; without the delegate 6 run on TFLite's CPU",
+        ),
+    ],
+)
+def test_a_refusal_of_the_phone_is_the_judgement(model: str, judgement: str, figures: str) -> None:
+    summary = plan(str(real_model(model)), "--device", "vsi-imx-1.3.0")["summary"]
+    assert summary["judgement"] == judgement
+    assert summary["sentence"].endswith(figures)
+
+
 def test_a_judgement_warns_of_many_partitions() -> None:
     summary = replace(nnbridge.plan(DIGITS, device="nnapi-sample_minimal").summary, partitions=31)
     assert summary.judgement.endswith("; 31 partitions are probably slower than the CPU")

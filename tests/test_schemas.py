@@ -1,4 +1,4 @@
-"""What ``--json`` prints is what docs/schemas describes, key for key: one schema for each command, one run or more of each."""
+"""``--json`` of each command agrees with its schema in docs/schemas, key for key: one run or more of each command."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
         (INT8, "--operations", "2-3", "-o", "{folder}/part.tflite", "--samples", "{folder}/part.npz"),
     ),
     "devices": ((), ("--profiles",)),
+    "devices family": (("arm-nn",), ("ethos-u",)),
     "devices ask": (("arm-nn-21.11", "{folder}/models.jsonl"), ("vsi-imx-1.3.0", "{folder}/models.jsonl")),
     "devices check": (("{profiles}/arm_nn.toml",),),
     "devices explain": (("arm-nn-18.05",), ("arm-nn-21.11", "CONV_2D"), ("ethos-u55-128",)),
@@ -62,6 +63,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "matrix": (
         (INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),
         ("--diff", "{folder}/before.db@nnapi-sample_minimal", "{folder}/before.db@nnapi-sample_all"),
+        (QDQ, "--device", "hexagon,vsi-nn-sl", "--reference", "auto", "--store", "{folder}/more.db"),
     ),
     "plan": (
         (INT8,),
@@ -149,7 +151,7 @@ def test_schemas_state_their_name_and_version() -> None:
 
 
 def answer(name: str, options: Sequence[str]) -> Any:
-    """What a command prints; of one that runs until it is stopped, the first line."""
+    """The output of a command; of one that runs until it is stopped, the first line."""
     if name == "devices serve":
         path = options[options.index("--socket") + 1]
         with Served(path, options[0], "--json") as served:

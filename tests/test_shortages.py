@@ -1,4 +1,4 @@
-"""What a process lacks is an error of its own kind: no file, driver or model is blamed, and no comparison has failed."""
+"""Shortages of a process are errors of a kind of their own: no file, driver or model is blamed, and no comparison has failed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
 
 
 def limited(name: str, value: int) -> Any:
-    """What sets a limit in a child."""
+    """Set a limit in a child."""
     resource = pytest.importorskip("resource")
     return lambda: resource.setrlimit(getattr(resource, name), (value, value))
 
@@ -237,11 +237,13 @@ def test_files_of_one_command_appear_together_or_not_at_all(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_leaves_no_temporary_file(tmp_path: Path, name: str) -> None:
     code = f"""
-import sys, time
+import signal, sys, time
 from pathlib import Path
 import nnbridge.cli.commands as commands
 from nnbridge.cli import main
 from nnbridge.storage.atomic import atomic_write
+if signal.getsignal(signal.{name}) == signal.SIG_IGN:  # by nohup, or in a shell's background
+    signal.signal(signal.{name}, signal.SIG_DFL)
 def slow(**_):
     with atomic_write(Path({str(tmp_path / "x")!r})) as file:
         file.write(b"1")

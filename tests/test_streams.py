@@ -1,4 +1,4 @@
-"""What the commands write to their standard streams: answers alone on output, JSON that is JSON, and no tracebacks."""
+"""Standard streams of the commands: only results on output, JSON that is JSON, and no tracebacks."""
 
 from __future__ import annotations
 

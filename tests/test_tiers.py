@@ -1,4 +1,4 @@
-"""Which kernels the CPU executor computes with: the default, what asks for another tier, and what happens where there is none."""
+"""Kernels of the CPU executor: the default tier, requests for another one, and what happens where there is none."""
 
 from __future__ import annotations
 

@@ -62,10 +62,10 @@ class OnnxModelFile(Importer):
 
         return graphs(self.graph(options))
 
-    def edits(self) -> Iterable[Edit]:
+    def edits(self, options: ConversionOptions) -> Iterable[Edit]:
         from nnbridge_onnx.edits import edits
 
-        return edits(self.path)
+        return edits(self.path, options.shapes)
 
     def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
         from nnbridge_onnx.adjusting import adjustable

@@ -1,4 +1,4 @@
-"""What can be changed of an ONNX node: attributes, windows, constants."""
+"""Changes of an ONNX node: attributes, windows, constants."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ _ARGUMENT = frozenset({Why.ARGUMENT, Why.OPERAND_VALUE, Why.RANGE, Why.OPERAND_S
 _CONSTANT = frozenset({Why.NOT_CONSTANT, Why.OPERAND_VALUE, Why.UNSTATED})
 _QUANTISED_WINDOW = ("Conv", "ConvTranspose")
 
+_AT_SOURCE = dict.fromkeys(
+    ("GRU", "LSTM", "Loop", "RNN", "Scan"),
+    "a loop over the time steps in the model (torch.nn.LSTMCell), which the exporter writes out",
+)
+"""Operators → what helps at the source."""
+
 
 def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
     """A node's parameters; None for nodes of bodies."""
@@ -43,7 +49,10 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
     found = {parameter.name: (parameter, apply) for make in _PARAMETERS for parameter, apply in make(graph)}
     applied = {name: apply for name, (_, apply) in found.items()}
     return Adjustable(
-        graph.node.op_type, tuple(parameter for parameter, _ in found.values()), partial(_content, graphs, index, applied)
+        graph.node.op_type,
+        tuple(parameter for parameter, _ in found.values()),
+        partial(_content, graphs, index, applied),
+        _AT_SOURCE.get(graph.node.op_type, ""),
     )
 
 

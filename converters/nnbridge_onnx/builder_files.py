@@ -1,4 +1,4 @@
-"""Where ONNX Runtime's NNAPI provider looks at each operator, and builds it.
+"""The files in which ONNX Runtime's NNAPI provider checks each operator, and builds it.
 
 Files NAME_op_builder.cc of onnxruntime/core/providers/nnapi/nnapi_builtin/builders/impl in microsoft/onnxruntime, at the commit
 that was read: the check is ``IsOpSupportedImpl`` and ``HasSupportedInputOutputsImpl``, building ``AddToModelBuilderImpl``. All

@@ -59,7 +59,7 @@ MULTIPLIED = Folding(elements_multiplied)
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """What an operator does between DequantizeLinear and QuantizeLinear: it becomes one operation on 8-bit values."""
+    """An operator between DequantizeLinear and QuantizeLinear: it becomes one operation on 8-bit values."""
 
     data: int = 1
     """The number of first inputs that hold data; 0 for all."""

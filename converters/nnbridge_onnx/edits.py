@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Answers, Edit
+from nnbridge.converters.edits import WHOLE, Answers, Edit, Key
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
-from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded
+from nnbridge_onnx.dimensions import stated
+from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded, together
+from nnbridge_onnx.quantised_form import as_qdq, one_scale, unsigned, unsigned_qdq
 
 _MAX_PIECES = 64
 _OPSET = 13
@@ -33,7 +35,21 @@ class Rewrite:
     text: str
     replace: Callable[[EditedOnnxGraph], bool]
     """Places what stands instead; False if the rewrite does not apply."""
+    converter: str
+    """What does the same at the source: an option of the exporter or the quantiser, or of the model."""
     answers: Answers = Answers.SAME
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A change of the whole file."""
+
+    text: str
+    change: Callable[[Any], Any | None]
+    """From a model to a changed one; None if the change does not apply."""
+    converter: str
+    """What does the same at the source."""
+    answers: Answers = Answers.ROUND
 
 
 def _as_reshape(graph: EditedOnnxGraph) -> bool:
@@ -111,6 +127,27 @@ def _leaky_as_prelu(graph: EditedOnnxGraph) -> bool:
     return True
 
 
+def _of_two_matrices(graph: EditedOnnxGraph) -> bool:
+    """A MatMul of one matrix of weights for all batches, as one product of two matrices."""
+    data, weights = graph.node.input
+    shape, sides, out = graph.shape(data), graph.shape(weights), graph.shape(graph.out)
+    if not shape or not out or not sides or len(sides) < 2 or any(d != 1 for d in sides[:-2]):
+        return False
+    if len(shape) == 2 == len(sides):
+        return False
+    rows = graph.constant(np.asarray([int(np.prod(shape[:-1])), shape[-1]], np.int64))
+    names = [graph.name(f"{name}_matrix") for name in (data, graph.out)]
+    graph.place("Reshape", [data, rows], names[:1])
+    if len(sides) > 2:
+        matrix = graph.value(weights)
+        if matrix is None:
+            return False
+        weights = graph.constant(matrix.reshape(sides[-2:]))
+    graph.same([names[0], weights], names[1:])
+    graph.place("Reshape", [names[1], graph.constant(np.asarray(out, np.int64))], [graph.out])
+    return True
+
+
 def _sum_as_additions(graph: EditedOnnxGraph) -> bool:
     inputs = list(graph.node.input)
     if len(inputs) < 2 or len(inputs) > _MAX_PIECES:
@@ -123,15 +160,33 @@ def _sum_as_additions(graph: EditedOnnxGraph) -> bool:
     return True
 
 
+_RESHAPED = "in the model: x.reshape to four dimensions before the operator, and back after it"
 REWRITES = (
-    Rewrite(("Squeeze", "Unsqueeze", "Flatten"), "Reshape to the dimensions that come out", _as_reshape),
-    Rewrite(_EXACT, "the same in four dimensions, between Reshapes", partial(_in_rank, 4)),
-    Rewrite(_ROUNDED, "the same in four dimensions, between Reshapes", partial(_in_rank, 4), Answers.ROUND),
-    Rewrite(("Split",), "a Slice for each part", _split_as_slices),
-    Rewrite(("Clip",), "Max, then Min", _clip_as_extremes),
-    Rewrite(("Pow",), "Mul of the tensor with itself", _square_as_product),
-    Rewrite(("LeakyRelu",), "PRelu with its alpha as a constant", _leaky_as_prelu),
-    Rewrite(("Sum",), "Adds, one after the other", _sum_as_additions),
+    Rewrite(
+        ("Squeeze", "Unsqueeze", "Flatten"),
+        "Reshape to the dimensions that come out",
+        _as_reshape,
+        "in the model: x.reshape in place of squeeze, unsqueeze or flatten",
+    ),
+    Rewrite(_EXACT, "the same in four dimensions, between Reshapes", partial(_in_rank, 4), _RESHAPED),
+    Rewrite(_ROUNDED, "the same in four dimensions, between Reshapes", partial(_in_rank, 4), _RESHAPED, Answers.ROUND),
+    Rewrite(("Split",), "a Slice for each part", _split_as_slices, "in the model: x[:, a:b] for each part of split or chunk"),
+    Rewrite(("Clip",), "Max, then Min", _clip_as_extremes, "in the model: torch.maximum, then torch.minimum"),
+    Rewrite(("Pow",), "Mul of the tensor with itself", _square_as_product, "in the model: x * x in place of x ** 2"),
+    Rewrite(
+        ("LeakyRelu",),
+        "PRelu with its alpha as a constant",
+        _leaky_as_prelu,
+        "in the model: torch.nn.PReLU with the slope as its init, not trained",
+    ),
+    Rewrite(
+        ("MatMul",),
+        "MatMul of two matrices, between Reshapes",
+        _of_two_matrices,
+        "in the model: x.reshape(-1, features) before torch.nn.Linear, and back after it",
+        Answers.ROUND,
+    ),
+    Rewrite(("Sum",), "Adds, one after the other", _sum_as_additions, "in the model: a + b + c in place of one sum"),
 )
 
 
@@ -161,43 +216,21 @@ def _newer_opset(model: Any) -> Any | None:
         raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", first_line(error))) from error
 
 
-def _unsigned(model: Any) -> Any | None:
-    """8-bit values between QuantizeLinear and DequantizeLinear as uint8: the same steps, 128 higher."""
-    from onnx import numpy_helper
-
-    changed = copied(model)
-    constants = {tensor.name: tensor for tensor in changed.graph.initializer}
-    ends = {value.name for value in changed.graph.output}
-    readers: dict[str, list[Any]] = {}
-    for node in changed.graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    moved = False
-    for node in list(changed.graph.node):
-        point = constants.get(node.input[2]) if node.op_type == "QuantizeLinear" and len(node.input) > 2 else None
-        behind = readers.get(node.output[0], [])
-        pure = all(reader.op_type == "DequantizeLinear" and list(reader.input)[1:] == list(node.input)[1:] for reader in behind)
-        if point is None or not behind or not pure or node.output[0] in ends:
-            continue
-        steps = numpy_helper.to_array(point)
-        if steps.dtype != np.int8:
-            continue
-        name = f"{point.name}_uint8"
-        if name not in constants:
-            constants[name] = numpy_helper.from_array((steps.astype(np.int16) + 128).astype(np.uint8), name)
-            changed.graph.initializer.append(constants[name])
-        for user in (node, *behind):
-            user.input[2] = name
-        moved = True
-    # Types that the file states for these values are inferred again.
-    del changed.graph.value_info[:]
-    return changed if moved else None
-
-
-WHOLE_FILE: tuple[tuple[str, Callable[[Any], Any | None]], ...] = (
-    ("initialisers are constants, no inputs", _constants_only),
-    ("uint8 in place of int8 between QuantizeLinear and DequantizeLinear", _unsigned),
-    (f"opset {_OPSET}, by onnx's version converter", _newer_opset),
+UNSIGNED = "uint8 in place of int8 between QuantizeLinear and DequantizeLinear"
+QDQ = "ONNX's operators between DequantizeLinear and QuantizeLinear in place of QLinear operators"
+_QUANTISER = "onnxruntime.quantization.quantize_static with"
+ONE_SCALE = "one scale for the weights of matrix products, as uint8"
+WHOLE_FILE = (
+    WholeFile(
+        "initialisers are constants, no inputs",
+        _constants_only,
+        "torch.onnx.export with keep_initializers_as_inputs=False",
+    ),
+    WholeFile(UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
+    WholeFile(QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
+    WholeFile(f"{QDQ}, with uint8 in place of int8", unsigned_qdq, f"{_QUANTISER} QuantFormat.QDQ and QuantType.QUInt8"),
+    WholeFile(ONE_SCALE, one_scale, f"{_QUANTISER} per_channel=False and QuantType.QUInt8", Answers.CHANGE),
+    WholeFile(f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
 )
 """Changes of the whole file, which return None where they do not apply.
 
@@ -205,22 +238,56 @@ What is constant can be folded, and what is quantised as a device requires runs 
 """
 
 
-def edits(path: Path) -> Iterator[Edit]:
-    """Every rewrite that applies to a node of a file, then those of the whole file."""
+def edits(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
+    """Every rewrite that applies to a node of a file, then those of the whole file.
+
+    ``shapes``: of inputs, for the edit that states all dimensions.
+    """
     model, whole = loaded(path)
     for index, node in enumerate(model.graph.node):
         for rewrite in REWRITES:
             if node.op_type in rewrite.operators and not node.domain and _replaced(whole, index, rewrite) is not None:
                 content, single = (partial(_content, path, index, rewrite, one) for one in (False, True))
-                yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single)
-    for text, change in WHOLE_FILE:
-        if change is _newer_opset or change(model) is not None:
-            yield Edit(0, WHOLE, "", text, partial(_changed, path, text, change), Answers.ROUND)
+                several = partial(_several, path, rewrite)
+                yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
+    yield from _dimensions(path, model, shapes)
+    for row in WHOLE_FILE:
+        if row.change is _newer_opset or row.change(model) is not None:
+            content = partial(_changed, path, row.text, row.change)
+            yield Edit(0, WHOLE, "", row.text, content, row.answers, converter=row.converter)
+
+
+FIXED = "numbers computed of dimensions as constants"
+"""The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
+_FIXED_THERE = (
+    "torch.onnx.export without dynamic_axes and dynamic_shapes; of a file: "
+    "onnxruntime.tools.make_dynamic_shape_fixed, then onnxsim"
+)
+
+
+def _dimensions(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
+    try:
+        found = stated(path, model, shapes)
+    except ConversionError:
+        return  # a graph whose dimensions nnbridge does not infer
+    if found is not None:
+        inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
+        text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.constants))
+        content = partial(_changed, path, text, found.applied)
+        yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=_FIXED_THERE)
 
 
 def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rewrite) -> EditedOnnxGraph | None:
     graph = graphs(index)
     return graph if rewrite.replace(graph) else None
+
+
+def _several(path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
+    graphs, names = loaded(path)[1], set[str]()
+    replaced = [graphs(index, names) for _, index in keys]
+    for graph in replaced:
+        assert rewrite.replace(graph), "an edit that applied"
+    return together(replaced)
 
 
 def _content(path: Path, index: int, rewrite: Rewrite, alone: bool) -> bytes:

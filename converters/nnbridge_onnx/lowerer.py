@@ -1,4 +1,4 @@
-"""What the lowerings of ONNX's operators work with."""
+"""The interface of the lowerings of ONNX's operators."""
 
 from __future__ import annotations
 

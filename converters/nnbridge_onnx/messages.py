@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nnbridge.converters.edits import require_editable
 from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
+from nnbridge_onnx.read.graph import subgraphs
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
 """What is before a node of a quantised group, and what after it."""
@@ -25,7 +28,29 @@ def copied(message: Any) -> Any:
     return made
 
 
-def loaded(path: Path) -> tuple[Any, Callable[[int], EditedOnnxGraph]]:
+def names_read(node: Any) -> Iterator[str]:
+    """The values that a node reads, bodies of control flow included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in subgraphs(attribute):
+            yield from (name for inner in graph.node for name in names_read(inner))
+            yield from (value.name for value in graph.output)
+
+
+def without_unread(model: Any) -> Any:
+    """The model without the initialisers that nothing reads."""
+    graph = model.graph
+    read = {name for node in graph.node for name in names_read(node)} | {value.name for value in graph.output}
+    read |= {value.name for value in graph.input}
+    rest = [tensor for tensor in graph.initializer if tensor.name in read]
+    if len(rest) < len(graph.initializer):
+        rest = [copied(tensor) for tensor in rest]
+        del graph.initializer[:]
+        graph.initializer.extend(rest)
+    return model
+
+
+def loaded(path: Path) -> tuple[Any, Callable[..., EditedOnnxGraph]]:
     """A file's model with inferred shapes, not to be changed, and its graph seen from a node. ConversionError for other files."""
     facts = _facts(path, path.stat().st_mtime_ns)
     return facts.model, partial(EditedOnnxGraph, facts)
@@ -36,13 +61,23 @@ def _facts(path: Path, changed: int) -> InferredModel:
     import onnx
 
     try:
-        model = onnx.load(str(path))
+        model = onnx.load(str(path), load_external_data=False)
+        require_editable(path.stat().st_size + sum(map(_external, model.graph.initializer)), path)
+        onnx.load_external_data_for_model(model, str(path.parent))
         inferred = infer_shapes(onnx, model).graph
+    except ConversionError:
+        raise
     except Exception as error:
         pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), file=str(path))) from error
     return InferredModel(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
+
+
+def _external(tensor: Any) -> int:
+    """Bytes that a tensor has in another file."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return int(entries["length"]) if entries.get("length", "").isdecimal() else 0
 
 
 @dataclass(frozen=True)
@@ -54,9 +89,10 @@ class InferredModel:
 
     @cached_property
     def constants(self) -> dict[str, Any]:
-        """Initialisers by name, those that are inputs too left out."""
+        """Initialisers and tensors of Constant nodes by name; initialisers that are inputs too are left out."""
         inputs = {value.name for value in self.model.graph.input}
-        return {tensor.name: tensor for tensor in self.model.graph.initializer if tensor.name not in inputs}
+        stored = {tensor.name: tensor for tensor in self.model.graph.initializer if tensor.name not in inputs}
+        return {**stored, **dict(_of_nodes(self.model.graph.node))}
 
     @cached_property
     def names(self) -> set[str]:
@@ -65,12 +101,23 @@ class InferredModel:
         return found | {tensor.name for tensor in self.model.graph.initializer} | {v.name for v in self.model.graph.input}
 
 
+def _of_nodes(nodes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    for node in nodes:
+        value = next((a.t for a in node.attribute if a.name == "value"), None) if node.op_type == "Constant" else None
+        if value is not None:
+            tensor = copied(value)
+            tensor.name = node.output[0]
+            yield tensor.name, tensor
+
+
 class EditedOnnxGraph:
     """The main graph of a file while one of its nodes is edited."""
 
-    def __init__(self, facts: InferredModel, index: int) -> None:
+    def __init__(self, facts: InferredModel, index: int, taken: set[str] | None = None) -> None:
+        """``taken``: names of new values that edits of other nodes have."""
         self._facts = facts
         self._index = index
+        self._taken = set() if taken is None else taken
         self.node = copied(facts.model.graph.node[index])
         self._placed: list[Any] = []
         self._constants: list[Any] = []
@@ -138,8 +185,10 @@ class EditedOnnxGraph:
 
     def name(self, near: str) -> str:
         """A name that no value has."""
-        used = self._facts.names | {tensor.name for tensor in self._constants}
-        return next(name for k in range(len(used) + 1) if (name := f"{near}_{k}" if k else near) not in used)
+        names = (f"{near}_{k}" if k else near for k in count())
+        found = next(name for name in names if name not in self._facts.names and name not in self._taken)
+        self._taken.add(found)
+        return found
 
     def constant(self, array: Array | np.generic) -> str:
         """A new constant."""
@@ -166,18 +215,24 @@ class EditedOnnxGraph:
 
     def finished(self, *, alone: bool) -> bytes:
         """The edited file; ``alone``: only the node and its quantised group."""
-        made = copied(self._facts.model) if not alone else type(self._facts.model)()
-        source, placed = self._facts.model.graph, self._placed or [self.node]
-        nodes = self._group(placed) if alone else [*source.node[: self._index], *placed, *source.node[self._index + 1 :]]
-        del made.graph.node[:]
+        if not alone:
+            return together([self])
+        made = type(self._facts.model)()
+        nodes = self._group(self._placed or [self.node])
         made.graph.node.extend(nodes)
-        if alone:
-            self._surround(made, nodes)
-        # What the file states of values after the edit is inferred again.
-        del made.graph.value_info[:]
+        self._surround(made, nodes)
         made.graph.initializer.extend(self._constants)
         content: bytes = made.SerializeToString()
         return content
+
+    def replacing(self) -> tuple[int, Sequence[Any], Sequence[Any]]:
+        """The node's index, the nodes in its place and the new constants."""
+        return self._index, self._placed or [self.node], self._constants
+
+    @property
+    def model(self) -> Any:
+        """The file's model, not to be changed."""
+        return self._facts.model
 
     def _group(self, placed: Sequence[Any]) -> list[Any]:
         nodes = self._facts.model.graph.node
@@ -208,6 +263,21 @@ class EditedOnnxGraph:
                 if name in self._facts.types:
                     value.type.tensor_type.ClearField("shape")
                     made.graph.output.append(value)
+
+
+def together(graphs: Sequence[EditedOnnxGraph]) -> bytes:
+    """The file with several nodes edited."""
+    made = copied(graphs[0].model)
+    edited = {index: (nodes, constants) for index, nodes, constants in (graph.replacing() for graph in graphs)}
+    nodes = [node for k, one in enumerate(graphs[0].model.graph.node) for node in (edited[k][0] if k in edited else [one])]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    # What the file states of values after the edits is inferred again.
+    del made.graph.value_info[:]
+    for _, constants in edited.values():
+        made.graph.initializer.extend(constants)
+    content: bytes = made.SerializeToString()
+    return content
 
 
 def _type_name(code: int) -> str:

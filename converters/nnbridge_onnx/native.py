@@ -128,7 +128,7 @@ class _NativeProcess:
         return self.end.alive and self._process.poll() is None
 
     def ended(self, late: bool) -> str:
-        """How a process ended that gives no more answers."""
+        """A sentence on how a process ended that gives no more answers."""
         status = self._process.wait()
         self.end()
         if status == FULL:
@@ -159,7 +159,7 @@ def _ended_if_interrupted(process: _NativeProcess) -> Iterator[_NativeProcess]:
 
 
 def _nothing() -> None:
-    """What is done where nothing is asked for."""
+    """The action where nothing is asked for."""
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
@@ -364,7 +364,7 @@ def infer_shapes(onnx: Any, model: Any, *, follow: bool = False, meanwhile: Call
 
 
 def _crashing_node(kind: int, model: Any) -> str:
-    """Which node's inference crashes: the last of the shortest beginning of the model that crashes too; empty if none does."""
+    """The node whose inference crashes: the last of the shortest beginning of the model that crashes too; empty if none does."""
     part = type(model)()
     crashes, nodes = -1, range(len(model.graph.node))
     while nodes:

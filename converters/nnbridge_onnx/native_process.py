@@ -48,7 +48,7 @@ def _native(folder: str) -> Any:
 
 
 def _acts(folder: str) -> Acts:
-    """What is done for each kind; where the package's native module has another form, it says so to every request."""
+    """The action for each kind of request; where the package's native module has another form, it says so to every request."""
     try:
         native = _native(folder)
         native.defs.has_schema("Relu")  # The first look registers every operator, while the other process still starts.

@@ -119,7 +119,7 @@ class Operands(Known):
         """What the four tables held before each change."""
 
     def begin(self, node: Node | None) -> None:
-        """What is emitted from here on comes of this node."""
+        """Begin a node: everything emitted from here on comes of it."""
         self.source = None if node is None else Source(node.index, node.operator, self._subgraph, self._callers)
 
     # -- what is known --------------------------------------------------------------------------------------------------
@@ -368,6 +368,6 @@ def _is_bounded(node: Node) -> bool:
 
 
 def _begins_anew(node: Node) -> bool:
-    """Where no one asks for the infinities before a value: products, and what is bounded or not known."""
+    """The case in which no one asks for the infinities before a value: products, and what is bounded or not known."""
     found = declared(node)
     return found is None or found.bounded or found.product is not None

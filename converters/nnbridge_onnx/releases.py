@@ -98,6 +98,6 @@ _OLDER: Mapping[str, tuple[UnitCondition, ...]] = {
 
 
 def checks(rule: Provider, operator: str, release: str) -> tuple[UnitCondition, ...]:
-    """What a release checks before it accepts an operator that it maps."""
+    """The checks of a release before it accepts an operator that it maps."""
     found = (*rule.of_any_release, *EVERY_OPERATOR, *_OLDER.get(operator, ()))
     return tuple(one for one in found if within(release, one.since, one.until))

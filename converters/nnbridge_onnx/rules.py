@@ -1,4 +1,4 @@
-"""When ONNX Runtime's NNAPI execution provider hands an operator to NNAPI: node units, and conditions on them as data.
+"""Rules of ONNX Runtime's NNAPI execution provider for handing an operator to NNAPI: node units, and conditions on them as data.
 
 The provider looks at node units: a node by itself, or a group of DequantizeLinear nodes, the node that reads them and the
 QuantizeLinear after it. What the provider's fused activations and ONNX Runtime's own optimiser do before that (batch
@@ -100,13 +100,13 @@ def condition(
     stage: Stage | None = None,
     says: Callable[[Unit], str] | None = None,
 ) -> UnitCondition:
-    """What must hold; the element type is what was found, unless ``found`` returns something else."""
+    """A condition that must hold; the element type is the found value, unless ``found`` returns something else."""
     return Condition(rule, holds, found, below, kind, stage, says)
 
 
 @dataclass(frozen=True)
 class Provider:
-    """When the provider accepts an operator, and when it can build it."""
+    """The provider's conditions for accepting an operator, and for building it."""
 
     level: int = 1
     """First feature level."""

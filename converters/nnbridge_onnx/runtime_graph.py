@@ -32,7 +32,7 @@ _NAME = "session"
 
 
 def claims(graph: RuntimeGraph, level: int, nchw: bool, stops: frozenset[str] | None) -> OnnxClaims:
-    """What NNAPI gets of a graph. ConversionError where the importer refuses it as a whole."""
+    """The nodes of a graph that NNAPI gets. ConversionError where the importer refuses it as a whole."""
     options = ConversionOptions(level, MappingKind.PROVIDER.value, "nchw" if nchw else "auto")
     names = _unique_names(graph.nodes)
     read = graph_of(_proto(graph, names), options, graph.name or _NAME, weights=graph.constants)
@@ -53,7 +53,7 @@ def claims(graph: RuntimeGraph, level: int, nchw: bool, stops: frozenset[str] | 
 
 @dataclass(frozen=True)
 class OnnxClaims:
-    """What NNAPI gets of a graph (:class:`nnbridge.converters.runtime_graph.Claims`)."""
+    """The nodes of a graph that NNAPI gets (:class:`nnbridge.converters.runtime_graph.Claims`)."""
 
     outcomes: tuple[Mapped, ...]
     claimed: frozenset[int]

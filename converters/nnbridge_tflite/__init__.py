@@ -80,15 +80,21 @@ class TfliteModelFile(Importer):
 
         return interface(self.file, options)
 
+    @cached_property
+    def remarks(self) -> Sequence[str]:
+        from nnbridge_tflite.custom import remarks
+
+        return remarks(self.file)
+
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         from nnbridge_tflite.inspection import graphs
 
         return graphs(self.file)
 
-    def edits(self) -> Iterable[Edit]:
+    def edits(self, options: ConversionOptions) -> Iterable[Edit]:
         from nnbridge_tflite.edits import edits
 
-        return edits(self.tables, self.path)
+        return edits(self.tables, self.file, options.shapes)
 
     def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
         from nnbridge_tflite.adjusting import adjustable

@@ -1,4 +1,4 @@
-"""What can be changed of a TFLite operator: options, windows, quantisation, constants, type, channels."""
+"""Changes of a TFLite operator: options, windows, quantisation, constants, type, channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import Why
 from nnbridge_tflite.read.metadata import with_archive
-from nnbridge_tflite.retyping import real_values
+from nnbridge_tflite.retyping import one_scale, real_values
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, is_constant, listed
 from nnbridge_tflite.write import encode
 
@@ -43,6 +43,21 @@ _QUANTISATION = frozenset(
 _TYPE = frozenset({Why.INPUT_TYPE, Why.OUTPUT_TYPE, Why.HYBRID, Why.OPERAND_VALUE, Why.FEATURE_LEVEL, Why.UNSTATED})
 _CONSTANT = frozenset({Why.NOT_CONSTANT, Why.OPERAND_VALUE, Why.UNSTATED})
 
+_UNROLLED = (
+    "unroll=True of the Keras layer, with a fixed number of time steps: operators that NNAPI has in place of one for a sequence"
+)
+_AT_SOURCE = dict.fromkeys(
+    (
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
+        "WHILE",
+    ),
+    _UNROLLED,
+)
+"""Operators → what helps at the source."""
+
 
 def adjustable(model: Table, path: Path, subgraph: int, index: int) -> Adjustable | None:
     """An operator's parameters, given its file's tables; None for operators that TFLite does not define."""
@@ -68,7 +83,8 @@ def adjustable(model: Table, path: Path, subgraph: int, index: int) -> Adjustabl
         main["inputs"] = np.asarray(rest, "<i4")
         return encode(edited.model)
 
-    return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content)
+    source = _AT_SOURCE.get(graph.name, "")
+    return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content, source)
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------
@@ -220,21 +236,7 @@ def _requantise(side: str, place: int, scale: bool, graph: EditedGraph, value: V
 
 
 def _one_scale(graph: EditedGraph, value: Value) -> None:
-    tensor = graph.input(1)
-    values, scales = graph.values(tensor), graph.scales(tensor)
-    assert values is not None, "a constant"
-    shape, axis = [1] * values.ndim, graph.subgraph["tensors"][tensor]["quantization"].get("quantized_dimension") or 0
-    shape[axis] = -1
-    steps = np.clip(np.rint(values * (scales.reshape(shape) / scales.max())), -127, 127).astype(values.dtype)
-    made = graph.data(steps, graph.type(tensor), "one scale")
-    graph.quantise(made, [scales.max()], [0])
-    _set_input(graph, 1, made)
-    inputs = listed(graph.operator["inputs"])
-    bias = graph.values(inputs[2]) if len(inputs) > 2 and inputs[2] >= 0 else None
-    if bias is not None:
-        other = graph.data(np.rint(bias * (scales / scales.max())).astype("<i4"), "INT32", "bias")
-        graph.quantise(other, graph.scales(graph.input(0))[:1] * scales.max(), [0])
-        _set_input(graph, 2, other)
+    one_scale(graph)
 
 
 def _quantisation(graph: EditedGraph) -> Found:

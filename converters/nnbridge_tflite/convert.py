@@ -21,7 +21,7 @@ from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context, Conversion
 from nnbridge_tflite.passes.dynamic import first_dynamic
 from nnbridge_tflite.passes.loading import not_loaded
-from nnbridge_tflite.passes.nodes import alone, most_new_elements
+from nnbridge_tflite.passes.nodes import alone, budget_for
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, SubgraphSignature
 from nnbridge_tflite.read.reader import TfliteFile
@@ -42,9 +42,15 @@ def convert(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[
     try:
         return _converted(file, options)
     except ConversionError as error:
-        raise type(error)(in_file(error.reason, path)) from error
+        raise type(error)(in_file(_as_loaded(file, options, error.reason), path)) from error
     except NnapiError as error:
         raise ConversionError(in_file(error.reason, path)) from error
+
+
+def _as_loaded(file: TfliteFile, options: ConversionOptions, reason: Reason) -> Reason:
+    """The reason why TFLite does not load a file that cannot be converted, if it does not: on a phone that comes first."""
+    found = not_loaded(file) if options.mapping == MappingKind.DELEGATE else None
+    return reason if found is None else replace(found, rule=f"a file that TFLite loads, with {found.rule}")
 
 
 def requested_signature(graph: Graph, key: str) -> SubgraphSignature | None:
@@ -90,7 +96,8 @@ def _of_bodies(file: TfliteFile, options: ConversionOptions, mapped: Sequence[Ma
     main = mapped[0].subgraph if mapped else 0
     called = {one.subgraph for one in mapped} - {main}
     graphs = file.graph.subgraphs
-    own = {k: alone(file, k, graphs[k], options).placements for k in called}
+    budget = budget_for(file.pool)
+    own = {k: alone(file, k, graphs[k], options, budget).placements for k in sorted(called)}
     for one in mapped:
         found = own[one.subgraph][one.index] if one.subgraph in own else None
         if found is None or one.mapping != MappingKind.HOST or found.mapping not in (MappingKind.HOST, MappingKind.DELEGATE):
@@ -103,6 +110,22 @@ def _of_bodies(file: TfliteFile, options: ConversionOptions, mapped: Sequence[Ma
 
 def _placed(file: TfliteFile, options: ConversionOptions, failure: Reason | None) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert; ``failure``: why the delegate's model cannot be built."""
+    main = drafted(file, options, failure)
+    graph, context = main.graph, main.context
+    passed, signature = set(graph.inputs), requested_signature(file.graph, options.signature)
+    for name, i in signature.outputs.items() if signature else ():
+        if i not in passed and not main.values.value(i).constant:
+            main.values.value(i).name = name
+    inputs, outputs = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
+    hosted = options.left is not None
+    model = model_with_states(file.path.stem, inputs, outputs, main.draft, main.variables, hosted=hosted)
+    model = replace(model, relaxed=True) if context.relaxed else model
+    placed = [replace(mapped, subgraph=main.number) if main.number else mapped for mapped in main.placements]
+    return model, (*placed, *context.inner.values())
+
+
+def drafted(file: TfliteFile, options: ConversionOptions, failure: Reason | None = None) -> Conversion:
+    """The operators of subgraph 0, or of the subgraph that a signature calls, as drafted operations."""
     TYPES.register(HOST)
     signature = requested_signature(file.graph, options.signature)
     if signature is None and len(keys := distinct_signatures(file.graph)) > 1:
@@ -113,32 +136,23 @@ def _placed(file: TfliteFile, options: ConversionOptions, failure: Reason | None
         graph = replace(called, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
     operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
     context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators, refused=_refused(file, options), failure=failure)
-    draft = Draft(options.feature_level, most_new_elements(file.pool))
+    draft = Draft(options.feature_level, budget_for(file.pool))
     main = Conversion(context, signature.subgraph if signature else 0, graph, draft, Variables())
     main.check_interface()
     for name, i in signature.inputs.items() if signature else ():
         main.values.value(i).name = name
     _resize_inputs(main, options)
     main.convert()
-    passed = set(graph.inputs)
-    for name, i in signature.outputs.items() if signature else ():
-        if i not in passed and not main.values.value(i).constant:
-            main.values.value(i).name = name
-    inputs, outputs = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
-    hosted = options.left is not None
-    model = model_with_states(file.path.stem, inputs, outputs, draft, main.variables, hosted=hosted)
-    model = replace(model, relaxed=True) if context.relaxed else model
-    placed = [replace(mapped, subgraph=main.number) if main.number else mapped for mapped in main.placements]
-    return model, (*placed, *context.inner.values())
+    return main
 
 
 def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
-    """Why TFLite does not load the file, or refuses the delegate for all of its graphs, if it does."""
+    """The reason why TFLite does not load the file, or refuses the delegate for all of its graphs, if it does."""
     if options.allow_dynamic_dimensions and not within(options.tflite, "2.4", ""):
         raise OptionError(Reason("TFLite 2.4 or newer", options.tflite, operand="allow_dynamic_dimensions"))
     if options.mapping != MappingKind.DELEGATE:
         return None
-    reason = not_loaded(file.graph)
+    reason = not_loaded(file)
     if reason is not None or options.allow_dynamic_dimensions:
         return reason
     found = first_dynamic(file.graph)

@@ -6,7 +6,7 @@ for operators that need more of a conversion than their operands, the handler wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -17,6 +17,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel, HostPrepare
 from nnbridge.types import FuseCode
+from nnbridge_tflite.loads import Prepare, writes
 from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import DelegateRule, OperatorView, Shape
 
@@ -45,7 +46,7 @@ REGISTRY: Registry[TfliteOperator] = Registry("nnbridge_tflite.operators")
 
 
 class OperandKind(Enum):
-    """What one of an operator's host kernels is for."""
+    """The operand types that one of an operator's host kernels computes."""
 
     HYBRID = "float activations beside 8-bit weights, as LiteRT computes them"
     FLOATS = "float32, bit for bit as TFLite's reference kernel; ValueError for what that does not compute"
@@ -71,6 +72,14 @@ class TfliteOperator(OperatorDef):
 
     delegate: DelegateRule | str = NO_MAPPING
     """When Android's delegate hands it to NNAPI, or the sentence why it never does."""
+    versions: tuple[int, int] | None = (1, 1)
+    """The first and the last version that LiteRT 2.3.0 has a kernel for (``register.cc``); None if it has none at all."""
+    loads: Sequence[Prepare] = ()
+    """What its kernel requires when it is prepared, in its order: TFLite does not load a file in which it does not hold."""
+    written: Mapping[str, tuple[float, int | None]] = field(default_factory=dict)
+    """Element type → the scale and zero point that its kernel writes, whatever the file says; None for any zero point."""
+    written_within: float = 0.0
+    """By how much of it a written scale may differ from the file's."""
     least_inputs: int = 0
     """The fewest inputs, where trailing optional ones must be listed (as -1)."""
     check: Check | None = None
@@ -121,6 +130,8 @@ class TfliteOperator(OperatorDef):
     """A custom operator, whose name is its custom code."""
 
     def __post_init__(self) -> None:
+        if self.written:
+            self.loads = (*self.loads, writes(self.written, self.written_within))
         REGISTRY.add(self)
 
     @cached_property

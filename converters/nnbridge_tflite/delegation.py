@@ -53,7 +53,7 @@ class TfliteDelegation:
         return [tensor.shape for tensor in self.file.graph.subgraphs[subgraph].tensors]
 
     def dynamic(self) -> Reason | None:
-        """Why TFLite refuses a delegate that does not allow dynamic dimensions."""
+        """The reason why TFLite refuses a delegate that does not allow dynamic dimensions."""
         found = first_dynamic(self.file.graph)
         return None if found is None else found.reason()
 

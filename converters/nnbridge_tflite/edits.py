@@ -1,4 +1,4 @@
-"""Rewrites of single operators into others with the same answers, bit for bit: moves as other moves, one product as another.
+"""Rewrites of single operators into others, bit for bit where nothing else is said: moves as other moves, a product as another.
 
 A rewrite says for which operators it applies and what replaces them; whether that helps on a device is decided by
 planning the edited file, whether the answers stay by running both.
@@ -6,17 +6,22 @@ planning the edited file, whether the answers stay by running both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Edit
+from nnbridge.converters.edits import WHOLE, Answers, Edit, Key, require_editable
+from nnbridge.errors import ConversionError
+from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimensions, stated
+from nnbridge_tflite.passes.values import unpacked
 from nnbridge_tflite.read.metadata import with_archive
-from nnbridge_tflite.retyping import RETYPINGS, Retyping
-from nnbridge_tflite.tables import EditedGraph, Table, alone, operator_name
+from nnbridge_tflite.read.reader import TfliteFile
+from nnbridge_tflite.retyping import RETYPINGS, Retyping, one_scale
+from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, listed, operator_name
+from nnbridge_tflite.unrolling import unroll, without_unread_bodies
 from nnbridge_tflite.write import encode
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
@@ -32,6 +37,9 @@ class Rewrite:
     text: str
     replace: Callable[[EditedGraph], bool]
     """Places what stands instead; False if the rewrite does not apply."""
+    converter: str
+    """What does the same at the source: an option of TFLite's converter, or of the model."""
+    answers: Answers = Answers.SAME
 
 
 def _activation_apart(graph: EditedGraph) -> bool:
@@ -159,7 +167,16 @@ def _in_four_dimensions(graph: EditedGraph) -> bool:
     return True
 
 
-def _first_version(graph: EditedGraph) -> bool:
+def _is_hybrid(graph: EditedGraph) -> bool:
+    inputs = listed(graph.operator["inputs"])
+    return (
+        len(inputs) > 1 and graph.type(inputs[0]) == "FLOAT32" and inputs[1] >= 0 and graph.type(inputs[1]) in ("INT8", "UINT8")
+    )
+
+
+def _first_version(hybrid: bool, graph: EditedGraph) -> bool:
+    if _is_hybrid(graph) is not hybrid:
+        return False
     code = graph.model["operator_codes"][graph.operator["opcode_index"]]
     if (code.get("version") or 1) == 1:
         return False
@@ -173,10 +190,11 @@ def _bias_of_zeros(graph: EditedGraph) -> bool:
     if (len(inputs) > 2 and inputs[2] >= 0) or not graph.fixed(inputs[1]):
         return False
     count = graph.shape(inputs[1])[-1 if graph.name == "DEPTHWISE_CONV_2D" else 0]
+    type = _BIAS_TYPES.get(graph.type(inputs[0]), "FLOAT32")
+    bias = graph.data(np.zeros(count, LETTERS[type]), type, "bias")
     if graph.type(inputs[0]) == "FLOAT32":
-        bias = graph.data(np.zeros(count, "<f4"), "FLOAT32", "bias")
-    elif graph.type(inputs[0]) in ("INT8", "UINT8"):
-        bias = graph.data(np.zeros(count, "<i4"), "INT32", "bias")
+        pass
+    elif graph.type(inputs[0]) in _BIAS_TYPES and len(graph.scales(inputs[0])) and len(graph.scales(inputs[1])):
         step = np.float32(graph.scales(inputs[0])[0]) * graph.scales(inputs[1])
         graph.quantise(bias, step, np.zeros(len(step), "<i8"))
     else:
@@ -185,29 +203,231 @@ def _bias_of_zeros(graph: EditedGraph) -> bool:
     return True
 
 
+def _in_fewer_dimensions(graph: EditedGraph) -> bool:
+    """A TRANSPOSE between RESHAPEs: dimensions of 1 go, and those that stay side by side become one."""
+    order, data = graph.constant(graph.input(1)), graph.input(0)
+    shape = graph.shape(data)
+    if order is None or not graph.fixed(data, graph.out):
+        return False
+    groups: list[list[int]] = []
+    for axis in (int(a) for a in order if shape[int(a)] > 1):
+        between = range(groups[-1][-1] + 1, axis) if groups else ()
+        beside = bool(groups) and axis > groups[-1][-1] and all(shape[k] == 1 for k in between)
+        groups = [*groups[:-1], [*groups[-1], axis]] if beside else [*groups, [axis]]
+    if not 1 < len(groups) < len(shape):
+        return False
+    ranks = sorted(range(len(groups)), key=lambda k: groups[k][0])
+    sizes = [int(np.prod([shape[a] for a in group])) for group in groups]
+    few = graph.tensor(data, [sizes[k] for k in ranks], "fewer dimensions")
+    turned = graph.tensor(graph.out, sizes, "fewer dimensions")
+    _reshape(graph, data, few)
+    order = graph.data(np.asarray([ranks.index(k) for k in range(len(groups))], "<i4"), "INT32", "order")
+    graph.placed.append({**graph.operator, "inputs": np.asarray([few, order], "<i4"), "outputs": np.asarray([turned], "<i4")})
+    _reshape(graph, turned, graph.out)
+    return True
+
+
+def _as_fully_connected(graph: EditedGraph) -> bool:
+    """A BATCH_MATMUL by one constant matrix, as FULLY_CONNECTED of rows."""
+    data, weights = graph.input(0), graph.input(1)
+    matrix, shape, out = graph.values(weights), graph.shape(data), graph.shape(graph.out)
+    if matrix is None or graph.type(data) != "FLOAT32" or matrix.dtype != np.float32 or graph.option("adj_x"):
+        return False
+    if matrix.ndim < 2 or any(d != 1 for d in matrix.shape[:-2]) or not graph.fixed(data, graph.out):
+        return False
+    matrix = matrix.reshape(matrix.shape[-2:])
+    rows = np.ascontiguousarray(matrix if graph.option("adj_y") else matrix.T)
+    flat = graph.tensor(data, [int(np.prod(shape[:-1])), shape[-1]], "rows")
+    product = graph.tensor(graph.out, [int(np.prod(out[:-1])), len(rows)], "rows")
+    _reshape(graph, data, flat)
+    inputs = [flat, graph.data(rows, "FLOAT32", "weights"), graph.data(np.zeros(len(rows), "<f4"), "FLOAT32", "bias")]
+    graph.place("FULLY_CONNECTED", inputs, [product], fused_activation_function=0, weights_format=0)
+    _reshape(graph, product, graph.out)
+    return True
+
+
+def _from_the_front(graph: EditedGraph) -> bool:
+    """A STRIDED_SLICE whose dropped dimensions are counted from the end: NNAPI fails to find one element from -1 to 0."""
+    data, places = graph.input(0), [graph.constant(t) for t in listed(graph.operator["inputs"])[1:4]]
+    begin, end, steps = places
+    if begin is None or end is None or steps is None or not graph.fixed(data) or len(begin) != len(graph.shape(data)):
+        return False
+    dropped = [k for k in range(len(begin)) if int(graph.option("shrink_axis_mask")) >> k & 1]
+    shape = graph.shape(data)
+    if graph.option("ellipsis_mask") or graph.option("new_axis_mask") or not any(begin[k] < 0 for k in dropped):
+        return False
+    first, last = [int(n) for n in begin], [int(n) for n in end]
+    for k in dropped:
+        first[k] %= shape[k]
+        last[k] = first[k] + 1
+    numbers = [graph.data(np.asarray(v, "<i4"), "INT32", "slice") for v in (first, last)]
+    graph.placed.append({**graph.operator, "inputs": np.asarray([data, *numbers, graph.input(3)], "<i4")})
+    return True
+
+
+def _one_scale(graph: EditedGraph) -> bool:
+    filter = graph.input(1)
+    if len(graph.scales(filter)) < 2 or graph.values(filter) is None:
+        return False
+    one_scale(graph)
+    return True
+
+
+def _bias_written_out(graph: EditedGraph) -> bool:
+    """A bias of one element for all channels, which some converters write and no kernel of TFLite repeats."""
+    inputs, place = listed(graph.operator["inputs"]), 3 if graph.name == "TRANSPOSE_CONV" else 2
+    stored = graph.values(inputs[place]) if place < len(inputs) and inputs[place] >= 0 else None
+    count = graph.shape(inputs[1])[-1 if graph.name == "DEPTHWISE_CONV_2D" else 0]
+    if stored is None or stored.size != 1 or count == 1 or len(graph.scales(inputs[place])) > 1:
+        return False
+    bias = graph.data(np.repeat(stored.reshape(1), count), graph.type(inputs[place]), "bias")
+    if len(scales := graph.scales(inputs[place])):
+        graph.quantise(bias, scales, [graph.zero_point(inputs[place])])
+    inputs[place] = bias
+    graph.placed.append({**graph.operator, "inputs": np.asarray(inputs, "<i4")})
+    return True
+
+
+def _eight_bits(graph: EditedGraph) -> bool:
+    """Weights of 4 bits in 8: the same numbers, of a type that NNAPI has."""
+    inputs = listed(graph.operator["inputs"])
+    raw = graph.raw(inputs[1])
+    if graph.type(inputs[1]) != "INT4" or raw is None or not len(raw):
+        return False
+    old = graph.subgraph["tensors"][inputs[1]]
+    quantisation = old.get("quantization") or {}
+    if quantisation.get("details") is not None or old.get("sparsity") is not None or not len(graph.scales(inputs[1])):
+        return False
+    steps = unpacked(memoryview(raw), graph.shape(inputs[1]), 4)
+    inputs[1] = graph.data(steps, "INT8", "8 bits")
+    graph.subgraph["tensors"][inputs[1]]["quantization"] = quantisation
+    graph.placed.append({**graph.operator, "inputs": np.asarray(inputs, "<i4")})
+    return True
+
+
 _FUSING = ("ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "MAX_POOL_2D")
 _ELEMENTWISE: tuple[str, ...] = ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT")
 _ELEMENTWISE += ("SIN", "FLOOR", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH")
 _ELEMENTWISE += ("QUANTIZE", "DEQUANTIZE", "CAST", "SOFTMAX", "LOG_SOFTMAX")
-_BIASED = ("DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+_BIASED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+_BIAS_TYPES = {"INT8": "INT32", "UINT8": "INT32", "INT16": "INT64"}
+"""Type of the activations → that of a quantised bias."""
+_VERSIONS = "no option of tf.lite.TFLiteConverter, which writes the lowest version that the operator's form needs"
+UNROLLED = "unroll=True of the Keras layer, with a fixed number of time steps; in PyTorch a loop over the steps"
 REWRITES = (
-    Rewrite((*_FUSING, "CONCATENATION", "L2_NORMALIZATION"), "its fused activation as a separate operator", _activation_apart),
-    Rewrite(_ELEMENTWISE, "the same in four dimensions, between RESHAPEs", _in_four_dimensions),
-    Rewrite(("SPLIT",), "a STRIDED_SLICE for each part", _split_as_slices),
-    Rewrite(("UNPACK",), "a STRIDED_SLICE and a RESHAPE for each part", _unpack_as_slices),
-    Rewrite(("PACK",), "RESHAPEs, then CONCATENATION", _pack_as_concatenation),
-    Rewrite(("SQUEEZE", "EXPAND_DIMS"), "RESHAPE to the dimensions that come out", _as_reshape),
-    Rewrite(("SLICE",), "STRIDED_SLICE with steps of 1", _slice_as_strided),
-    Rewrite(("SQUARE",), "MUL of the tensor with itself", _square_as_product),
-    Rewrite(("SQUARED_DIFFERENCE",), "SUB, then MUL of the difference with itself", _difference_then_product),
-    Rewrite(("LEAKY_RELU",), "PRELU with its alpha as a constant", _leaky_as_prelu),
-    Rewrite(_BIASED, "a bias of zeros", _bias_of_zeros),
-    Rewrite((), "the operator's first version", _first_version),
+    Rewrite(
+        (*_FUSING, "CONCATENATION", "L2_NORMALIZATION"),
+        "its fused activation as a separate operator",
+        _activation_apart,
+        "no option of tf.lite.TFLiteConverter, which fuses activations wherever an operator can have one",
+    ),
+    Rewrite(
+        _ELEMENTWISE,
+        "the same in four dimensions, between RESHAPEs",
+        _in_four_dimensions,
+        "in the model: tf.reshape to four dimensions before the operator, and back after it",
+    ),
+    Rewrite(("SPLIT",), "a STRIDED_SLICE for each part", _split_as_slices, "in the model: x[..., a:b] for each part of tf.split"),
+    Rewrite(
+        ("UNPACK",),
+        "a STRIDED_SLICE and a RESHAPE for each part",
+        _unpack_as_slices,
+        "in the model: x[:, i] in place of tf.unstack",
+    ),
+    Rewrite(
+        ("PACK",),
+        "RESHAPEs, then CONCATENATION",
+        _pack_as_concatenation,
+        "in the model: tf.concat of tensors with one more dimension in place of tf.stack",
+    ),
+    Rewrite(
+        ("SQUEEZE", "EXPAND_DIMS"),
+        "RESHAPE to the dimensions that come out",
+        _as_reshape,
+        "in the model: tf.reshape in place of tf.squeeze or tf.expand_dims",
+    ),
+    Rewrite(("SLICE",), "STRIDED_SLICE with steps of 1", _slice_as_strided, "in the model: x[a:b] in place of tf.slice"),
+    Rewrite(
+        ("SQUARE",),
+        "MUL of the tensor with itself",
+        _square_as_product,
+        "no option: TensorFlow's graph optimiser makes a square of x * x (ReplaceMulWithSquare)",
+    ),
+    Rewrite(
+        ("SQUARED_DIFFERENCE",),
+        "SUB, then MUL of the difference with itself",
+        _difference_then_product,
+        "in the model: a subtraction and a product in place of tf.math.squared_difference",
+    ),
+    Rewrite(
+        ("LEAKY_RELU",),
+        "PRELU with its alpha as a constant",
+        _leaky_as_prelu,
+        "in the model: tf.keras.layers.PReLU with shared_axes, its alpha not trained",
+    ),
+    Rewrite(
+        ("TRANSPOSE",),
+        "TRANSPOSE of fewer dimensions, between RESHAPEs",
+        _in_fewer_dimensions,
+        "in the model: tf.reshape before and after tf.transpose, so that it has at most four dimensions",
+    ),
+    Rewrite(_BIASED, "a bias of zeros", _bias_of_zeros, "in the model: use_bias=True of the Keras layer, bias=True in PyTorch"),
+    Rewrite(
+        (*_BIASED, "TRANSPOSE_CONV"),
+        "a bias for each output channel in place of one for all",
+        _bias_written_out,
+        "in the model: a bias with as many elements as there are output channels, such as the layer's own (use_bias=True)",
+    ),
+    Rewrite(
+        _BIASED,
+        "weights of 8 bits in place of 4",
+        _eight_bits,
+        "num_bits=8 in the TensorQuantizationConfig of the weights (ai-edge-quantizer)",
+    ),
+    Rewrite(("WHILE",), "its body for each step", unroll, UNROLLED, Answers.ROUND),
+    Rewrite(
+        ("STRIDED_SLICE",),
+        "STRIDED_SLICE from a place that is counted from the front",
+        _from_the_front,
+        "in the model: x[:, n - 1] in place of x[:, -1]",
+    ),
+    Rewrite(
+        ("BATCH_MATMUL",),
+        "FULLY_CONNECTED of rows, between RESHAPEs",
+        _as_fully_connected,
+        "in the model: tf.keras.layers.Dense, or tf.matmul of a tensor of two dimensions, by the constant matrix",
+        Answers.ROUND,
+    ),
+    Rewrite(
+        ("FULLY_CONNECTED",),
+        "one scale for the filter",
+        _one_scale,
+        "converter._experimental_disable_per_channel_quantization_for_dense_layers = True",
+        Answers.CHANGE,
+    ),
+    Rewrite(
+        (),
+        "the operator's first version",
+        partial(_first_version, False),
+        _VERSIONS,
+    ),
+    Rewrite(
+        _BIASED,
+        "its first version, of float activations and 8-bit weights",
+        partial(_first_version, True),
+        _VERSIONS,
+        Answers.ROUND,
+    ),
 )
 
 
-def edits(model: Table, path: Path) -> Iterator[Edit]:
-    """Every rewrite that applies to an operator of a file, given its tables, then those of the whole file."""
+def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
+    """Every rewrite that applies to an operator of a file, given its tables, then those of the whole file.
+
+    ``shapes``: of inputs, for the edit that states all dimensions.
+    """
+    path = file.path
+    require_editable(len(file.pool.data), path)
     for number, subgraph in enumerate(model["subgraphs"]):
         for index, operator in enumerate(subgraph["operators"]):
             name = operator_name(model, operator)
@@ -217,10 +437,36 @@ def edits(model: Table, path: Path) -> Iterator[Edit]:
                 changed = _replaced(model, number, index, rewrite)
                 if changed is not None:
                     content, single = partial(_encoded, changed, path), partial(_alone, model, number, index, rewrite)
-                    yield Edit(number, index, name, rewrite.text, content, alone=single)
+                    several = partial(_several, model, path, rewrite)
+                    yield Edit(number, index, name, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
+    yield from _dimensions(model, file, shapes)
     for retyping in RETYPINGS:
         if retyping.applies(model):
-            yield Edit(0, WHOLE, "", retyping.text, partial(_retyped, retyping, model, path), retyping.answers)
+            content = partial(_retyped, retyping, model, path)
+            yield Edit(0, WHOLE, "", retyping.text, content, retyping.answers, converter=retyping.converter)
+
+
+FIXED = "numbers computed of dimensions as constants"
+"""The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
+_FIXED_THERE = (
+    "tf.function(input_signature=[tf.TensorSpec([1, …])]) or tf.keras.Input(batch_size=1) before TFLiteConverter; "
+    "in litert_torch.convert no dynamic_shapes"
+)
+
+
+def _dimensions(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
+    try:
+        found = stated(file, shapes) if computes_dimensions(file.graph) else None
+    except ConversionError:
+        return  # a graph whose dimensions nnbridge does not infer
+    if found is not None and (found.shapes or found.folded):
+        inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
+        text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.folded))
+        yield Edit(0, WHOLE, "", text, partial(_with_dimensions, found, model, file.path), converter=_FIXED_THERE)
+
+
+def _with_dimensions(found: StatedDimensions, model: Table, path: Path) -> bytes:
+    return _encoded(found.applied(model), path)
 
 
 def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Table | None:
@@ -228,7 +474,16 @@ def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Tabl
     if not rewrite.replace(graph):
         return None
     graph.finish(index)
-    return graph.model
+    return graph.model if len(graph.model["subgraphs"]) == 1 else without_unread_bodies(graph.model, model)
+
+
+def _several(model: Table, path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
+    """The file with several operators replaced, the last first: the others keep their indexes."""
+    for key in sorted(keys, reverse=True):
+        changed = _replaced(model, *key, rewrite)
+        assert changed is not None, "an edit that applied"
+        model = changed
+    return _encoded(model, path)
 
 
 def _alone(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, FileOperator
 from nnbridge.errors import ConversionError, OptionError
 from nnbridge_tflite.convert import convert, distinct_signatures
+from nnbridge_tflite.custom import needs_more, remarks
+from nnbridge_tflite.passes.loading import not_loaded
 from nnbridge_tflite.read.graph import Graph, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.metadata import metadata, tensor_metadata
 from nnbridge_tflite.read.reader import TfliteFile
@@ -58,6 +60,10 @@ def inspect(file: TfliteFile, options: ConversionOptions) -> Inspection:
     dropped = _dropped(graph, mappings.get(MappingKind.DELEGATE.value, ()))
     if dropped:
         notes.append(f"of these, TFLite's NNAPI delegate drops {', '.join(dropped)}: each run starts from the first state")
+    refusals = []
+    if MappingKind.DELEGATE not in mappings and (reason := not_loaded(file)) is not None:
+        what = f"{reason.operation}: TFLite requires {reason.rule}, found {reason.found}"
+        refusals = [f"TFLite does not load this file: {what}."]
     stated = metadata(file)
     main = _interface(graph, graph.main, stated)
     weights = {tensor.data for tensor in tensors if tensor.data is not None}
@@ -76,7 +82,16 @@ def inspect(file: TfliteFile, options: ConversionOptions) -> Inspection:
         transposes,
         {**({"description": graph.description} if graph.description else {}), **stated},
         tuple(notes),
+        (*refusals, *remarks(file)),
+        _loads(file, mappings),
     )
+
+
+def _loads(file: TfliteFile, mappings: Mapping[str, Sequence[Mapped]]) -> bool | None:
+    """True if TFLite loads a file; what is not converted for another reason may be loaded or not."""
+    if needs_more(file.graph) or not_loaded(file) is not None:
+        return False
+    return True if MappingKind.DELEGATE in mappings else None
 
 
 def _dropped(graph: Graph, mapped: Iterable[Mapped]) -> list[str]:

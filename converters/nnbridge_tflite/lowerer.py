@@ -1,4 +1,4 @@
-"""What a lowering function works with: one TFLite operator while it is expressed in NNAPI operations.
+"""The interface of lowering functions: one TFLite operator while it is expressed in NNAPI operations.
 
 The first lowerings of an operator are what Android's TFLite delegate does, where it maps the operator at all; those with
 ``wide=True`` are decompositions that it never uses. A lowering raises :class:`~nnbridge.converters.draft.Unmappable`

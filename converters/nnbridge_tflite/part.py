@@ -12,10 +12,8 @@ from nnbridge.converters.cutting import Excerpt, cut
 from nnbridge.errors import ConversionError, Reason
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.tables import Table, decoded, drop_unused, is_constant, listed
+from nnbridge_tflite.unrolling import REFERRING
 from nnbridge_tflite.write import encode
-
-_REFERRING = "subgraph"
-"""What the names of options that refer to subgraphs have in common."""
 
 
 def part(file: TfliteFile, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
@@ -53,7 +51,7 @@ def excerpt(model: Table, graph: Table, ends: Sequence[int], starts: Collection[
     reads = [[t for t in listed(operator["inputs"]) if t >= 0] for operator in operators]
     found = cut(ends, starts, _producers(graph), reads, lambda t: is_constant(model, tensors[t]))
     chosen = [operators[k] for k in found.operators]
-    calling = any(_REFERRING in option for operator in chosen for option in operator.get("builtin_options") or {})
+    calling = any(REFERRING in option for operator in chosen for option in operator.get("builtin_options") or {})
     if calling and graph is not model["subgraphs"][0]:
         raise ConversionError(Reason("operators of the main subgraph, where they call subgraphs", graph.get("name") or "another"))
     graph.update(operators=chosen, inputs=np.asarray(found.inputs, "<i4"), outputs=np.asarray(ends, "<i4"))

@@ -37,6 +37,8 @@ class Retyping:
     """Types of which an operator's output must have one, for the change to apply."""
     retype: Callable[[EditedGraph], None]
     """Changes a subgraph, seen from one of its operators."""
+    converter: str
+    """What does the same in TFLite's converter."""
 
     def applies(self, model: Table) -> bool:
         """True if the file has one graph, and computes values of these types."""
@@ -133,6 +135,24 @@ def real_values(graph: EditedGraph, tensor: int) -> Any | None:
     return (values.astype("<f4") - np.float32(graph.zero_point(tensor))) * scales.reshape(shape)
 
 
+def one_scale(graph: EditedGraph) -> None:
+    """Give an operator's filter, which has a scale for each channel, the largest one for all, and its bias that scale."""
+    inputs = listed(graph.operator["inputs"])
+    values, scales = graph.values(inputs[1]), graph.scales(inputs[1])
+    assert values is not None, "a constant"
+    shape, axis = [1] * values.ndim, graph.subgraph["tensors"][inputs[1]]["quantization"].get("quantized_dimension") or 0
+    shape[axis] = -1
+    steps = np.clip(np.rint(values * (scales.reshape(shape) / scales.max())), -127, 127).astype(values.dtype)
+    stored = graph.values(inputs[2]) if len(inputs) > 2 and inputs[2] >= 0 else None
+    bias = inputs[2] if stored is not None and graph.type(inputs[2]) in ("INT32", "INT64") else None
+    inputs[1] = graph.data(steps, graph.type(inputs[1]), "one scale")
+    graph.quantise(inputs[1], [scales.max()], [0])
+    if bias is not None and stored is not None:
+        inputs[2] = graph.data(np.rint(stored * (scales / scales.max())).astype(stored.dtype), graph.type(bias), "bias")
+        graph.quantise(inputs[2], graph.scales(inputs[0])[:1] * scales.max(), [0])
+    graph.operator["inputs"] = np.asarray(inputs, "<i4")
+
+
 def _in_float(graph: EditedGraph) -> None:
     for t in range(len(graph.subgraph["tensors"])):
         if graph.type(t) in (*_EIGHT, "INT16", "INT32") and len(graph.scales(t)):
@@ -144,9 +164,11 @@ def _in_float(graph: EditedGraph) -> None:
             graph.subgraph["operators"][k] = one.made("RESHAPE", [one.input(0), target], [one.out], new_shape=shape)
 
 
+_BY_DATA = "optimizations = [tf.lite.Optimize.DEFAULT], a representative_dataset and TFLITE_BUILTINS_INT8 as supported_ops"
+_UINT8 = "inference_type = tf.uint8 of tf.compat.v1.lite.TFLiteConverter, for a model trained with fake quantisation"
 RETYPINGS = (
-    Retyping("uint8 in place of int8, one scale for each filter", Answers.CHANGE, ("INT8",), _unsigned),
-    Retyping("float32 in place of 8 bits", Answers.CHANGE, _EIGHT, _in_float),
-    Retyping("quantised to int8", Answers.CALIBRATE, ("FLOAT32",), partial(_quantised, "INT8")),
-    Retyping("quantised to uint8", Answers.CALIBRATE, ("FLOAT32",), partial(_quantised, "UINT8")),
+    Retyping("uint8 in place of int8, one scale for each filter", Answers.CHANGE, ("INT8",), _unsigned, _UINT8),
+    Retyping("float32 in place of 8 bits", Answers.CHANGE, _EIGHT, _in_float, "no optimizations and no representative_dataset"),
+    Retyping("quantised to int8", Answers.CALIBRATE, ("FLOAT32",), partial(_quantised, "INT8"), _BY_DATA),
+    Retyping("quantised to uint8", Answers.CALIBRATE, ("FLOAT32",), partial(_quantised, "UINT8"), _UINT8),
 )

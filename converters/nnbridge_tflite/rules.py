@@ -1,4 +1,4 @@
-"""When Android's TFLite delegate hands an operator to NNAPI: versions, feature levels, types and conditions, as data.
+"""Rules of Android's TFLite delegate for handing an operator to NNAPI: versions, feature levels, types and conditions, as data.
 
 The rules are in the operators' declarations; they state what the NNAPI delegate of TFLite checks before it accepts a node.
 What NNAPI itself does not accept is not repeated there; NNAPI's own declarations have it.
@@ -96,7 +96,7 @@ Condition: TypeAlias = SharedCondition[OperatorView]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegateRule:
-    """When the delegate accepts an operator."""
+    """The delegate's conditions for accepting an operator."""
 
     version: int
     """Highest version of the operator."""
@@ -138,7 +138,7 @@ class Past:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it states."""
+        """The stated fields."""
         stated = {name: value for name in ("version", "level", "types") if (value := getattr(self, name)) is not None}
         return stated | ({"types": None} if self.types == () else {})
 

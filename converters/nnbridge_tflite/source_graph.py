@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft
-from nnbridge.errors import OptionError, Reason
 from nnbridge.model import Array
 from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
 from nnbridge_tflite.convert import requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
-from nnbridge_tflite.passes.nodes import most_new_elements
+from nnbridge_tflite.dimensions import of_graph
+from nnbridge_tflite.passes.nodes import budget_for
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
@@ -22,16 +23,18 @@ from nnbridge_tflite.read.schema import builtin_codes
 def source_graph(file: TfliteFile, options: ConversionOptions) -> SourceGraph:
     """The operators of subgraph 0, or of the subgraph that the requested signature calls, as they are in the file."""
     path = file.path
-    if options.shapes:
-        rule = "no --shape: a device that evaluates TFLite operators reads the file as it is"
-        raise OptionError(Reason(rule, ", ".join(options.shapes), operand="shape", file=str(path)))
     signature = requested_signature(file.graph, options.signature)
     number = signature.subgraph if signature else 0
     subgraph = file.graph.subgraphs[number]
-    values = TensorValues(file, subgraph.tensors, subgraph.written, Draft(options.feature_level, most_new_elements(file.pool)))
-    tensors = [_tensor(tensor, subgraph, values) for tensor in subgraph.tensors]
-    inputs, outputs = (tuple(tensors[i] for i in side) for side in (subgraph.inputs, subgraph.outputs))
-    operators = tuple(_operator(operator, tensors) for operator in subgraph.operators)
+    if options.shapes:
+        dims = of_graph(file, options.signature, options.shapes).dims
+        sized = (replace(t, shape=dims.get((number, t.index), t.shape)) for t in subgraph.tensors)
+        tensors = tuple(replace(t, signature=()) if (number, t.index) in dims else t for t in sized)
+        subgraph = replace(subgraph, tensors=tensors)
+    values = TensorValues(file, subgraph.tensors, subgraph.written, Draft(options.feature_level, budget_for(file.pool)))
+    found = [_tensor(tensor, subgraph, values) for tensor in subgraph.tensors]
+    inputs, outputs = (tuple(found[i] for i in side) for side in (subgraph.inputs, subgraph.outputs))
+    operators = tuple(_operator(operator, found) for operator in subgraph.operators)
     return SourceGraph("tflite", path.stem, operators, inputs, outputs, number)
 
 

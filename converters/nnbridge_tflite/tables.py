@@ -84,7 +84,12 @@ class EditedGraph:
         return () if found is None else tuple(int(d) for d in found)
 
     def type(self, tensor: int) -> str:
-        return enum_names("TensorType")[self.subgraph["tensors"][tensor]["type"]]
+        return self.type_name(self.subgraph["tensors"][tensor])
+
+    @staticmethod
+    def type_name(tensor: Mapping[str, Any]) -> str:
+        """The element type of a tensor's table."""
+        return enum_names("TensorType")[tensor.get("type") or 0]
 
     def fixed(self, *tensors: int) -> bool:
         """True if all dimensions are stated, none 0, and none may change."""
@@ -101,10 +106,11 @@ class EditedGraph:
 
     def stored(self, tensor: int) -> bool:
         """True for a constant of any type."""
-        data = self._bytes(tensor)
+        data = self.raw(tensor)
         return data is not None and len(data) > 0
 
-    def _bytes(self, tensor: int) -> Any | None:
+    def raw(self, tensor: int) -> Any | None:
+        """The stored bytes of a tensor; None where there are none."""
         return self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
 
     def scales(self, tensor: int) -> Any:
@@ -126,7 +132,7 @@ class EditedGraph:
 
     def values(self, tensor: int) -> Any | None:
         """A constant as an array; None if it is computed, or of a type that NumPy does not have."""
-        data = self._bytes(tensor)
+        data = self.raw(tensor)
         letter = LETTERS.get(self.type(tensor))
         return None if data is None or not len(data) or letter is None else data.view(letter).reshape(self.shape(tensor))
 
@@ -134,7 +140,7 @@ class EditedGraph:
         """A new computed tensor of another one's type and quantisation."""
         source = self.subgraph["tensors"][like]
         made = {**source, "shape": np.asarray(shape, "<i4"), "name": name, "buffer": 0, "shape_signature": None}
-        return self._append(made)
+        return self.append(made)
 
     def data(self, array: Any, type: str, name: str) -> int:
         """A new constant."""
@@ -142,9 +148,10 @@ class EditedGraph:
         self.model["buffers"].append({"data": np.frombuffer(array.tobytes(), np.uint8)})
         code = next(code for code, known in enum_names("TensorType").items() if known == type)
         made = {"shape": np.asarray(array.shape, "<i4"), "type": code, "name": name, "buffer": len(self.model["buffers"]) - 1}
-        return self._append(made)
+        return self.append(made)
 
-    def _append(self, made: Mapping[str, Any]) -> int:
+    def append(self, made: Mapping[str, Any]) -> int:
+        """Another tensor's table; its index."""
         self.subgraph["tensors"].append(made)
         return len(self.subgraph["tensors"]) - 1
 

@@ -1,4 +1,4 @@
-"""Where the delegate's ``Validate`` looks at each operator: lines of tflite/delegates/nnapi/nnapi_delegate.cc.
+"""The places where the delegate's ``Validate`` checks each operator: lines of tflite/delegates/nnapi/nnapi_delegate.cc.
 
 The file is that of google-ai-edge/LiteRT at commit f67457790c9c2ab67347d6fe53270e8d3df20868 (2026-08-21).
 """

@@ -175,7 +175,7 @@ def _open_shapes(model: Model, inputs: Mapping[str, Array]) -> dict[str, tuple[i
 
 
 def _load_peer(path: Path) -> None:
-    """What the file's own runtime does before it can run the model."""
+    """The loading work of the file's own runtime, before it can run the model."""
     if path.suffix == ".tflite":
         from ai_edge_litert.interpreter import Interpreter
 

@@ -1,4 +1,4 @@
-"""What converting a large TFLite file costs beyond reading it, in time and in memory.
+"""Time and memory of converting a large TFLite file, beyond reading it.
 
     python scripts/benchmarks/benchmark_conversion.py
     python scripts/benchmarks/benchmark_conversion.py --megabytes 400 mobilenet_v2.tflite

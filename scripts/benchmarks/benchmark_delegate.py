@@ -1,4 +1,4 @@
-"""What the delegate's border costs: an invoke of a delegated graph beside the same execution in nnbridge alone.
+"""Time at the delegate's border: an invoke of a delegated graph beside the same execution in nnbridge only.
 
 python scripts/benchmarks/benchmark_delegate.py
 python scripts/benchmarks/benchmark_delegate.py --repeat 5000 --rounds 1000

@@ -394,7 +394,7 @@ def _kernel(model: Model, inputs: list[Any]) -> Callable[[], Any]:
 
 
 def _repeats(side: Callable[[], Any]) -> int:
-    """How often a side runs in a round."""
+    """The number of runs of a side in a round."""
     side()
     return max(1, round(_SECONDS / _time(side, 3)))
 

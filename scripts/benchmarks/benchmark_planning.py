@@ -1,4 +1,4 @@
-"""What planning costs, and that it grows with the number of operations and no faster.
+"""Time of planning, and its growth with the number of operations, which is to be linear.
 
     python scripts/benchmarks/benchmark_planning.py
 

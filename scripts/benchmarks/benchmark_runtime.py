@@ -1,4 +1,4 @@
-"""What the runtime adds to a driver's own time: ``PreparedModel.execute`` beside ``Execution.compute``, alternating in one run.
+"""Time that the runtime adds to a driver's own: ``PreparedModel.execute`` beside ``Execution.compute``, alternating in one run.
 
     python scripts/benchmarks/benchmark_runtime.py mobilenet_v2_1.0_224_quant.tflite --rounds 15
 

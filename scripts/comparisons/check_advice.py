@@ -106,7 +106,7 @@ def of_file(path: Path, settings: Sequence[tuple[str, str]], inputs: int) -> Tal
 
 
 def advised(file: FileAdvice, device: str, android: str) -> tuple[Advice, ...] | Reason:
-    """What ``plan --advice`` advises, or why it refuses."""
+    """The advice of ``plan --advice``, or the reason for its refusal."""
     try:
         # What is advised is planned again below, with all steps prepared.
         return file.on(Target.of(device, android=android), prepare=False).advice
@@ -148,14 +148,15 @@ def check(
 
 def changed_setting(setting: tuple[str, ...], advice: Advice) -> list[str]:
     """The command's options with those that are advised."""
-    changed = {f"--{name.replace('_', '-')}": str(value) for name, value in advice.options.items() if name != "shapes"}
+    flags = [f"--{name.replace('_', '-')}" for name, value in advice.options.items() if value is True]
+    changed = {f"--{name.replace('_', '-')}": str(v) for name, v in advice.options.items() if name != "shapes" and v is not True}
     shapes = [word for shape in advice.as_dict()["options"].get("shapes", ()) for word in ("--shape", shape)]
     kept = setting[:2] if "--feature-level" in changed else setting
-    return [*kept, *shapes, *(word for item in changed.items() for word in item)]
+    return [*kept, *flags, *shapes, *(word for item in changed.items() for word in item)]
 
 
 def figures(planned: Any) -> dict[str, int]:
-    """What a plan's JSON comes to, as :attr:`nnbridge.advice.Outcome.figures` has it."""
+    """The figures of a plan's JSON, as :attr:`nnbridge.advice.Outcome.figures` has them."""
     steps = zip(planned["steps"], planned["cost"]["steps"], strict=True)
     return {
         "elsewhere": sum(planned["summary"]["elsewhere_places"].values()),

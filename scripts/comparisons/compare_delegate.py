@@ -77,7 +77,7 @@ class Run:
 
 @contextmanager
 def recorded_runs() -> Iterator[list[Run]]:
-    """What the delegate's partitions compute in this process from now on."""
+    """Record the delegate's partitions that are computed in this process from now on."""
     runs: list[Run] = []
     invoke = DelegateKernel.invoke
 
@@ -130,7 +130,7 @@ class File:
 
 @dataclass(frozen=True)
 class Node:
-    """Who computes an operator of a file; ``cause``: why TFLite's answer differs from the host's, if it does."""
+    """The engine that computes an operator of a file; ``cause``: why TFLite's result differs from the host's, if it does."""
 
     node: int
     operator: str
@@ -202,7 +202,7 @@ def opened(path: Path, runtime: Any, kernels: str, own_host: bool, nnapi_cpu: bo
 
 
 def causes(file: File, ours: Converted) -> dict[int, str]:
-    """Why operators that TFLite computes differ from those of the host: index → cause."""
+    """The causes of differences between TFLite's operators and those of the host: index → cause."""
     reference = LiteRT(file.path, kernels=file.kernels, preserve=True)
     samples = seeded_samples(ours.model, reference, [0])
     found = compare_layers(ours.compiled(), reference.name, samples, tensors_of(reference), mapped=ours.mapped)
@@ -211,7 +211,7 @@ def causes(file: File, ours: Converted) -> dict[int, str]:
 
 
 def nodes_of(file: File, ours: Converted, handed: set[int], equal: bool) -> list[Node]:
-    """Who computed each operator; causes only where the outputs are not ``equal``."""
+    """The engine of each operator; causes only where the outputs are not ``equal``."""
     why = {} if equal or not file.own_host else causes(file, ours)
     return [
         Node(one.index, one.operator, ours.target.name)

@@ -74,7 +74,7 @@ def planned(asked: Asked, *options: str) -> tuple[int, Any, str]:
 
 
 def plan_facts(asked: Asked, *options: str) -> Facts:
-    """What plan says, as the other doors may say it."""
+    """The facts of a plan that the other doors state, too."""
     status, found, error = planned(asked, *options)
     if status or found is None:
         return {"refused": True, "error": error.removeprefix("nnbridge: ")}
@@ -193,7 +193,7 @@ def delegate_facts(asked: Asked) -> Facts | None:
 
 
 def provider_difference(asked: Asked) -> list[str] | None:
-    """What the provider in stock ONNX Runtime claims otherwise than the plan; None for files that it does not run."""
+    """The difference between the provider's claims in stock ONNX Runtime and the plan's; None for files that it does not run."""
     import compare_provider
 
     from nnbridge import provider

@@ -59,7 +59,7 @@ class Subject:
         return {name: sign_flipped(operands[name], value) for name, value in inputs.items()}
 
     def beside_delegate(self, inputs: Mapping[str, Array]) -> int:
-        """How many numbers of `nnbridge run` differ from LiteRT's with the delegate."""
+        """The count of numbers of `nnbridge run` that differ from LiteRT's with the delegate."""
         theirs = outputs_in_model(self.model, with_delegate(self.path, list(self.in_file(inputs).values())))
         return unequal(Execution(self.run).run(inputs), theirs)
 
@@ -71,7 +71,7 @@ def _compiled(model: Model, host: tuple[Device, ...]) -> Compilation:
 
 
 def with_delegate(path: Path, inputs: list[Array]) -> list[Array]:
-    """What LiteRT's interpreter answers with nnbridge's delegate, beside NNAPI's CPU alone."""
+    """The outputs of LiteRT's interpreter with nnbridge's delegate, beside NNAPI's CPU."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(str(path), experimental_delegates=[delegate.load()], num_threads=1)
@@ -83,7 +83,7 @@ def with_delegate(path: Path, inputs: list[Array]) -> list[Array]:
 
 
 def unequal(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> int:
-    """How many numbers are not equal; NaN equals NaN."""
+    """The count of unequal numbers; NaN equals NaN."""
     pairs = [(array, theirs[name].reshape(array.shape)) for name, array in ours.items()]
     return sum(int(np.sum((a != b) & ~((a != a) & (b != b)))) for a, b in pairs)
 

@@ -64,7 +64,7 @@ class Run:
 
 @contextmanager
 def recorded_runs() -> Iterator[list[Run]]:
-    """What the provider's partitions compute in this process from now on."""
+    """Record the provider's partitions that are computed in this process from now on."""
     runs: list[Run] = []
     compute = ProviderKernel.compute
 

@@ -14,8 +14,8 @@ composite; ``--graphs``: drawn graphs, likewise. ``--keep`` gets the files that 
 ``--operators``: for each operator of tests/tflite/cases.py, every way in which its operands may be known (stored in the file, by
 a kernel that computes them when it is prepared, or only by the run): whether LiteRT refuses the delegate for a dynamic tensor,
 and whether the kernel computes its output early, beside what the operator's declaration says (``dynamic_unless``,
-``known_when_prepared``). ``--loads``: whether TFLite loads a file at all. Exit status 1 where a verdict differs, but for files
-that only LiteRT refuses to load.
+``known_when_prepared``). ``--loads``: whether TFLite loads a file at all: drawn operators, changed and damaged ones. Exit
+status 1 where a verdict differs.
 """
 
 from __future__ import annotations
@@ -35,17 +35,14 @@ from script_support import argument_parser, one_line_errors
 
 with one_line_errors():
     import ai_edge_litert.interpreter  # noqa: F401 - once, before the fork
-    import numpy as np
 
     from nnbridge import NnbridgeError
     from nnbridge.model import Pool
     from nnbridge_tflite.passes.dynamic import first_dynamic, known_early
-    from nnbridge_tflite.passes.loading import not_loaded
     from nnbridge_tflite.read.reader import read_pool
-    from nnbridge_tflite.tables import decoded
-    from nnbridge_tflite.write import encode
     from tests.differential import Fork
     from tests.tflite.cases import cases
+    from tests.tflite.loading import candidate, litert_refusal, loading_outcome, refusal
     from tests.tflite.verdicts import CREATED, REFUSED, UNREADABLE, Verdict, asked, drawn, planned, states, with_states
 
 
@@ -134,57 +131,29 @@ class Comparison:
         return self.counts["differs"]
 
 
-def opened(model: bytes) -> list[str]:
-    """Why LiteRT does not load a file; empty if it does."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    try:
-        kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        Interpreter(model_content=model, experimental_op_resolver_type=kernels).allocate_tensors()
-    except (RuntimeError, ValueError) as error:
-        return [str(error)]
-    return [""]
-
-
 def loads(count: int, seed: int) -> int:
-    """Drawn single operators, every second one with a scale or a zero point of another value: does TFLite load them?
+    """Drawn files, some with one thing changed and some that a fuzzer damaged: does TFLite load them?
 
-    How many nnbridge says are not loaded, and LiteRT loads. What nnbridge does not know of is counted by operator.
+    How many only one side loads. Files that nnbridge reads or converts never are not compared where LiteRT loads them.
     """
-    fork, counts, rng = Fork(opened), Counter[str](), np.random.default_rng(seed)
+    fork, counts = Fork(litert_refusal), Counter[str]()
     for number in range(count):
-        model = drawn("operator", seed, number, 1)
+        model = candidate(seed, number)
         if model is None:
+            counts["not drawn"] += 1
             continue
-        if number % 2:
-            model = _otherwise_quantised(model, rng)
         try:
-            found = not_loaded(read_pool(Path("drawn"), Pool.of(memoryview(model))).graph)
             (why,) = fork.run(model)
-        except (NnbridgeError, RuntimeError):
-            counts["not read, or LiteRT ends"] += 1
-            continue
-        counts["equal" if bool(why) == (found is not None) else "only LiteRT refuses" if why else "only nnbridge refuses"] += 1
-        if bool(why) != (found is not None):
+        except RuntimeError as error:
+            why = str(error)
+        found, loaded = refusal(model)
+        outcome = loading_outcome(why, found, loaded=loaded)
+        counts[outcome] += 1
+        if outcome.startswith("only"):
             print(f"{number}: LiteRT: {why[-160:] or 'loads'}; nnbridge: {found or 'loads'}")
     fork.close()
     print(dict(sorted(counts.items())))
-    return counts["only nnbridge refuses"]
-
-
-def _otherwise_quantised(model: bytes, rng: np.random.Generator) -> bytes:
-    """A file with twice the scale of a tensor, or another zero point."""
-    tables = decoded(read_pool(Path("drawn"), Pool.of(memoryview(model))))
-    parameters = [tensor.get("quantization") or {} for tensor in tables["subgraphs"][0]["tensors"]]
-    stated = [one for one in parameters if len(one.get("scale", ()))]
-    if not stated:
-        return model
-    chosen = stated[int(rng.integers(len(stated)))]
-    if rng.random() < 0.5:
-        chosen["scale"] = np.asarray(chosen["scale"]) * np.float32(2)
-    else:
-        chosen["zero_point"] = np.asarray(chosen["zero_point"]) + 3
-    return encode(tables)
+    return sum(n for outcome, n in counts.items() if outcome.startswith("only"))
 
 
 def _facts(verdict: Verdict) -> list[tuple[int, int, tuple[tuple[int, ...], ...]]]:
@@ -199,7 +168,9 @@ def main() -> int:
     parser.add_argument("--devices", nargs="+", default=["nnapi-sample_all"], metavar="NAME")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="drawn single operators")
     parser.add_argument("--graphs", type=int, default=0, metavar="N", help="drawn graphs")
-    parser.add_argument("--loads", type=int, default=0, metavar="N", help="drawn single operators: does TFLite load them?")
+    parser.add_argument(
+        "--loads", type=int, default=0, metavar="N", help="drawn, changed and damaged files: does TFLite load them?"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="files that differ")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Whether LiteRT's kernels and ONNX Runtime answer within the envelope of devices' arithmetics, for every file of a folder.
+"""Comparison of LiteRT's kernels and ONNX Runtime with the envelope of devices' arithmetics, for every file of a folder.
 
 python scripts/comparisons/envelope_folder.py models
 python scripts/comparisons/envelope_folder.py folder --seeds 0 1 2 --shape vad:input=1,512 --shape vad:state=2,1,128

@@ -1,4 +1,4 @@
-"""Whether NNAPI's CPU computes every tensor of a folder's files as LiteRT or ONNX Runtime does, or why not.
+"""Comparison of every tensor of a folder's files on NNAPI's CPU with LiteRT or ONNX Runtime, with the cause of each difference.
 
 python scripts/comparisons/layers_folder.py models
 python scripts/comparisons/layers_folder.py folder --shape vad:input=1,512 --shape vad:state=2,1,128
@@ -38,7 +38,7 @@ def of_file(path: Path, mapping: str, shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def row(path: Path, found: LayerComparison) -> str:
-    """What was found of a file."""
+    """The findings for a file."""
     wrong = [layer for layer in found.layers if layer.own is not None and layer.own.mismatches]
     equal = sum(layer.drift is not None and not layer.drift.mismatches for layer in found.compared)
     causes = Counter(layer.why or "UNEXPLAINED" for layer in wrong)

@@ -422,7 +422,7 @@ def read_expected(path: Path | None) -> list[Expected]:
 def compare(
     old: Mapping[Run, Any], new: Mapping[Run, Any], expected: Sequence[Expected], examples: int
 ) -> tuple[list[str], bool]:
-    """What to print, and whether nothing is absent and all differences are expected ones."""
+    """The lines to print, and whether nothing is absent and all differences are expected ones."""
     equal, absent = 0, [run for run in old if run not in new]
     explained: Counter[str] = Counter()
     groups: dict[tuple[str, ...], list[Run]] = defaultdict(list)

@@ -213,18 +213,18 @@ def _table(title: str, *headings: str) -> Table:
 
 
 def places(compilation: Compilation) -> tuple[int, int]:
-    """How many operations run on NNAPI, and how many on the host."""
+    """The number of operations on NNAPI, and on the host."""
     counts = operations_by_place(compilation)
     return counts.total() - counts["host"], counts["host"]
 
 
 def transposes(model: Model) -> int:
-    """How many TRANSPOSEs a model has."""
+    """The number of TRANSPOSEs in a model."""
     return sum(operation.type == OperationCode.TRANSPOSE for operation in model.main.operations)
 
 
 def inner_transposes(model: Model) -> int:
-    """How many of them are between the first and the last convolution."""
+    """The number of them between the first and the last convolution."""
     codes = [operation.type for operation in model.main.operations]
     convolutions = (OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.GROUPED_CONV_2D)
     at = [i for i, code in enumerate(codes) if code in convolutions]

@@ -3,13 +3,14 @@
 python scripts/documentation/check_words.py            exit with 1 if there are any
 python scripts/documentation/check_words.py FILE…      look in these files only
 
-A pattern is whole words, in any case. Code is not read: of pages no blocks, inline code, comments and targets of links; of Python
-only strings, docstrings and comments, without what is between backquotes. Pages that scripts write are checked too: change the
-words at their source.
+A docstring begins with a noun or a verb. Patterns are whole words in any case. Code is not read: of pages no blocks, inline code,
+comments and targets of links; of Python only strings, docstrings and comments, without what is between backquotes. Pages that
+scripts write are checked too: change the words at their source.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import subprocess
@@ -65,6 +66,9 @@ ALLOWED = {
 """Lines that may have such a word: the list of words itself, and the ordinary meaning."""
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md")
 SOURCES = ("src/*.py", "converters/*.py")
+WITH_DOCSTRINGS = (*SOURCES, "scripts/*.py", "tests/*.py", "examples/*.py")
+_QUESTION = re.compile(r"(?:What|Who|Whose|How|Where|Whether|Why|Which|When|That)\b")
+"""No docstring begins with one of these words."""
 _NOT_PROSE = re.compile(r"^ *```.*?^ *```[^\n]*$|<!--.*?-->|`[^`\n]*`|\]\([^)\n]*\)", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"``[^`]*``|`[^`\n]*`")
 
@@ -81,6 +85,15 @@ def found(path: Path) -> Iterator[tuple[int, str, str]]:
                 number = first + piece.count("\n", 0, match.start())
                 if not any(sentence in lines[number - 1] for sentence in allowed):
                     yield number, " ".join(match[0].replace("#", "").split()), better
+
+
+def questions(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Line, first word and replacement of each docstring that begins with a question word."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            match = _QUESTION.match(ast.get_docstring(node) or "")
+            if match:
+                yield node.body[0].lineno, match[0], "a noun or a verb first"
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -103,9 +116,9 @@ def _prose(source: str) -> Iterator[tuple[int, str]]:
     yield at, _QUOTED.sub(_blank, comment)
 
 
-def checked() -> Iterator[Path]:
-    """Every file that git knows and that is prose or has prose."""
-    listed = subprocess.run(["git", "ls-files", *PAGES, *SOURCES], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+def checked(*patterns: str) -> Iterator[Path]:
+    """Every file of these patterns that git knows."""
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
         if (REPOSITORY / name).exists():
             yield REPOSITORY / name
@@ -118,9 +131,10 @@ def main() -> int:
     chosen = {path.resolve() for path in parser.parse_args().files}
     faults = [
         f"{path.relative_to(REPOSITORY)}:{line}: {word!r}: write {better!r}"
-        for path in checked()
+        for search, patterns in ((found, (*PAGES, *SOURCES)), (questions, WITH_DOCSTRINGS))
+        for path in checked(*patterns)
         if not chosen or path in chosen
-        for line, word, better in sorted(found(path))
+        for line, word, better in sorted(search(path))
     ]
     print("\n".join(faults) if faults else "no home-made words")
     return bool(faults)

@@ -48,20 +48,25 @@ RECURRENT = (
 )
 CELL_TYPES = {"float32": "", "float32 beside int8 weights": "int8", "float32 beside uint8 weights": "uint8"}
 """Form → the element type of the weights where that is not the data's."""
+Row = tuple[str, str, str]
+"""Operator, versions, types."""
 TYPES = ("float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool", "float64", "complex64")
+SHORT = {TYPES: "all", tuple(CELL_TYPES): "8-bit cells"}
 HEAD = """# TFLite operators: what LiteRT runs
 
-Versions and element types of the data that LiteRT {version}'s kernels run, reference or optimised, and those of these types that
-nnbridge does not (wide mapping). Found by `scripts/documentation/make_litert_docs.py`, which tries the single-operator files of
+Versions and element types that the kernels of LiteRT {version}, reference or optimised, run. nnbridge (wide mapping) runs them
+all, except where a row says so. Found by `scripts/documentation/make_litert_docs.py`, which tries the single-operator files of
 `tests/tflite/cases.py` in every version and type; whether the outputs are equal, `scripts/nets/differential_tflite.py` shows.
-nnbridge reads all versions: what a newer one adds are types and options. *All* types are: {types}.
+
+- *All* types: {types}.
+- *8-bit cells*: float32 data with float32, int8 or uint8 weights.
 
 BITCAST of types of 8 bytes differs because the file of the test states an output for types of 4 bytes, which LiteRT passes over;
 FAKE_QUANT of complex numbers because LiteRT takes their bytes for floats; HASHTABLE_LOOKUP of uint8 because LiteRT ignores the
 scales.
 
-| operator | versions | types that LiteRT runs | of these, nnbridge does not |
-|---|---|---|---|
+| operators | versions | types |
+|---|---|---|
 """
 
 
@@ -134,7 +139,7 @@ def _cells(operator: str, weights: str) -> Iterator[drawing.Case]:
         yield case
 
 
-def _recurrent_rows(fork: Fork, folder: Path) -> Iterator[str]:
+def _recurrent_rows(fork: Fork, folder: Path) -> Iterator[Row]:
     path = folder / "cell.tflite"
     for operator in RECURRENT:
         numbers: set[int] = set()
@@ -183,7 +188,7 @@ def _passing(operator: str, type: str) -> bytes:
     return main.content([x], [y])
 
 
-def _passing_rows(fork: Fork, folder: Path) -> Iterator[str]:
+def _passing_rows(fork: Fork, folder: Path) -> Iterator[Row]:
     path = folder / "passing.tflite"
     for operator, name in (("IF", "IF"), ("WHILE", "WHILE"), ("", "VAR_HANDLE, ASSIGN_VARIABLE, READ_VARIABLE")):
         theirs: dict[str, bool] = {}
@@ -195,9 +200,10 @@ def _passing_rows(fork: Fork, folder: Path) -> Iterator[str]:
         yield _row(name, [1], list(theirs), [type for type, ours in theirs.items() if not ours])
 
 
-def _row(operator: str, versions: Sequence[int], theirs: Sequence[str], missing: Sequence[str]) -> str:
-    span = f"{versions[0]} to {versions[-1]}" if len(versions) > 1 else "".join(map(str, versions))
-    return f"| {operator} | {span} | {'all' if tuple(theirs) == TYPES else ', '.join(theirs)} | {', '.join(missing)} |"
+def _row(operator: str, versions: Sequence[int], theirs: Sequence[str], missing: Sequence[str]) -> Row:
+    span = f"{versions[0]}–{versions[-1]}" if len(versions) > 1 else "".join(map(str, versions))
+    types = SHORT.get(tuple(theirs), ", ".join(theirs))
+    return operator, span, types + (f"; nnbridge without {', '.join(missing)}" if missing else "")
 
 
 def document() -> str:
@@ -226,9 +232,13 @@ def document() -> str:
             rows.append(_row(operator, numbers, *([t for t in TYPES if t in kinds] for kinds in (theirs, theirs - ours))))
         rows += [*_recurrent_rows(fork, folder), *_passing_rows(fork, folder)]
     fork.close()
-    return HEAD.format(version=version("ai-edge-litert"), types=", ".join(TYPES)) + "\n".join(sorted(rows)) + "\n"
+    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for operator, *cells in sorted(rows):
+        alike[cells[0], cells[1]].append(operator)
+    table = "".join(f"| {', '.join(names)} | {' | '.join(cells)} |\n" for cells, names in alike.items())
+    return HEAD.format(version=version("ai-edge-litert"), types=", ".join(TYPES)) + table
 
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    write_or_check(TARGET, document, lambda text: re.sub(r"LiteRT [0-9.]+'s", "", text))
+    write_or_check(TARGET, document, lambda text: re.sub(r"LiteRT [0-9.]+,", "", text))

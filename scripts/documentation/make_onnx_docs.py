@@ -3,9 +3,9 @@
 python scripts/documentation/make_onnx_docs.py           write the file
 python scripts/documentation/make_onnx_docs.py --check   exit with 1 if it is not up to date
 
-The first table is the operators' declarations. For its last column every node test of the installed onnx package that holds one
-node is converted, and the node's outcome is counted. It depends on the version of that package, which the page names; it can only
-be checked with the same one.
+The first table is the operators' declarations. For the counts in brackets every node test of the installed onnx package that
+holds one node is converted, and the node's outcome is counted. It depends on the version of that package, which the page names;
+it can only be checked with the same one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import textwrap
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -28,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
 from documentation.site.conditions import requirements
 
-from nnbridge.converters.declaration import OperatorInput, OperatorOutput
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.rules import LAST_LEVEL
 from nnbridge.errors import NnbridgeError, Stage, Why
@@ -37,44 +36,51 @@ from nnbridge_onnx.declaration import KNOWN_DOMAIN, REGISTRY, OnnxOperator
 from nnbridge_onnx.passes.conversion import convert_proto
 from nnbridge_onnx.rules import Provider
 
+Row = tuple[str, str, str, str]
+"""Operators, condition, kind, where."""
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "onnx-operators.md"
 PLACES = {"wide": "NNAPI", "host": "host", "folded": "folded", "dead": "unused"}
 COLUMNS = ("NNAPI", "host", "folded", "refused")
+QUANTISED = "UINT8 values with one constant scale and zero point each"
+"""The condition that most operators share: a letter in the table."""
 HEAD = """# ONNX operators
 
-The declarations of `converters/nnbridge_onnx/operators`. Made by `scripts/documentation/make_onnx_docs.py`.
+[ONNX](https://onnx.ai/onnx/operators/) and
+[ONNX Runtime](https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md) (`com.microsoft`, here `ms`) define
+the operators. Made by `scripts/documentation/make_onnx_docs.py` from `converters/nnbridge_onnx/operators`.
 
-NNAPI: the number of lowerings that are tried, or the group on 8-bit values that it can be. Provider: the first feature level
-from which ONNX Runtime's NNAPI execution provider accepts it (`--mapping provider`), and the first opset if that is above 7.
-Kernel: nnbridge's host kernel computes it; else the `onnx` package's evaluator does. Operators of `com.microsoft` are written
-out in ONNX's operators first. Folded: computed at conversion where all inputs are known. Tests: where the node of each
-single-node test of onnx {version}'s backend suite runs: N NNAPI, h the host extension `ai.onnx`, f folded, r refused when run
-(values of types that nnbridge cannot hold). Where an operator has both, element types, ranks and attributes decide;
-`nnbridge inspect FILE` shows the reason for each node.
+- *NNAPI*: the number of lowerings that are tried; `8-bit`: also as a group on 8-bit values.
+- *Provider*: the first feature level at which ONNX Runtime's NNAPI execution provider accepts the operator
+  (`--mapping provider`), its first opset if that is above 7, its types.
+- *Host*: `k` nnbridge's own kernel, else the `onnx` package's evaluator; `f` folded at conversion where all inputs are known.
+  Operators of `ms` are first written out in ONNX's operators.
+- In brackets, where the single-node tests of onnx {version}'s backend suite run: N NNAPI, h host extension `ai.onnx`, f folded,
+  r refused (values of types that nnbridge cannot hold). Element types, ranks and attributes decide; `nnbridge inspect FILE`
+  shows the reason for each node.
 
-| operator | | inputs and outputs | NNAPI | provider | kernel | folded | tests |
-|---|---|---|---|---|---|---|---|
+| operators | NNAPI | provider | host |
+|---|---|---|---|
 """
-CONDITIONS = """
+CONDITIONS = f"""
 ## Conditions of the provider
 
-What a node has to meet to be handed over, and what becomes of it otherwise. The provider checks every node first, and builds
-models of what it has accepted later:
+The provider checks every node first, and builds models of the accepted ones later. A node that breaks a condition:
 
 | kind | who refuses | what the program sees |
 |---|---|---|
-| `loading` | ONNX Runtime, which has no kernel for the node, nor the provider a builder | no session at all |
+| `loading` | ONNX Runtime: neither it nor the provider can run the node | no session |
 | `provider` | the provider's check, `IsOpSupported` | the node stays with ONNX Runtime |
 | `provider-building` | the node's builder, `AddToModelBuilder` | no session |
-| `building` | NNAPI, whose validation of each operation is in [operations.md](operations.md) | no session |
-| `running` | NNAPI's CPU, by the shape rules of [operations.md](operations.md) | runs fail, unless a driver computes it |
+| `building` | NNAPI's validation ([operations.md](operations.md)) | no session |
+| `running` | the shape rules of NNAPI's CPU | runs fail, unless a driver computes it |
 | `nnbridge` | no part of a phone: nnbridge does not convert it | the node stays with ONNX Runtime here |
 
 *Where*: NAME is NAME_op_builder.cc of onnxruntime/core/providers/nnapi/nnapi_builtin/builders/impl, whose commits are in
-`converters/nnbridge_onnx/builder_files.py`. *Below*: checked below this feature level only.
+`converters/nnbridge_onnx/builder_files.py`. In square brackets: checked below this feature level only. In braces: depends on the
+file. **Q**: {QUANTISED}.
 
-| operator | condition | below | kind | where |
-|---|---|---|---|---|
+| operators | kind | conditions | where |
+|---|---|---|---|
 """
 
 
@@ -103,44 +109,51 @@ def document() -> str:
                 node = case.model.graph.node[0]
                 name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
                 counts[name][_place(case.model)] += 1
-    rows = "".join(_declaration(one, counts.pop(one.name, Counter())) for one in REGISTRY)
+    rows = "".join(_declarations(counts))
     others = ", ".join(f"{name} {_tests(found)}" for name, found in sorted(counts.items()))
     missing = f"\nTested by ONNX, without a declaration: {others}.\n" if counts else ""
-    conditions = "".join(dict.fromkeys((*_shared(), *_stated(), *_built())))
-    return HEAD.format(version=onnx.__version__) + rows + missing + CONDITIONS + conditions
+    return HEAD.format(version=onnx.__version__) + rows + missing + CONDITIONS + "".join(_conditions())
 
 
-def _shared() -> Iterator[str]:
+def _conditions() -> Iterator[str]:
+    """A row for all conditions of the same operators, of one kind, in one place."""
+    sharing: dict[tuple[str, str, str], list[str]] = {}
+    for names, rule, kind, where in dict.fromkeys((*_shared(), *_stated(), *_built())):
+        sharing.setdefault((names, kind, where), []).append("**Q**" if rule == QUANTISED else rule)
+    for (names, kind, where), rules in sharing.items():
+        yield f"| {names} | {kind} | {'; '.join(rules)} | {where} |\n"
+
+
+def _shared() -> Iterator[Row]:
     """The conditions of every operator."""
     for condition in Provider().every:
         if condition.kind not in (Why.FEATURE_LEVEL, Why.OPERATOR_VERSION, Why.INPUT_TYPE):
-            yield f"| *every* | {condition.rule} | | {Stage.PROVIDER} | base |\n"
+            yield "*every*", condition.rule, str(Stage.PROVIDER), "base"
     for condition in KNOWN_DOMAIN, *(c for definition in REGISTRY for c in definition.loads):
-        names = ", ".join(d.name for d in REGISTRY if condition in d.loads) or "*every*"
-        yield f"| {names} | {condition.rule} | | {Stage.LOADING} | ONNX Runtime 1.32 |\n"
+        names = _names([d.name for d in REGISTRY if condition in d.loads]) or "*every*"
+        yield names, condition.rule, str(Stage.LOADING), "ONNX Runtime 1.32"
     role = "no input or second output of its partition as its output"
-    yield f"| Identity | {role} | | {Stage.BUILDING} | {BUILDER_FILES['Identity']} |\n"
+    yield "Identity", role, str(Stage.BUILDING), BUILDER_FILES["Identity"]
     parameters = "scale and zero point that the operand has of its writer or first reader"
-    yield f"| *groups* | {parameters} | | {Stage.BUILDER} | op_builder_helpers.cc |\n"
+    yield "*groups*", parameters, str(Stage.BUILDER), "op_builder_helpers.cc"
 
 
-def _stated() -> Iterator[str]:
-    """The conditions of declarations: the check's, then those of building. Operators that share one share a row."""
-    sharing: dict[tuple[str, str, str, str], list[str]] = {}
+def _stated() -> Iterator[Row]:
+    """The conditions of declarations: the check's, then those of building."""
+    sharing: dict[tuple[str, str, str], list[str]] = {}
     for definition in REGISTRY:
         rule = definition.provider
         if isinstance(rule, Provider):
             for conditions, stage in ((rule.conditions, Stage.PROVIDER), (rule.builds, Stage.BUILDER)):
                 for one in (one for one in conditions if not one.until):
-                    below = str(one.below) if one.below < LAST_LEVEL else ""
-                    key = one.rule, below, str(one.stage or stage), BUILDER_FILES[definition.type]
+                    below = f" [{one.below}]" if one.below < LAST_LEVEL else ""
+                    key = re.sub(r" \(.*?\)", "", one.rule) + below, str(one.stage or stage), BUILDER_FILES[definition.type]
                     sharing.setdefault(key, []).append(definition.name)
-    for (rule_text, below, kind, at), names in sharing.items():
-        short = re.sub(r" \(.*?\)", "", rule_text)
-        yield f"| {', '.join(names)} | {short} | {below} | {kind} | {at} |\n"
+    for key, names in sharing.items():
+        yield _names(names), *key
 
 
-def _built() -> Iterator[str]:
+def _built() -> Iterator[Row]:
     """The conditions of the functions that lower operators as the provider's builders do."""
     sharing: dict[Callable[..., None], list[str]] = {}
     for definition in REGISTRY:
@@ -148,32 +161,37 @@ def _built() -> Iterator[str]:
             for lower in (*definition.lowerings_for(MappingKind.PROVIDER), definition.lower_quantised):
                 if lower is not None:
                     sharing.setdefault(lower, []).append(definition.name)
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for lower, names in sharing.items():
         module = Path(inspect.getfile(lower)).name
         for rule, stage in requirements(ast.parse(textwrap.dedent(inspect.getsource(lower)))):
-            yield f"| {', '.join(names)} | {rule} | | {stage} | `{lower.__name__}`, {module} |\n"
+            alike.setdefault((rule, stage, f"`{lower.__name__}`, {module}"), []).extend(names)
+    for key, names in alike.items():
+        yield _names(names), *key
 
 
-def _declaration(definition: OnnxOperator, counts: Counter[str]) -> str:
+def _names(operators: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(operators)).replace("com.microsoft", "ms")
+
+
+def _declarations(counts: dict[str, Counter[str]]) -> Iterator[str]:
+    """A row for all operators that run alike, those that the provider maps first; what is taken from the counts is the rest's."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for definition in REGISTRY:
+        tests = _tests(counts.pop(definition.name, Counter()))
+        alike.setdefault(_where(definition), []).append(_names([definition.name]) + (f" ({tests})" if tests else ""))
+    for where, names in sorted(alike.items(), key=lambda row: (not row[0][1], not row[0][0])):
+        yield f"| {', '.join(names)} | {' | '.join(where)} |\n"
+
+
+def _where(definition: OnnxOperator) -> tuple[str, str, str]:
+    """Lowerings, the provider's level and types, host kernel and folding."""
     rule = definition.provider
-    since = _since(rule) if isinstance(rule, Provider) else ""
-    inputs, outputs = (", ".join(_parameter(one) for one in side) for side in (definition.inputs, definition.outputs))
-    nnapi = ", ".join(
-        [*([str(len(definition.lowerings))] if definition.lowerings else []), *(["8-bit"] if definition.quantised else [])]
-    )
-    host = "×" if definition.kernel and not definition.domain else ""
-    folded = "×" if definition.folding or definition.fold else ""
-    cells = (
-        definition.name,
-        definition.summary.replace("|", "\\|"),
-        f"{inputs} → {outputs}",
-        nnapi,
-        since,
-        host,
-        folded,
-        _tests(counts),
-    )
-    return f"| {' | '.join(cells)} |\n"
+    lowerings = [str(len(definition.lowerings))] if definition.lowerings else []
+    nnapi = ", ".join([*lowerings, *(["8-bit"] if definition.quantised else [])])
+    kernel = "k" if definition.kernel and not definition.domain else ""
+    folded = "f" if definition.folding or definition.fold else ""
+    return nnapi, _since(rule) if isinstance(rule, Provider) else "", kernel + folded
 
 
 def _since(rule: Provider) -> str:
@@ -184,10 +202,6 @@ def _since(rule: Provider) -> str:
 
 def _tests(counts: Counter[str]) -> str:
     return " ".join(f"{counts[column]}{column[0]}" for column in COLUMNS if counts[column])
-
-
-def _parameter(one: OperatorInput | OperatorOutput) -> str:
-    return one.name + ("…" if one.repeat else "?" if one.optional else "")
 
 
 def _place(model: onnx.ModelProto) -> str:

@@ -6,6 +6,7 @@ python scripts/documentation/make_release_docs.py --check   exit with 1 if it is
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -40,8 +41,7 @@ of them, and lists the first release, and the first Android version with it, tha
 
 ## TFLite
 
-| release | commit of tensorflow/tensorflow |
-|---|---|
+Commits of tensorflow/tensorflow: {commits}.
 """
 NOTES = """
 The file is `tensorflow/lite/delegates/nnapi/nnapi_delegate.cc`. The table shows every change of its `Validate`. Beside that:
@@ -60,7 +60,7 @@ No wheel has the delegate, which is built for Android only, so that its source i
 of operator and release 70 differ, all of DENSIFY, DEQUANTIZE, LSTM, PADV2, SUB and SVDF, whose limits the source states in
 another form. The rest was compared by eye.
 
-| release | operator | no longer required | required |
+| release | operators | no longer required | required |
 |---|---|---|---|
 """
 
@@ -68,8 +68,7 @@ another form. The rest was compared by eye.
 ORT_HEAD = """
 ## ONNX Runtime
 
-| release | commit of microsoft/onnxruntime |
-|---|---|
+Commits of microsoft/onnxruntime: {commits}.
 """
 ORT_NOTES = """
 The checks are in `onnxruntime/core/providers/nnapi/nnapi_builtin/builders`. `compare_releases.py` reads which operators each
@@ -78,7 +77,7 @@ release maps: 681 pairs of operator and release agree. The conditions were compa
 Not emulated: 1.10, which had no groups of quantised nodes; that before 1.16 Softmax without an axis is computed along axis 1 of
 opset 13, too, and other differences of the builders; that before 1.18 initial values which a caller may replace were constants.
 
-| release | operator | no longer required | required |
+| release | operators | no longer required | required |
 |---|---|---|---|
 """
 
@@ -90,12 +89,13 @@ def document() -> str:
     tflite = changes(TFLITE, {name: (rule.since, rule.of_release) for name, rule in delegates.items()})
     known = {name: (MAPPED_SINCE.get(name, ""), partial(checks, rule, name)) for name, rule in providers.items()}
     ort = changes(ORT, {**known, "every operator": ("", partial(checks, Provider(), ""))}, skipped=EVERY_OPERATOR)
-    parts = [HEAD, *_commits(TFLITE), NOTES, *tflite, ORT_HEAD, *_commits(ORT), ORT_NOTES, *ort]
-    return "".join(parts)
+    heads = HEAD.format(commits=_commits(TFLITE)), ORT_HEAD.format(commits=_commits(ORT))
+    return "".join((heads[0], NOTES, *tflite, heads[1], ORT_NOTES, *ort))
 
 
-def _commits(releases: Releases) -> Iterator[str]:
-    yield from (f"| {name} | {commit} |\n" for name, commit in releases.read.items())
+def _commits(releases: Releases) -> str:
+    """Each release with the first digits of its commit."""
+    return ",\n".join(f"{name} {commit[:-28] if len(commit) >= 40 else commit}" for name, commit in releases.read.items())
 
 
 Rules = Mapping[str, tuple[str, Callable[[str], Sequence[Condition[Any]]]]]
@@ -116,6 +116,7 @@ def changes(releases: Releases, rules: Rules, skipped: Sequence[Condition[Any]] 
 def _change(since: str, of_release: Callable[[str], Sequence[Condition[Any]]], old: str, new: str, ignored: set[str]) -> str:
     if since and order(new) <= order(since):
         return "| mapped" if since == new else ""
+    ignored = ignored | {"operator version 99 at most"}  # None: the delegate does not look at the version.
     before, after = ([_sentence(one) for one in of_release(release) if one.rule not in ignored] for release in (old, new))
     gone, added = ([text for text in one if text not in other] for one, other in ((before, after), (after, before)))
     return f"{'; '.join(gone)} | {'; '.join(added)}" if gone or added else ""
@@ -123,7 +124,7 @@ def _change(since: str, of_release: Callable[[str], Sequence[Condition[Any]]], o
 
 def _sentence(condition: Condition[Any]) -> str:
     below = f" (below level {condition.below})" if condition.below < LAST_LEVEL and "level" not in condition.rule else ""
-    return condition.rule + below
+    return re.sub(r"(?<=[A-Z\d]) or (?=[A-Z]+\d)", "/", condition.rule) + below
 
 
 if __name__ == "__main__":

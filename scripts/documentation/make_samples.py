@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def output(line: str) -> str:
-    """What a command line prints on a terminal in the repository's folder, without colours and spaces at the ends of lines."""
+    """The output of a command line on a terminal in the repository's folder, without colours and spaces at the ends of lines."""
     command = [sys.executable, "-c", "from nnbridge.cli import main; main()", *line.replace("\\\n", " ").split()[2:]]
     # The last digits of floats, and with their lengths the widths of tables, depend on the processor where kernels are compiled
     # or chosen by it, as NumPy's matrix products are.

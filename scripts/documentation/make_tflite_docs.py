@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
@@ -43,40 +43,47 @@ ELSEWHERE = {
 }
 """Tests of operators that take more than a file of one operator."""
 
-HEAD = """# TFLite operators
+SETS = {"all": "FLOAT32, UINT8, INT8, INT32", "8-bit": "FLOAT32, UINT8, INT8"}
+"""Types that many operators share, by a short name."""
 
-*Delegate*: what Android's NNAPI delegate maps: the newest version of the operator, the first feature level (L), the types of its
-first input. Further conditions are below; `nnbridge inspect FILE` states which one a file breaks. *Compared*: element types of
-files in `tests/tflite` that agree with LiteRT's reference kernels, by where they ran: `delegate` and `wide` are NNAPI operations
-under the mapping of that name, `host` is the host extension. In brackets: the largest difference, if any, in steps for integers,
-relative to the range for floats. Inputs with `?` may be omitted, `*` is any number of inputs. Made by
+ANY_VERSION = 99
+"""What declarations have as the newest version where the delegate does not look at it."""
+
+HEAD = f"""# TFLite operators
+
+[TensorFlow](https://www.tensorflow.org/mlir/tfl_ops) describes the operators. Made by
 `scripts/documentation/make_tflite_docs.py` from the declarations.
 
-| operator | what it computes | inputs | delegate | compared |
-|---|---|---|---|---|
+- *Delegate*: what Android's NNAPI delegate maps: the newest version (v) if there is one, the first feature level (L), the types
+  of the first input. Conditions are below; `nnbridge inspect FILE` states which one a file breaks.
+- *Compared*: element types of files in `tests/tflite` that agree with LiteRT's reference kernels, by where they ran: `delegate`
+  and `wide` are NNAPI operations under the mapping of that name, `host` is the host extension. In brackets: the largest
+  difference, if any, in steps for integers, relative to the range for floats.
+- *All* types are {SETS["all"]}; *8-bit* is {SETS["8-bit"]}.
+
+| operators | delegate | compared |
+|---|---|---|
 """
 
 CONDITIONS = """
 ## Conditions, and which part of a phone has them
 
-Conditions for Android's delegate to hand an operator to NNAPI, and the outcome where one is not met:
-
 | kind | who refuses | what the program sees |
 |---|---|---|
-| `delegate` | the delegate's `Validate`: lines of tflite/delegates/nnapi/nnapi_delegate.cc in LiteRT at f674577 | the operator stays with TFLite |
-| `building` | NNAPI, while the delegate adds operands and operations: what NNAPI's validation requires of every operation is in [operations.md](operations.md), and below what the delegate does before | `ModifyGraphWithDelegate` fails: no interpreter |
-| `device` | the model is built; a device of a lower feature level does not get the operation | the operator stays with TFLite |
-| `running` | NNAPI's CPU, which computes dimensions when it runs: shape rules of [operations.md](operations.md), and below what the delegate leaves out | `invoke()` fails, unless a driver computes it |
+| `delegate` | the delegate's `Validate` | the operator stays with TFLite |
+| `building` | NNAPI, while the delegate adds operations ([operations.md](operations.md)), and what the delegate does before | `ModifyGraphWithDelegate` fails: no interpreter |
+| `device` | a device of a lower feature level | the operator stays with TFLite |
+| `running` | the shape rules of NNAPI's CPU, and what the delegate leaves out | `invoke()` fails, unless a driver computes it |
 | `nnbridge` | no part of a phone: nnbridge does not convert it | the operator stays with TFLite here |
 | `graph` | TFLite, for tensors whose dimensions only a run knows ([delegate.md](delegate.md)) | TFLite refuses the delegate |
 
 ### Of the delegate
 
-Kind `delegate`. In brackets: the condition holds only below this feature level. Version, level and types of the first table are
-not repeated.
+Kind `delegate`: lines of tflite/delegates/nnapi/nnapi_delegate.cc in LiteRT at f674577. In square brackets: holds only below this
+feature level.
 
-| operator | conditions | lines |
-|---|---|---|
+| operators and lines | conditions |
+|---|---|
 """  # noqa: E501 - rows of a table
 
 
@@ -86,7 +93,7 @@ LOWERED = """
 Names in italics are functions that operators share. Texts in braces depend on the file. Rows of one operator
 and kind are alternatives, tried in order.
 
-| operator | kind | conditions |
+| operators | kind | conditions |
 |---|---|---|
 """
 
@@ -104,17 +111,28 @@ def document() -> str:
             for type in case.types:
                 key = (type, case.place(type))
                 compared[case.operator][key] = max(_difference(case, type, Path(folder)), compared[case.operator].get(key, 0.0))
-    rows = [_row(name, REGISTRY.get(name), compared) for name in sorted(builtin_names().values())]
-    return HEAD + "\n".join(rows) + "\n" + CONDITIONS + "\n".join(validated()) + "\n" + LOWERED + "\n".join(lowered()) + "\n"
+    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in sorted(builtin_names().values()):
+        alike[_row(REGISTRY.get(name), compared)].append(name)
+    rows = "".join(f"| {', '.join(names)} | {' | '.join(cells)} |\n" for cells, names in sorted(alike.items(), key=_order))
+    return HEAD + rows + CONDITIONS + "\n".join(validated()) + "\n" + LOWERED + "\n".join(lowered()) + "\n"
+
+
+def _order(row: tuple[tuple[str, str], list[str]]) -> tuple[bool, list[str]]:
+    """Operators that the delegate maps first, then by name."""
+    return not row[0][0], row[1]
 
 
 def validated() -> Iterator[str]:
-    """The conditions of the delegate's Validate, a row for each operator."""
+    """The conditions of the delegate's Validate, a row for the operators that share them."""
+    sharing: dict[str, list[str]] = defaultdict(list)
     for declared in REGISTRY:
         if isinstance(declared.delegate, DelegateRule):
             rule = declared.delegate
             rules = [one.rule + (f" [{one.below}]" if one.below < LAST_LEVEL else "") for one in rule.conditions]
-            yield f"| {declared.name} | {'; '.join(rules) or 'none'} | {VALIDATE_LINES[declared.name]} |"
+            sharing["; ".join(rules) or "none"].append(f"{declared.name} {VALIDATE_LINES[declared.name]}")
+    for rules_text, names in sharing.items():
+        yield f"| {', '.join(names)} | {rules_text} |"
 
 
 def lowered() -> Iterator[str]:
@@ -140,19 +158,23 @@ def _lowered_by(function: ast.FunctionDef) -> str:
     return ", ".join(found) if found else "" if texts else f"*{function.name}*"
 
 
-def _row(name: str, declared: TfliteOperator | None, compared: dict[str, dict[tuple[str, str], float]]) -> str:
+def _row(declared: TfliteOperator | None, compared: dict[str, dict[tuple[str, str], float]]) -> tuple[str, str]:
     if declared is None:
-        return f"| {name} | | | | refused when run; it requires {NO_KERNEL} |"
+        return "", f"refused when run; it requires {NO_KERNEL}"
     rule = declared.delegate
-    inputs = ", ".join(one.name + "?" * one.optional + "*" * one.repeat for one in declared.inputs)
-    # The LSTMs' lists are as long as a page.
-    inputs = inputs if len(declared.inputs) < 10 else f"{len(declared.inputs)}, in NNAPI's order"
-    mapped = f"v{rule.version}, L{rule.level}" + _types(rule.types) if isinstance(rule, DelegateRule) else ""
-    return f"| {name} | {declared.summary.replace('|', '&#124;')} | {inputs} | {mapped} | {_compared(declared, compared)} |"
+    return _mapped(rule) if isinstance(rule, DelegateRule) else "", _compared(declared, compared)
 
 
-def _types(types: tuple[str, ...] | None) -> str:
-    return "" if types is None else ": " + ", ".join(types)
+def _mapped(rule: DelegateRule) -> str:
+    """Version, level and types."""
+    version = f"v{rule.version}, " if rule.version < ANY_VERSION else ""
+    return f"{version}L{rule.level}" + ("" if rule.types is None else ": " + _short(rule.types))
+
+
+def _short(types: Iterable[str]) -> str:
+    """A list of types, by its short name if it has one."""
+    listed = ", ".join(types)
+    return next((name for name, members in SETS.items() if members.lower() == listed.lower()), listed)
 
 
 def _difference(case: Case, type: str, folder: Path) -> float:
@@ -165,7 +187,7 @@ def _compared(declared: TfliteOperator, compared: dict[str, dict[tuple[str, str]
         by_place: dict[str, list[str]] = defaultdict(list)
         for (type, place), difference in compared[declared.name].items():
             by_place[place].append(f"{type} ({difference:.2g})" if difference else type)
-        return "; ".join(f"{place} {', '.join(types)}" for place, types in by_place.items())
+        return "; ".join(f"{place} {_short(types)}" for place, types in by_place.items())
     for test, names in ELSEWHERE.items():
         if declared.name in names.split():
             return f"{test}"

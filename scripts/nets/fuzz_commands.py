@@ -93,7 +93,7 @@ def stored(*paths: str) -> Seeds:
 
 
 def made(*arguments: str, suffix: str) -> Seeds:
-    """What a command writes; ``{out}`` is the file."""
+    """The file that a command writes; ``{out}`` is its path."""
 
     def seeds(scratch: Path) -> Iterator[bytes]:
         out = scratch / f"made{suffix}"
@@ -105,7 +105,7 @@ def made(*arguments: str, suffix: str) -> Seeds:
 
 
 def printed(*arguments: str) -> Seeds:
-    """What a command prints."""
+    """The output of a command."""
     return lambda scratch: iter([call(*arguments).stdout.encode()])
 
 
@@ -115,7 +115,7 @@ def text(*texts: str) -> Seeds:
 
 
 def saved(write: Callable[[io.BytesIO], object]) -> Seeds:
-    """What a library writes."""
+    """The file that a library writes."""
 
     def seeds(scratch: Path) -> Iterator[bytes]:
         file = io.BytesIO()
@@ -126,7 +126,8 @@ def saved(write: Callable[[io.BytesIO], object]) -> Seeds:
 
 
 def trace(scratch: Path) -> Iterator[bytes]:
-    """What NNBRIDGE_TRACE writes: the calls of a client, here those of the NDK's functions in a process of their own."""
+    """The trace that NNBRIDGE_TRACE writes: the calls of a client, here those of the NDK's functions in a process of their
+    own."""
     lines = [
         {"call": "ANeuralNetworksModel_finish", "code": 0, "at": 0.1, "us": 1.0, "saved": "trace-1.nnapi"},
         {"call": "ANeuralNetworksCompilation_finish", "code": 0, "at": 0.2, "us": 2.0, "plan": {"steps": []}, "answers": {}},
@@ -219,7 +220,7 @@ def sounds(file: io.BytesIO, width: int = 3) -> None:
 
 
 def cached(*arguments: str) -> Seeds:
-    """What a command leaves in a cache's folder."""
+    """The files that a command leaves in a cache's folder."""
 
     def seeds(scratch: Path) -> Iterator[bytes]:
         (scratch / "cache").mkdir(mode=0o700, exist_ok=True)
@@ -468,7 +469,7 @@ _WAYS = (_bytes, _bytes, partial(_token, _NUMBER), partial(_token, _WORD), _line
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case ended: ``accepted``, ``refused``, or what is wrong with it."""
+    """The end of a case: ``accepted``, ``refused``, or what is wrong with it."""
 
     kind: str
     text: str = ""

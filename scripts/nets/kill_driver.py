@@ -178,7 +178,7 @@ def cpu() -> list[object]:
 
 
 def left_behind() -> set[str]:
-    """What a dead driver might leave: shared memory, children, memory and sockets that are open here."""
+    """The possible remains of a dead driver: shared memory, children, memory and sockets that are open here."""
     import gc
 
     gc.collect()

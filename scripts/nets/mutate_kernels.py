@@ -77,7 +77,7 @@ def mapped(session: Session, cases: Mapping[str, Case], jobs: int, file: Path) -
 
 
 def noted(names: Sequence[str], session: Session, cases: Mapping[str, Case]) -> Map:
-    """What some cases and tests execute."""
+    """The statements that some cases and tests execute."""
     known = Map()
     for name in names:
         with known.noting(name):

@@ -72,7 +72,7 @@ def _damaged(rng: random.Random, text: str, other: str) -> str:
 
 
 def survive(text: str, path: Path, model: Model) -> str:
-    """What a text is: ``profile``, or the kind of nnbridge's error; any other exception goes on."""
+    """The kind of a text: ``profile``, or the kind of nnbridge's error; any other exception goes on."""
     path.write_text(text, encoding="utf-8")
     try:
         found = load_profiles(path)
@@ -85,7 +85,7 @@ def survive(text: str, path: Path, model: Model) -> str:
 
 
 def run(count: int, seed: int, folder: Path) -> Counter[str]:
-    """How many mutants are profiles, and how many have mistakes."""
+    """The number of mutants that are profiles, and of those with mistakes."""
     rng, devices = random.Random(seed), parts()
     model = load(REPOSITORY / "models" / "digits_uint8.tflite")
     outcomes: Counter[str] = Counter()

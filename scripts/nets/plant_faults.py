@@ -154,7 +154,7 @@ class Searched:
 
     @property
     def problems(self) -> list[str]:
-        """What is not as it should be."""
+        """The differences from what should be."""
         found = [] if self.named else ["not found by bisect"]
         found += [] if self.within_limit else [f"{self.runs} runs for {self.placed} operations"]
         return found + [str(file) for file in self.saved if not file.shows]

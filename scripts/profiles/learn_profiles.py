@@ -63,7 +63,7 @@ def read_specs(paths: Sequence[Path]) -> Iterator[tuple[str, Model]]:
 def hidden(
     device: Device, known: Sequence[tuple[str, Model]], others: dict[str, Sequence[tuple[str, Model]]], folder: Path
 ) -> Any:
-    """How a profile that was learned from some models answers for others: kind of model → counts, and what was wrong."""
+    """The answers for other models of a profile that was learned from some: kind of model → counts, and what was wrong."""
     rules = learned(o for name, model in known for o in asked(device, model, name))
     path = folder / "learned.toml"
     path.write_text(profile_text({device.name: rules}, "learned"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What to change so that more of a model runs on its devices: every edit is planned before it is advised.
+"""Changes that put more of a model on its devices: every edit is planned before it is advised.
 
 Edits are rewrites of the file that leave the outputs as they are, the smallest changes of single operators that a device would
 accept, and settings: a later Android, a higher limit on partitions.
@@ -11,7 +11,7 @@ import logging
 import math
 import tempfile
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import combinations, islice, product
 from pathlib import Path
@@ -20,11 +20,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit, Parameter, Value
+from nnbridge.converters.delegation import FAILS_BUILDING, Refusal, refusal_of
+from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit, Key, Parameter, Value
 from nnbridge.cost import driver_multiply_adds
 from nnbridge.devices import device
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, Why
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, Stage, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Array
 from nnbridge.plan import Planned, draft
@@ -33,8 +34,6 @@ from nnbridge.summary import operator_outcomes, refusal_kinds
 from nnbridge.target import Target
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 
-Key: TypeAlias = "tuple[int, int]"
-"""An operator's subgraph and index in the file."""
 LOG = logging.getLogger(__name__)
 Adjust: TypeAlias = "Callable[[Path, int, int], Adjustable | None]"
 _MAX_VERIFIED = 3
@@ -43,11 +42,15 @@ _NOT_EDITED = frozenset({Why.PERFORMANCE, Why.PARTITIONS, Why.FALLBACK})
 """Refusals that no edit of the operator concerns."""
 _ACCEPTED = frozenset({Why.PERFORMANCE, Why.PARTITIONS})
 """Of these, refusals of operators that a device accepts."""
+_STANDING: Mapping[Stage, int] = {Stage.GRAPH: 1, **dict.fromkeys(FAILS_BUILDING, 1), Stage.LOADING: 2}
+"""Stages at which a phone refuses a file as a whole: without an interpreter or session with its client, or without any."""
+_OF_FILE = frozenset({"shapes", "allow_dynamic_dimensions"})
+"""Settings that are options of the conversion, not of the phone."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan comes to."""
+    """The figures of a plan that advice compares."""
 
     elsewhere: frozenset[Key]
     """Operators that do not run on a driver."""
@@ -60,10 +63,21 @@ class Outcome:
     """Of steps on drivers; those of open dimensions count nothing."""
     kinds: Mapping[Key, frozenset[Why]] = field(default_factory=dict)
     """Why the operators run elsewhere."""
+    refusal: str = ""
+    """Why a phone refuses the file as a whole, in one sentence."""
+    standing: int = 0
+    """0 if the program has what runs the plan; the higher, the earlier the phone fails (:data:`_STANDING`)."""
+    cause: Key | None = None
+    """The operator for which the file is refused."""
+
+    @property
+    def loads(self) -> bool:
+        """True if the app's runtime loads the file, with or without its client."""
+        return self.standing < _STANDING[Stage.LOADING]
 
     @property
     def figures(self) -> dict[str, int]:
-        """What an edit is ranked by."""
+        """The figures that edits are ranked by."""
         return {
             "elsewhere": len(self.elsewhere),
             "partitions": self.partitions,
@@ -72,7 +86,12 @@ class Outcome:
         }
 
     def better_than(self, other: Outcome) -> bool:
-        """True if more runs on drivers: fewer operators elsewhere with no less work there, or more work with no more of them."""
+        """True if more runs on drivers: fewer operators elsewhere with no less work there, or more work with no more of them.
+
+        Above all counts whether the program has an interpreter or a session at all.
+        """
+        if self.standing != other.standing:
+            return self.standing < other.standing
         fewer, less = len(self.elsewhere) - len(other.elsewhere), other.multiply_adds - self.multiply_adds
         return (fewer < 0 and less <= 0) or (fewer <= 0 and less < 0)
 
@@ -117,18 +136,26 @@ class Advice:
             return "setting"
         return "rewrite" if self.edit.answers is Answers.SAME else str(self.edit.answers)
 
+    @property
+    def converter(self) -> str:
+        """The change at the source that does the same, in one sentence; empty where nothing is known, and for settings."""
+        return "" if self.edit is None else self.edit.converter
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         at = self.edit
         inside = at is not None and at.index != WHOLE
         operator = {"subgraph": at.subgraph, "index": at.index, "operator": at.operator} if at and inside else None
-        figures = {"before": self.before.figures, "after": self.after.figures}
+        figures = {
+            side: {**one.figures, "refusal": one.refusal} for side, one in (("before", self.before), ("after", self.after))
+        }
         exact = {"kind": self.kind, "exact": None if at is None else at.answers is Answers.SAME}
         return {
             "text": self.text,
             "rewrite": self.kind == "rewrite",
             "operator": operator,
             "options": {name: _typed(value) for name, value in self.options.items()},
+            "converter": self.converter,
             **figures,
             **exact,
         }
@@ -145,11 +172,13 @@ class Unmoved:
     """What was changed, in words; empty if nothing of it can be, or the search was over."""
     alone: str = ""
     """A change after which the devices accept the operator by itself, but the rest of the file does not fit it."""
+    converter: str = ""
+    """What may help at the source."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         at = {"subgraph": self.subgraph, "index": self.index, "operator": self.operator}
-        return {"operator": at, "tried": list(self.tried), "alone": self.alone}
+        return {"operator": at, "tried": list(self.tried), "alone": self.alone, "converter": self.converter}
 
 
 @dataclass(frozen=True)
@@ -188,13 +217,18 @@ class Change:
 
     @property
     def key(self) -> Hashable:
-        """What changes of equal operators have in common."""
+        """The property that changes of equal operators share."""
         return tuple(self.by_name.items())
 
     @property
     def answers(self) -> Answers:
-        """What the change does to the answers."""
+        """The effect of the change on the model's outputs."""
         return Answers.SAME if all(p.answers is Answers.SAME for p, _ in self.values) else Answers.CHANGE
+
+    @property
+    def converter(self) -> str:
+        """The change at the source that does the same."""
+        return "; ".join(dict.fromkeys(p.converter for p, _ in self.values if p.converter))
 
     @property
     def order(self) -> tuple[bool, float]:
@@ -330,19 +364,24 @@ class Editing:
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
         """Rewrites of operators and edits of the whole file; none, with a warning, of a file that cannot be written again."""
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> tuple[tuple[Edit, ...], bool]:
+        """The edits, and whether the file can be written again: one that cannot, such as a large one, is not read once more."""
         try:
-            return tuple(self._edits(self.path))
+            return tuple(self._edits(self.path)), True
         except ConversionError as error:
             LOG.warning("%s; without edits of the file, only settings are tried", error)
-            return ()
+            return (), False
 
     @cached_property
     def adjustable(self) -> Callable[[int, int], Adjustable | None]:
-        """What can be changed of an operator; nothing in a file that cannot be written again."""
+        """The properties of an operator that can be changed; nothing in a file that cannot be written again."""
 
         def found(subgraph: int, index: int) -> Adjustable | None:
             try:
-                return self._adjust(self.path, subgraph, index)
+                return None if not self._read[1] else self._adjust(self.path, subgraph, index)
             except ConversionError:
                 return None
 
@@ -350,7 +389,7 @@ class Editing:
 
     def edited(self, edit: Edit, key: Hashable = ()) -> Path:
         """The edited file; ``key`` stands for the values of an edit that has such."""
-        return self._written((edit.subgraph, edit.index, edit.text, key), edit.content)
+        return self._written((edit.subgraph, edit.index, edit.operator, edit.text, key), edit.content)
 
     def replacement(self, edit: Edit) -> Path | None:
         """A file of the replacement of an operator."""
@@ -417,8 +456,8 @@ class FileAdvice:
         return self._files[path]
 
     def _measure(self, target: Target, may_prepare: bool, path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
-        """What a file's plan comes to, with some settings changed."""
-        of_file = {name: value for name, value in changed.items() if name == "shapes"}
+        """The outcome of a file's plan with some settings changed."""
+        of_file = {name: value for name, value in changed.items() if name in _OF_FILE}
         of_target = {name: value for name, value in changed.items() if name not in of_file}
         planned = draft(self._opened(path).with_(**of_file), target.with_(**of_target))
         if prepare and may_prepare:
@@ -487,7 +526,20 @@ def _outcome(planned: Planned) -> Outcome:
         elsewhere = frozenset(key for key, outcome in found.items() if outcome not in ("", "device"))
     plan = planned.compilation.plan
     limited = list(found.values()).count("limited")
-    return Outcome(elsewhere, limited, planned.summary.partitions, len(plan.steps), driver_multiply_adds(plan), kinds)
+    refusal = None if planned.bound else refusal_of(planned.mapped, planned.mapping)
+    figures = elsewhere, limited, planned.summary.partitions, len(plan.steps), driver_multiply_adds(plan), kinds
+    if refusal is None or refusal.stage not in _STANDING:
+        return Outcome(*figures)
+    return Outcome(*figures, refusal.sentence, _STANDING[refusal.stage], _cause(planned, refusal))
+
+
+def _cause(planned: Planned, refusal: Refusal) -> Key | None:
+    """The operator for which a file is refused as a whole; every operator of the file then has this refusal."""
+    delegation = planned.file.importer.delegation()
+    if refusal.stage is Stage.GRAPH and delegation is not None:
+        return delegation.dynamic_operator()
+    labels = {f"{refusal.client.operator} {one.index} {one.operator}": one.key for one in planned.mapped if not one.subgraph}
+    return next((key for label, key in labels.items() if label in (refusal.reason.operation, refusal.reason.operand)), None)
 
 
 def found_by(
@@ -508,8 +560,10 @@ _ORDER = ("rewrite", "setting", Answers.ROUND, Answers.CHANGE, Answers.CALIBRATE
 
 
 def _rank(advice: Advice) -> tuple[int, ...]:
-    after = advice.after
-    return len(after.elsewhere), after.partitions, after.steps, -after.multiply_adds, _ORDER.index(advice.kind)
+    """Smaller changes first among those of one kind that come to the same."""
+    after, whole = advice.after, advice.edit is not None and not advice.edit.keys
+    figures = after.standing, len(after.elsewhere), after.partitions, after.steps, -after.multiply_adds
+    return *figures, _ORDER.index(advice.kind), int(whole)
 
 
 @dataclass(frozen=True)
@@ -529,6 +583,9 @@ class _Advising:
                 break
         if self.before.limited:
             yield from self._setting("no limit on partitions (the delegate's option)", {"max_partitions": 0})
+        if any(Why.DYNAMIC_GRAPH in kinds for kinds in self.before.kinds.values()):
+            text = "dynamic dimensions allowed (allow_dynamic_dimensions, the delegate's option)"
+            yield from self._setting(text, {"allow_dynamic_dimensions": True})
 
     def _setting(self, text: str, options: Mapping[str, Any]) -> Iterator[Advice]:
         after = self._improved(self.editing.path, options)
@@ -546,28 +603,51 @@ class _Advising:
         return None
 
     def rewrites(self) -> Iterator[Advice]:
-        """Edits that help: the first one of each operator elsewhere, and those of the whole file."""
+        """Edits that help: the first one of each operator elsewhere, and those of the whole file.
+
+        What several operators of one name have is one edit of all of them, where that helps.
+        """
         helped: set[Key] = set()
+        alike: dict[tuple[str, str], list[Edit]] = {}
         for edit in self.editing.edits if self.before.elsewhere else ():
-            key = edit.subgraph, edit.index
-            refused = key in self.before.elsewhere and not self._accepted_but_elsewhere(key)
-            if edit.index == WHOLE or (refused and key not in helped and self._may_help(key, edit)):
-                for advice in self._edited(edit):
-                    helped.add(key)
+            if edit.index == WHOLE:
+                yield from self._edited(edit)
+            elif self._concerned.intersection(edit.keys) and not self._accepted_but_elsewhere(edit.keys[0]):
+                alike.setdefault((edit.operator, edit.text), []).append(edit)
+        for edits in alike.values():
+            rest = [one for one in edits if not helped.intersection(one.keys) and self._may_help(one)]
+            together = list(self._edited(_together(rest))) if len(rest) > 1 and rest[0].several is not None else []
+            for one in rest if not together else ():
+                for advice in self._edited(one):
+                    helped.update(one.keys)
                     yield advice
+            for advice in together:
+                helped.update(key for one in rest for key in one.keys)
+                yield advice
+
+    @cached_property
+    def _concerned(self) -> frozenset[Key]:
+        """Operators whose edits may help: those elsewhere; of a file refused as a whole, its cause and others of that type."""
+        cause = self.before.cause
+        if not self.before.standing or cause is None:
+            return self.before.elsewhere
+        found = self.editing.adjustable(*cause)
+        alike = {key for edit in self.editing.edits for key in edit.keys if found is not None and edit.operator == found.operator}
+        return self.before.elsewhere & {cause, *alike}
 
     def _accepted_but_elsewhere(self, key: Key) -> bool:
         """True for an operator that devices accept, and that runs elsewhere for other reasons."""
         kinds = self.before.kinds.get(key, frozenset())
         return bool(kinds) and kinds <= _ACCEPTED
 
-    def _may_help(self, key: Key, edit: Edit) -> bool:
+    def _may_help(self, edit: Edit) -> bool:
         """False where the devices accept nothing of the replacement of the operator by itself: the whole file is not planned.
 
         This counts only if the operator by itself is refused for the reasons that it is refused for in the file.
         """
+        key = edit.subgraph, edit.index
         adjustable = self.editing.adjustable(*key)
-        if adjustable is None:
+        if adjustable is None or self.before.standing:
             return True
         try:
             unchanged = self.planner.alone(self.editing.alone(adjustable, Change(())))
@@ -586,19 +666,23 @@ class _Advising:
             return
         after = self._improved(edited, {})
         if after is not None:
-            place = f"{edit.index} {edit.operator}" if edit.index != WHOLE else "whole file"
+            place = f"{edit.index} {edit.operator}" if edit.index != WHOLE else edit.operator or "whole file"
             yield Advice(f"{place}: {edit.text}", self.before, after, edit=edit)
 
     def smallest(self, rewrites: Sequence[Advice]) -> Iterator[Advice | Unmoved]:
         """The smallest change of each operator elsewhere that no rewrite moves; first of those that no edit of the file moves."""
-        own = {(a.edit.subgraph, a.edit.index) for a in rewrites if a.edit}
+        own = {key for a in rewrites if a.edit for key in a.edit.keys}
         moved: set[Key] = set()
-        for whole in (a for a in rewrites if a.edit and a.edit.index == WHOLE):
+        for whole in (a for a in rewrites if a.edit and a.edit.index == WHOLE and not a.edit.operator):
             gone = self.before.elsewhere - whole.after.elsewhere
             moved |= gone
             own |= gone if whole.kind in ("rewrite", Answers.ROUND) else set()
         search = AdjustmentSearch(self.editing.alone, self._accepted)
-        for key in sorted(self.before.elsewhere - own, key=lambda key: (key in moved, key)):
+        searched = self.before.elsewhere
+        if self.before.standing and self.before.cause is not None:
+            created = any(a.after.standing < self.before.standing for a in rewrites if a.kind in ("rewrite", Answers.ROUND))
+            searched &= set() if created else {self.before.cause}
+        for key in sorted(searched - own, key=lambda key: (key in moved, key)):
             kinds = self.before.kinds.get(key, frozenset())
             adjustable = None if kinds & _NOT_EDITED else self.editing.adjustable(*key)
             if adjustable is None:
@@ -607,8 +691,8 @@ class _Advising:
             advice = next(self._verified(key, adjustable, changes[:_MAX_VERIFIED]), None)
             if advice:
                 yield advice
-            elif key not in moved:
-                yield Unmoved(*key, adjustable.operator, tried, str(changes[0]) if changes else "")
+            elif key not in moved or adjustable.converter:
+                yield Unmoved(*key, adjustable.operator, tried, str(changes[0]) if changes else "", adjustable.converter)
 
     def _accepted(self, path: Path) -> bool:
         try:
@@ -619,7 +703,16 @@ class _Advising:
     def _verified(self, key: Key, adjustable: Adjustable, changes: Sequence[Change]) -> Iterator[Advice]:
         for change in changes:
             content = partial(adjustable.content, change.by_name, False)
-            yield from self._edited(Edit(*key, adjustable.operator, str(change), content, change.answers), change.key)
+            edit = Edit(*key, adjustable.operator, str(change), content, change.answers, converter=change.converter)
+            yield from self._edited(edit, change.key)
+
+
+def _together(edits: Sequence[Edit]) -> Edit:
+    """One edit of several operators of one name that have the same replacement."""
+    first, keys = edits[0], tuple(key for one in edits for key in one.keys)
+    assert first.several is not None, "an edit that several operators have"
+    content = partial(first.several, keys)
+    return replace(first, index=WHOLE, operator=f"{len(keys)} {first.operator}", content=content, alone=None, together=keys)
 
 
 def different_outputs(run: Callable[[Path, int], Mapping[str, Array]], path: Path, edited: Path, seeds: Iterable[int]) -> str:

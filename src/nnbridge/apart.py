@@ -145,7 +145,7 @@ class _ApartProcess:
         return _receive(self._process.stdout)
 
     def ended(self) -> str:
-        """How a process ended that gives no more results; one that gives wrong ones is ended."""
+        """A sentence on how a process ended that gives no more results; one that gives wrong ones is ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         status = self._process.poll()

@@ -13,13 +13,11 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
-from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 
-from nnbridge import __version__
 from nnbridge.compare.arrays import load_arrays
 from nnbridge.compare.comparison import Comparison
 from nnbridge.compare.comparison import compare as compare_outputs
@@ -28,7 +26,7 @@ from nnbridge.compare.layers import compare_layers
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Sample, input_samples
 from nnbridge.compare.tensors import stored_tensors, tensors_of
-from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
+from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Acceptance, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.converters.inspection import Inspection
 from nnbridge.devices.device import Device
@@ -156,6 +154,10 @@ def compare(
     how: Preparation | None = None,
     labels: Path | None = None,
     tolerances: Tolerances | Tolerance | None = None,
+    accept_iou: float | None = None,
+    accept_score: float | None = None,
+    score_threshold: float | None = None,
+    accept_top1: float | None = None,
     progress: bool | Progress = False,
     target: Target | None = None,
     **words: Unpack[Words],
@@ -171,6 +173,8 @@ def compare(
         ``steps`` runs in a row.
     tolerances
         By default those of docs/comparisons.md.
+    accept_iou, accept_score, score_threshold, accept_top1
+        Figures that are enough for detections, and for classes, instead.
     progress
         True for a bar in terminals and notebooks.
 
@@ -182,7 +186,9 @@ def compare(
     planned = plan_file(*_asked(model, target, words))
     stored = Path(reference) if reference.endswith(".npz") else None
     runtime = stored or reference_runtime(reference, planned.file.path, planned.file.asked.signature)
-    known = Tolerances(tolerances) if isinstance(tolerances, Tolerance) else tolerances or Tolerances(DEFAULT_TOLERANCE)
+    known = as_tolerances(tolerances or DEFAULT_TOLERANCE)
+    if (accept := Acceptance(accept_iou, accept_score, score_threshold, accept_top1)) != Acceptance():
+        known = replace(known, accept=accept)
     if isinstance(inputs, Mapping):
         drawn = Samples(lambda: input_samples(planned.model, runtime, [("", inputs)]), 1, None)
     else:
@@ -203,7 +209,6 @@ def compare_samples(
 
     ConversionError for a file that the app's runtime does not load: there is nothing on a phone to compare.
     """
-    planned.require_loaded()
     first: list[Sample] = []
 
     def drawn() -> Iterator[Sample]:
@@ -226,6 +231,10 @@ def report(
     seeds: Sequence[int] = (0, 1),
     how: Preparation | None = None,
     labels: Path | None = None,
+    accept_iou: float | None = None,
+    accept_score: float | None = None,
+    score_threshold: float | None = None,
+    accept_top1: float | None = None,
     repeat: int = 0,
     progress: bool | Progress = False,
     commands: Sequence[str] = (),
@@ -240,7 +249,8 @@ def report(
     output
         The page, by default MODEL.html in the current folder, unless that is a file that is no page.
     reference
-        Compare with it, as :func:`compare`; ``layers``: every tensor on the way as well.
+        Compare with it, as :func:`compare`; ``layers``: every tensor on the way as well, and
+        ``accept_iou`` and the others too.
     against
         Other devices, whose plan is shown beside the first.
     repeat
@@ -251,18 +261,13 @@ def report(
     file, phone = _asked(model, target, words)
     path = Path(output) if output else default_page(file.path)
     show = _shown(progress)
-    facts = PageFacts(
-        plan_file(file, phone),
-        list(commands),
-        {"nnbridge": __version__, "Python": platform.python_version(), "NumPy": version("numpy")},
-        datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        notes=notes,
-    )
+    facts = PageFacts.of(plan_file(file, phone), list(commands), notes=notes)
     if other := Target.of(against).devices:
         facts = replace(facts, against=plan_file(file, phone.with_(devices=other, cache_dir=None)))
     how = how or Preparation()
     if reference:
-        facts = _compared(facts, reference, layers, _texts(inputs), labels, how, seeds, show)
+        accept = Acceptance(accept_iou, accept_score, score_threshold, accept_top1)
+        facts = _compared(facts, reference, layers, _texts(inputs), labels, how, seeds, accept, show)
     interrupted = facts.comparison is not None and facts.comparison.interrupted
     if repeat and not interrupted:
         stated = file.interface.inputs
@@ -276,7 +281,7 @@ def report(
 def explain_log(
     model: str | Path | ModelFile, log: str | Path | bytes, *, target: Target | None = None, **words: Unpack[Words]
 ) -> LogExplanation:
-    """What each line of a phone's log means for a file: the rule, the operator, and what to do next.
+    """Explain each line of a phone's log for a file: the rule, the operator, and what to do next.
 
     Parameters
     ----------
@@ -293,7 +298,7 @@ def explain_log(
 
 
 def inspect(model: str | Path | ModelFile, **words: Unpack[Words]) -> Inspection:
-    """What is in a model file, and what of it maps to NNAPI under each mapping, without running anything."""
+    """Describe a model file and how much of it maps to NNAPI under each mapping, without running anything."""
     return _asked(model, None, words)[0].with_(mapping=ConversionOptions().mapping).inspection
 
 
@@ -357,17 +362,17 @@ def _compared(
     labels: Path | None,
     how: Preparation,
     seeds: Sequence[int],
+    accept: Acceptance,
     show: Progress,
 ) -> PageFacts:
     """The comparison of outputs, and of every tensor on the way where the reference has them."""
-    facts.planned.require_loaded()
     planned, compilation = facts.planned, facts.planned.compilation
     stored = Path(reference) if reference.endswith(".npz") else None
     layers = layers and (stored is None or any(name.startswith("tensor:") for name in load_arrays(stored)))
     runtime = None if stored else reference_runtime(reference, planned.file.path, planned.file.asked.signature, preserve=layers)
     drawn = samples_of(planned, stored if runtime is None else runtime, inputs, labels, how, seeds)
     with show("Comparing outputs", drawn.total) as advance:
-        found = compare_outputs(compilation, reference, drawn.counted(advance))
+        found = compare_outputs(compilation, reference, drawn.counted(advance), Tolerances(accept=accept))
     which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if len(seeds) <= 12 else f"{len(seeds)} seeds"
     which = "inputs from files" if inputs else f"samples of {stored.name}" if stored else which
     facts = replace(facts, comparison=found, samples=which, versions={**facts.versions, **_version_of(reference)})

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import ConversionError, ExhaustedError, InputError, Reason
 
 _UNPACKED, _UNPACKED_TIMES = 128 << 20, 32
 """What a packed file may hold: so many bytes, or so many times its own."""
 _CONTAINERS, _CONTAINERS_EACH = 200_000, 16
 """Lists and objects of a JSON text: so many, or one in so many bytes. Each takes a hundred bytes of memory."""
+
+_OPERATIONS, _BYTES_OF_OPERATION = 12_288, 96
+"""Operators of a file and operations that they become: so many, or one for so many bytes. Converting and planning one takes
+about 0.15 ms; published files have 300 bytes or more for each."""
+_ELEMENTS = 1 << 24
+_STEPS, _BYTES_OF_STEP = 1_000, 1_024
+"""Steps of a plan: so many, or one for so many bytes of constants. Preparing one takes 2 ms, its operations apart."""
 
 
 def unpacked_limit(packed: int, least: int = _UNPACKED, times: int = _UNPACKED_TIMES) -> int:
@@ -53,3 +61,40 @@ class WorkBudget:
         self.left -= count
         if self.left < 0:
             raise self._refuse(f"at most {self.most:,} {self._of}", "more", place)
+
+
+def operations_limit(size: int) -> int:
+    """The most operators that a file of ``size`` bytes may have, those of bodies, functions and expansions each time."""
+    return max(_OPERATIONS, size // _BYTES_OF_OPERATION)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ConversionBudget:
+    """The most that one conversion of a file computes, the bodies of its operators among it."""
+
+    elements: WorkBudget
+    """Elements of constants that the file does not hold."""
+    operations: WorkBudget
+    """Operators that are placed, and operations that are tried for them."""
+
+
+def conversion_budget(size: int = 0, elements: int = _ELEMENTS) -> ConversionBudget:
+    """The budget for a file of ``size`` bytes; ConversionError beyond it."""
+
+    def refuse(rule: str, found: str, place: str) -> Exception:
+        return ConversionError(Reason(rule, found, place))
+
+    operations = "operators and operations that they become, for a file of this size"
+    return ConversionBudget(
+        WorkBudget(elements, "elements of new constants (zeros, unpacked weights)", refuse),
+        WorkBudget(operations_limit(size), operations, refuse),
+    )
+
+
+def steps_budget(size: int) -> WorkBudget:
+    """The steps that a model with ``size`` bytes of constants may be cut into; ExhaustedError beyond it."""
+
+    def refuse(rule: str, found: str, place: str) -> Exception:
+        return ExhaustedError(Reason(rule, found, operand=place))
+
+    return WorkBudget(max(_STEPS, size // _BYTES_OF_STEP), "steps of a plan, for a model of this size", refuse)

@@ -346,7 +346,7 @@ class ModelBuilder:
         return Model(main, tuple(referenced), bytes(small), tuple(all_pools), self._relaxed, extensions, self._name)
 
     def _copied(self, data: bytes | memoryview) -> Location:
-        """Where a small value lies among those that are copied."""
+        """The offset of a small value among those that are copied."""
         small, length = self._small, len(data)
         if len(small) % 4 or length < 4:
             pad(small, small_alignment(length))

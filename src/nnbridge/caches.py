@@ -60,7 +60,7 @@ class UnsafeError(PermissionError):
 
 
 def read(folder: Path, name: str, most: int) -> bytes | None:
-    """What was stored under this name, at most so many bytes; None if there is nothing that may be used.
+    """Read the bytes stored under this name, at most so many; None if there are none that may be used.
 
     UnsafeError for a folder of others.
     """
@@ -79,7 +79,7 @@ def read(folder: Path, name: str, most: int) -> bytes | None:
 
 
 def content(path: Path) -> bytes:
-    """What was stored in a file that :func:`read` or :func:`store` has just found good."""
+    """The content of a file that :func:`read` or :func:`store` has just checked."""
     return path.read_bytes()[:-_DIGEST]
 
 
@@ -104,7 +104,7 @@ def store(folder: Path, name: str, content: bytes) -> None:
 
 
 def fault(folder: Path) -> str:
-    """Why nothing can be stored in a folder; empty if it can."""
+    """The reason why nothing can be stored in a folder; empty if it can."""
     name = f".{secrets.token_hex(8)}.tmp"
     try:
         store(folder, name, b"")
@@ -116,7 +116,8 @@ def fault(folder: Path) -> str:
 
 
 def folder_fault(folder: Path) -> str:
-    """Why others decide what is in a folder; empty if only this user and root do, and where there is no such folder."""
+    """The reason why other users decide what is in a folder; empty if only this user and root do, and if there is no such
+    folder."""
     try:
         with _opened(folder):
             return ""

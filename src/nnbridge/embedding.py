@@ -209,7 +209,8 @@ class EmbeddedLibrary:
         return "\n".join([program, _SOURCE, self.types, *inner, self.exported])
 
     def _start(self) -> str:
-        """What the interpreter runs first: it finds what the Python that compiled the library has, editable installations too."""
+        """The first code that the interpreter runs: it finds the packages of the Python that compiled the library, editable
+        installations too."""
         packages = [*dict.fromkeys([*site.getsitepackages(), *(p for p in trust.search_path() if p.endswith("-packages"))])]
         paths = [str(Path(__file__).resolve().parents[1]), *packages]
         names = {"module": self.module, "glue": self.glue, "library": self.name}

@@ -1,4 +1,4 @@
-"""What installed packages offer by entry points: converters, host extensions and devices."""
+"""Entry points of installed packages: converters, host extensions and devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def entry_points(group: str, name: str | None = None) -> Iterator[EntryPoint]:
 
 
 def installed(group: str, name: str | None = None) -> Iterator[Any]:
-    """What can be loaded, of one name if stated; the rest is left out with a warning in the log of the group's name."""
+    """The entry points that can be loaded, of one name if stated; the rest is left out with a warning in the log of the
+    group's name."""
     for point in entry_points(group, name):
         try:
             yield point.load()

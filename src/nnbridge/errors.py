@@ -127,7 +127,7 @@ _FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something was refused: the operation, the operand, the rule that was broken and what was found."""
+    """The reason of a refusal: the operation, the operand, the rule that was broken and what was found."""
 
     rule: str
     found: str = ""
@@ -157,7 +157,7 @@ class Reason:
 
 
 def listed(found: object) -> str:
-    """What was found, as a reader would write it: the members of a tuple without Python's marks."""
+    """The found value as a reader would write it: the members of a tuple without Python's marks."""
     return ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
 
 
@@ -210,6 +210,10 @@ class ConversionError(NnbridgeError):
 
 class OptionError(ConversionError):
     """An option of the conversion does not fit the file."""
+
+
+class InapplicableError(ConversionError):
+    """A device looks at the operators of another format than the file's: neither of them is at fault."""
 
 
 class InputError(NnbridgeError):

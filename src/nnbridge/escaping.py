@@ -49,15 +49,21 @@ def _escaped(part: Part) -> str:
     return part.html if isinstance(part, Markup) else escape(printable(part))
 
 
-def page(title: str, style: str, *body: Markup) -> str:
-    """A page that needs nothing else and that nothing leaves: no script, no request, no form; the only styles are its own."""
-    seal = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+def page(title: str, style: str, *body: Markup, script: str = "") -> str:
+    """A page that needs nothing else and that nothing leaves: no request, no form; the only styles and script are its own."""
+    policy = f"{_LOCKED}; style-src '{_seal(style)}'" + (f"; script-src '{_seal(script)}'" if script else "")
+    own = [Markup(f"<script>{script}</script>")] if script else []
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=f"{_LOCKED}; style-src 'sha256-{seal}'"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("title", title),
         Markup(f"<style>{style}</style>"),
     )
-    return f"<!doctype html>\n{element('html', head, element('body', *body), lang='en').html}\n"
+    return f"<!doctype html>\n{element('html', head, element('body', *body, *own), lang='en').html}\n"
+
+
+def _seal(text: str) -> str:
+    """The checksum by which a policy knows a style or a script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

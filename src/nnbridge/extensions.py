@@ -59,7 +59,7 @@ class ExtensionOperandType:
 
 @dataclass(frozen=True)
 class Extension:
-    """What a device says of an extension (``IDevice::getSupportedExtensions``)."""
+    """A device's statement on an extension (``IDevice::getSupportedExtensions``)."""
 
     name: str
     operand_types: tuple[ExtensionOperandType, ...] = ()
@@ -309,7 +309,7 @@ def host_operation(model: Model, operation: Operation) -> HostOperation | Reason
 
 
 def body_roles(model: Model, operation: Operation) -> tuple[str, str]:
-    """What the two bodies of an operation of control flow are for, NNAPI's or a host extension's."""
+    """The roles of the two bodies of an operation of control flow, NNAPI's or a host extension's."""
     loop = operation.type == OperationCode.WHILE or getattr(host_operation(model, operation), "control", "") == "while"
     return ("condition", "body") if loop else ("then", "else")
 
@@ -346,7 +346,7 @@ def operand_dtype(operand: Operand) -> np.dtype[Any]:
 
 
 def codec_of(operand: Operand) -> Codec | None:
-    """How an operand's bytes are read, where they stand for a sequence, text or the like."""
+    """The codec of an operand whose bytes stand for a sequence, text or the like."""
     declared = TYPES.operand_type(operand.type) if is_extension(operand.type) else None
     return None if declared is None else declared.codec
 

@@ -100,6 +100,10 @@ class ModelFile:
                 self._converted[key] = self.importer.convert(options)
         return self._converted[key]
 
+    def converts_as(self, other: ModelFile) -> None:
+        """Take the result of the same file under other options, which do not change it, for that of these options."""
+        self._converted[repr(self.options)] = other.converted
+
     @property
     def model(self) -> Model:
         """The NNAPI model."""
@@ -112,7 +116,7 @@ class ModelFile:
 
     @cached_property
     def inspection(self) -> Inspection:
-        """What is in the file, without running it."""
+        """The description of the file, without running it."""
         return self.importer.inspect(self.options)
 
     @cached_property
@@ -134,7 +138,7 @@ class ModelFile:
     def source_graph(self) -> SourceGraph:
         """The file's own operators as devices before NNAPI see them; signature and shapes of the options decide.
 
-        ConversionError for formats whose operators no device looks at.
+        InapplicableError for formats whose operators no device looks at.
         """
         asked = ConversionOptions(signature=self.asked.signature, shapes=self.asked.shapes)
         key = repr(asked)
@@ -146,7 +150,7 @@ class ModelFile:
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
         """Rewrites of operators that leave the outputs as they are, and edits of the whole file."""
-        return tuple(self.importer.edits())
+        return tuple(self.importer.edits(self.asked))
 
     def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
         """The parameters of an operator that can be changed; None if nothing can."""

@@ -29,7 +29,7 @@ _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false
 
 @dataclass
 class ReadingBudget:
-    """What foreign data may still expand to."""
+    """The amount to which foreign data may still expand."""
 
     left: int
     rule: str
@@ -108,7 +108,7 @@ def _inside(value: dict[str, Any] | list[Any], shape: dict[Any, Any] | list[Any]
 
 
 def _parts(value: Any, shape: dict[Any, Any] | list[Any]) -> Iterator[tuple[str | int, object, Shape]]:
-    """What is inside a list or object, each with its place and its shape."""
+    """The members of a list or object, each with its place and its shape."""
     if isinstance(shape, list):
         for i, item in enumerate(value):
             yield i, item, shape[i % len(shape)]

@@ -10,8 +10,8 @@ from typing import Any
 
 _NAMES = """
 bench bisect build-delegate build-ndk build-ndk-env build-neuron build-neuron-file build-provider compare convert
-delegate-plans devices devices-ask devices-check devices-explain devices-find devices-learn devices-serve doctor error
-inspect matrix plan provider-plans reduce report rewrite run vts
+delegate-plans devices devices-ask devices-check devices-explain devices-family devices-find devices-learn devices-serve doctor
+error inspect matrix plan provider-plans reduce report rewrite run vts
 """
 VERSIONS: Mapping[str, int] = dict.fromkeys(_NAMES.split(), 1)
 """Schema → its version, which grows when a key goes or means something else."""
@@ -36,7 +36,7 @@ def document(schema: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def error_document(error: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What is printed in place of a result: what is wrong, and with its own keys what was found before."""
+    """A document in place of a result: what is wrong, and with its own keys what was found before."""
     head = {**document("error", {}), "error": dict(error)}
     return {**head, **{key: value for key, value in found.items() if key not in head}}
 

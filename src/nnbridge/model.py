@@ -38,7 +38,7 @@ class ChannelQuant:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a constant lies: ``length`` bytes at ``offset`` of a pool, or an index of a referenced model."""
+    """The place of a constant: ``length`` bytes at ``offset`` of a pool, or an index of a referenced model."""
 
     pool: int = 0
     offset: int = 0

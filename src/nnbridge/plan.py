@@ -59,6 +59,7 @@ def draft(file: ModelFile, target: Target) -> Planned:
     if fallback is Fallback.APP:
         file, devices, in_force = *_left_to_app(file, devices, limit), 0
     found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit)
+    found.compilation.not_run = found.not_loaded
     with found.naming_file():
         found.compilation.set_max_partitions(in_force)
     return found
@@ -126,7 +127,10 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
         left = dict.fromkeys(handed, replace(refused[0], rule=HALVES_RULE, found=str(refused[0])))
     # Devices before NNAPI take operators that NNAPI has not, too.
     limited = [device.without(beyond) if beyond and isinstance(device, BoundDevice) else device for device in devices]
-    return offered.with_(left=left), limited
+    found = offered.with_(left=left)
+    if not left and all(operation.source is not None for operation in offered.model.main.operations):
+        found.converts_as(offered)  # Only copies of outputs, which no operator of the file is, would be the host's.
+    return found, limited
 
 
 def _has_several_graphs(file: ModelFile) -> bool:
@@ -135,13 +139,13 @@ def _has_several_graphs(file: ModelFile) -> bool:
 
 
 def delegate_target(file: ModelFile, drivers: Sequence[Device]) -> DelegateTarget:
-    """What TFLite's delegate compiles for."""
+    """The settings that TFLite's delegate compiles for."""
     level = min([file.asked.feature_level, *(int(device.level) for device in drivers)])
     return DelegateTarget(level, bool(drivers), file.asked.tflite)
 
 
 def delegate_verdict(file: ModelFile, devices: Sequence[Device], limit: int) -> PhoneVerdict | None:
-    """What TFLite's delegate gets of each graph of a file; None for formats that it does not read.
+    """The verdict of TFLite's delegate on each graph of a file; None for formats that it does not read.
 
     ``devices``: those that it compiles for without NNAPI's CPU; with none, that CPU computes what is handed over. The lowest
     feature level counts. ``limit``: of partitions of each graph, 0 for none.
@@ -237,27 +241,34 @@ class Planned:
 
     @cached_property
     def verdict(self) -> PhoneVerdict | None:
-        """What NNAPI gets of each graph of a file that has several: TFLite offers them to its delegate one by one. Else None."""
+        """The verdict on each graph of a file that has several: TFLite offers them to its delegate one by one. Else None."""
         if self.mapping != MappingKind.DELEGATE or self.bound or not _has_several_graphs(self.file):
             return None
         return delegate_verdict(self.file, self.drivers if self.fallback is Fallback.APP else (), self.max_partitions)
 
-    def require_loaded(self) -> None:
-        """ConversionError where the file's own runtime does not load it: on a phone nothing of it runs."""
+    @property
+    def not_loaded(self) -> ConversionError | None:
+        """The reason why the file's own runtime does not load it: nothing of it runs; None for files that it loads.
+
+        Executions of :attr:`compilation` raise it.
+        """
         refusal = refusal_of(self.mapped, self.mapping)
-        if refusal is not None and refusal.stage is Stage.LOADING:
-            rule = (
-                f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
-            )
-            raise ConversionError(replace(refusal.reason, rule=rule, file=str(self.file.path)))
+        if refusal is None or refusal.stage is not Stage.LOADING:
+            return None
+        rule = f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
+        return ConversionError(replace(refusal.reason, rule=rule, file=str(self.file.path)))
+
+    def require_loaded(self) -> None:
+        """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it."""
+        if self.compilation.not_run is not None:
+            raise self.compilation.not_run
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the target that a reader of the plan must know."""
+        """Sentences about the file and the target that a reader of the plan must know."""
         profiles = [device.name for device in self.drivers if device.is_profile]
-        if len(profiles) < 2:
-            return ()
-        return (f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices.",)
+        mixture = f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices."
+        return (*self.file.importer.remarks, *([mixture] if len(profiles) > 1 else []))
 
     @property
     def releases(self) -> dict[str, str]:
@@ -275,13 +286,12 @@ class Planned:
         Shapes and types are the model's; what can be converted without loss is. States begin as the file has them. InputError
         for inputs that do not fit, ConversionError for a file that the app's runtime does not load.
         """
-        self.require_loaded()
         from nnbridge.runtime.execution import Execution
 
         return Execution(self.compilation).run(inputs)
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``nnbridge plan --json`` prints, without what its options add."""
+        """The object that ``nnbridge plan --json`` prints, without the additions of its options."""
         cost = cost_of(self.compilation.plan)
         data = {
             **plan_as_dict(self.compilation),

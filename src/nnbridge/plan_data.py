@@ -23,7 +23,6 @@ PLACES = {"device": "device", "cpu": "NNAPI CPU", "host": "host", "runtime": "NN
 """Kind of device → kind of place. The runtime itself runs control flow whose bodies go to devices."""
 PLACE_KEYS = {"device": "device", "cpu": "nnapi_cpu", "host": "host", "runtime": "nnapi_runtime"}
 """Kind of device → key of its count."""
-NUMERICS = "computed with the CPU's arithmetic; the device's own is not emulated"
 
 
 def bound_devices(plan: Plan) -> list[BoundDevice]:
@@ -41,7 +40,10 @@ def operators_as_dict(plan: Plan) -> dict[str, Any]:
     if not devices:
         return {}
     ran = dict(ran_on(plan))
-    return {"operators": operators_of(devices, ran), "numerics": NUMERICS}
+    return {
+        "operators": operators_of(devices, ran),
+        "numerics": "; ".join(f"{e.device}: {e.numbers}" for e in evidences(devices)),
+    }
 
 
 def operators_of(devices: list[BoundDevice], ran: Mapping[int, str]) -> list[dict[str, Any]]:
@@ -133,7 +135,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
 
 
 class _Doubts:
-    """Why answers of devices are open, where their profiles say so."""
+    """The reasons why answers of devices are open, where their profiles say so."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -160,13 +162,13 @@ def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
 
 
 def cache_as_dict(record: CacheRecord) -> dict[str, Any]:
-    """What the compilation cache did for a step, and what was wrong with it."""
+    """The compilation cache's result for a step, and what was wrong with it."""
     notes = [note.as_dict() for note in record.notes]
     return {"device": record.device, "token": record.token, "result": record.result, "notes": notes}
 
 
 def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str, Any]]:
-    """Why each device that does not run an operation does not: its own reason, or that its performance is worse.
+    """The reason why each device that does not run an operation does not: its own, or that its performance is worse.
 
     The runtime interprets control flow that the CPU won, at the CPU's performance.
     """

@@ -1,4 +1,4 @@
-"""What operating systems lack, and how nnbridge's own processes are set: a refusal's sentence, calls that some do not have.
+"""Gaps of operating systems, and settings of nnbridge's own processes: a refusal's sentence, calls that some do not have.
 
 Linux has everything. macOS has no memfd, eventfd and peer credentials of Linux's kind, Windows no sockets that pass
 descriptors, no fork and no poll. What is there is found by asking for it, so that other systems are treated alike.

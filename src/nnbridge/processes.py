@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _results(compute: Callable[[Any], Iterable[Any]], request: Any) -> Iterator[Any]:
-    """What a request yields; an error that ends it is the last result, to be raised by the parent."""
+    """The results of a request; an error that ends it is the last result, to be raised by the parent."""
     try:
         yield from compute(request)
     except Exception as error:  # of any kind, shortages too: the parent raises what this is

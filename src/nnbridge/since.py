@@ -23,7 +23,8 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Since:
-    """When an operator is handed over, each by itself: an operator that costs the interpreter does not count for the others."""
+    """The first releases that hand over an operator, each by itself: an operator that costs the interpreter does not count for
+    the others."""
 
     subgraph: int
     index: int

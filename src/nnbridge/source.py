@@ -26,7 +26,7 @@ class SourceInput:
 
 @dataclass(frozen=True)
 class SourceDeclaration:
-    """What a format's operator may have: names of inputs, options with their defaults, and the format's element types."""
+    """The parts of a format's operator: names of inputs, options with their defaults, and the format's element types."""
 
     name: str
     inputs: tuple[SourceInput, ...] = ()

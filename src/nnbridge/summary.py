@@ -19,9 +19,9 @@ from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import Plan
 
 CLIENT_NAMES = {**{mapping: client.name for mapping, client in CLIENTS.items()}, "wide": "nnbridge"}
-_OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
 BEFORE_NNAPI = "before-nnapi"
 """In place of a mapping, where the devices look at the file's own operators."""
+_OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU", BEFORE_NNAPI: "TFLite's CPU"}
 _NNAPI_CPU, _HOST = "NNAPI's CPU", "the host"
 _PLACE_KEYS = {
     _OWN_CPU["delegate"]: "tflite_cpu",
@@ -82,6 +82,8 @@ class Summary:
     """The devices' share of the multiply-adds; None where there are none."""
     release: str = ""
     """The release of the app's runtime, where it is not the newest."""
+    refused: str = ""
+    """The refusal in short."""
     otherwise: int = 0
     """Operators that would be handed over if the delegate allowed dynamic dimensions, where TFLite refuses it without."""
 
@@ -94,7 +96,8 @@ class Summary:
         # A session of ONNX Runtime is one: without it, and where its runs fail, nothing runs anywhere.
         nothing_runs = bool(self.refusal) and self.mapping == "provider"
         places = {} if nothing_runs else self.elsewhere
-        rest += [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
+        without = "without the delegate " if self.refusal and not self.handed_over and self.mapping == "delegate" else ""
+        rest += [f"{without}{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
@@ -119,9 +122,16 @@ class Summary:
         return "; ".join(part for part in (text, ", ".join(rest), self.refusal) if part)
 
     @property
+    def host(self) -> str:
+        """The name of what computes the operators that are not handed over."""
+        return _OWN_CPU.get(self.mapping, _HOST)
+
+    @property
     def judgement(self) -> str:
-        """The figures in short, where devices were asked; empty where the sentence begins with a refusal."""
-        if not self.devices or self.refusal or self.graphs or self.fallback or not self.operators:
+        """The figures in short, where devices were asked or the phone refuses the file."""
+        if self.refused:
+            return self.refused
+        if not self.devices or self.graphs or self.fallback or not self.operators:
             return ""
         names, left = " and ".join(self.used or self.devices), self.operators - self.on_device
         kinds = ", ".join(name if count == 1 else f"{name} ({count:,})" for name, count in self.elsewhere_names.items())
@@ -141,8 +151,9 @@ class Summary:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What a reader gets first: the judgement, then the figures."""
-        return tuple(f"{line}." for line in (self.judgement, self.sentence) if line)
+        """The first lines for a reader: the judgement, then the figures."""
+        figures = "" if self.judgement and self.judgement in self.sentence else self.sentence
+        return tuple(f"{line}." for line in (self.judgement, figures) if line)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -214,6 +225,7 @@ def summarise(
         _obstacle([reason for outcome in mapped for reason in outcome.reasons[:1]] + [*(left or {}).values()]),
         _used(compilation),
         _work_share(compilation.plan),
+        refused="" if refusal is None else refusal.judgement,
     )
 
 
@@ -280,7 +292,8 @@ def operator_outcomes(
 
 
 def refusal_kinds(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], frozenset[Why]]:
-    """Why operators of the file are not on the drivers: the importer's refusals of those of the host, the drivers' of others."""
+    """The kinds of reasons why operators of the file are not on the drivers: the importer's for those of the host, the
+    drivers' for others."""
     drivers = {share.device for share in compilation.shares()}
     found = {m.key: {r.kind for r in m.reasons} for m in mapped if m.mapping == "host"}
     for key, (_, placement), host in _operations(compilation):

@@ -1,4 +1,4 @@
-"""What is trusted (docs/security.md): where code is looked for, which files are obeyed, what child processes start with.
+"""The policy of trust (docs/security.md): where code is looked for, which files are obeyed, what child processes start with.
 
 Nothing of the current folder is run or imported but a module that is named (``--device module:NAME``). Python adds that folder
 to its path by itself, at several places: this module takes it away again and finds named modules without it. It is imported
@@ -159,7 +159,8 @@ def this_user() -> int | None:
 
 
 def foreign(status: os.stat_result) -> str:
-    """Why what is there is not this user's: another owner than this user or root, or others may write; empty if it is."""
+    """The reason why a file or folder is not this user's: another owner than this user or root, or others may write; empty if
+    it is."""
     user = this_user()
     if user is None:
         return ""
@@ -171,7 +172,8 @@ def foreign(status: os.stat_result) -> str:
 
 
 def foreign_file(path: Path) -> str:
-    """Why a file is not this user's: a link, another owner, or others may write to it or its folder; empty if it is."""
+    """The reason why a file is not this user's: a link, another owner, or others may write to it or its folder; empty if it
+    is."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -183,7 +185,7 @@ def foreign_file(path: Path) -> str:
 
 
 def foreign_way(folder: Path) -> str:
-    """Why others decide what a folder's path leads to, with the part of the path where they do; empty if no one else does.
+    """The reason why others decide on a folder's path, with the part of the path where they do; empty if no one else does.
 
     They do by a link of theirs, and where they may replace what is in a folder: all may write to it, and no sticky bit, as
     /tmp has it, stops them.

@@ -155,7 +155,7 @@ CONTROL_FLOW: Final = (OperationCode.IF, OperationCode.WHILE)
 
 
 class ResultCode(IntEnum):
-    """What every call of the NDK answers (``ResultCode``)."""
+    """The result of every call of the NDK (``ResultCode``)."""
 
     NO_ERROR = 0
     OUT_OF_MEMORY = 1
@@ -217,7 +217,7 @@ class DeviceTypeCode(IntEnum):
 
 
 class DurationCode(IntEnum):
-    """What a measured duration covers (``DurationCode``)."""
+    """The span that a measured duration covers (``DurationCode``)."""
 
     ON_HARDWARE = 0
     IN_DRIVER = 1
@@ -283,7 +283,7 @@ POOL_ALIGNMENT: Final = 64
 
 
 class Lifetime(IntEnum):
-    """Where an operand's value comes from (``Operand::LifeTime``)."""
+    """The source of an operand's value (``Operand::LifeTime``)."""
 
     TEMPORARY_VARIABLE = 0
     SUBGRAPH_INPUT = 1
@@ -300,7 +300,7 @@ WRITTEN: Final = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """What NNAPI lays down for one operand type."""
+    """NNAPI's facts about one operand type."""
 
     dtype: np.dtype[np.generic] | None
     """Element type; ``None`` for MODEL and the OEM scalar, which have no fixed size."""

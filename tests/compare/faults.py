@@ -65,7 +65,8 @@ def _dtype(model: Model, operation: Operation) -> Any:
 
 
 def fingerprint(model: Model, operation: Operation) -> str:
-    """What an operation is without names: its code and operands, but for sizes and constants, ordered otherwise in parts."""
+    """The fingerprint of an operation without names: its code and operands, except sizes and constants, ordered otherwise in
+    parts."""
     operands = [model.main.operands[i] for i in (*operation.inputs, *operation.outputs)]
     ends = [(int(o.type), len(o.dims), float(np.float32(o.scale)), o.zero_point, o.is_constant) for o in operands]
     return repr((int(operation.type), ends))
@@ -101,7 +102,7 @@ class FaultyDriver(Device):
         return [not is_extension(operation.type) for operation in model.main.operations]
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        return FunctionPreparedModel(model, [self._function(model, operation) for operation in model.main.operations])
+        return FunctionPreparedModel(model, [self._function(model, index) for index in range(len(model.main.operations))])
 
     def _is_target(self, model: Model, operation: Operation) -> bool:
         # In a part of a file operators have other numbers.
@@ -109,11 +110,12 @@ class FaultyDriver(Device):
             return False
         return fingerprint(model, operation) == self.like if self.like else bool(operation.name)
 
-    def _function(self, model: Model, operation: Operation) -> Function:
+    def _function(self, model: Model, index: int) -> Function:
+        operation = model.main.operations[index]
         fault = self.fault if self._is_target(model, operation) else ""
         main = model.main
         read = [i for i in dict.fromkeys(operation.inputs) if main.operands[i].lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)]
-        prepared = extract(model, [operation], read, operation.outputs)
+        prepared = extract(model, [index], read, operation.outputs)
         change: Callable[[Array], Array] = lambda value: value  # noqa: E731
         if fault == "zero point":
             part, first = prepared.main, prepared.main.operations[0].inputs[0]
@@ -122,7 +124,7 @@ class FaultyDriver(Device):
             prepared = replace(prepared, main=replace(part, operands=operands))
         elif fault == "filter":
             read = [*read, operation.inputs[1]]
-            prepared = extract(model, [operation], read, operation.outputs)
+            prepared = extract(model, [index], read, operation.outputs)
             # The memory of the transposed filter, read with the shape of the filter.
             change = lambda value: np.ascontiguousarray(value.T).reshape(value.shape)  # noqa: E731
         executor, positions = Executor(prepared), [operation.inputs.index(i) for i in read]

@@ -55,7 +55,7 @@ def sequence(operator: str, path: Path) -> Path:
 
 
 def layers(path: Path, *options: str) -> Any:
-    """What a comparison by layers prints, whether it passes or not."""
+    """The output of a comparison by layers, whether it passes or not."""
     return json.loads(call("compare", path, "--reference", "litert", "--layers", *options, "--json").stdout)
 
 

@@ -59,7 +59,7 @@ ALLOWED = ("requires constant parameters", "requires a bias scale", "requires an
 
 
 def run_spec(path: Path, isa: InstructionSet) -> int:
-    """How many operations of a spec's cases were compiled; all outputs are compared."""
+    """The number of operations that were compiled for a spec's cases; all outputs are compared."""
     compiled = 0
     for case in read_cases(path):
         if case.expects_failure:

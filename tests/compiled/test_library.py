@@ -44,7 +44,7 @@ def compiled_product() -> bytes:
 
 
 def clamps(library: Library) -> bool:
-    """Whether a library's clamp_bytes clamps 100 bytes to 3 to 200."""
+    """True if a library's clamp_bytes clamps 100 bytes to 3 to 200."""
     source = np.arange(100, 200, dtype=np.uint8)
     target = np.zeros(100, np.uint8)
     block = np.array([source.ctypes.data, target.ctypes.data, 100, 103, 180], np.int64)

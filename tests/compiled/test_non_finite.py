@@ -19,7 +19,7 @@ SPREAD = np.float32([NAN, INF, -INF, 0, 1, -2])
 
 
 def tiers(model: Any, isa: InstructionSet, *inputs: Any) -> tuple[Any, Any]:
-    """What the compiled and what the reference kernels answer."""
+    """The outputs of the compiled and of the reference kernels."""
     hybrid = Hybrid(model, isa)
     return hybrid.run(list(inputs))[0], hybrid.reference(list(inputs))[0]
 

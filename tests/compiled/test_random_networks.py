@@ -153,7 +153,7 @@ class Network:
         return self.operation(OperationCode.TRANSPOSE, [x, self.values(np.array([0, 2, 1, 3]))], out)
 
     def sine(self, x: int, dims: Dims) -> tuple[int, Dims]:
-        """What no compiled kernel computes, so that programs end here."""
+        """An operation that no compiled kernel computes, so that programs end here."""
         return self.operation(OperationCode.SIN, [x], dims) if self.real else (x, dims)
 
     def finish(self) -> Model | None:

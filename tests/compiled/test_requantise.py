@@ -39,7 +39,7 @@ def narrow_rows(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, across:
 
 
 def run(isa: InstructionSet, values: np.ndarray, rescaling: Rescaling) -> np.ndarray:
-    """What the emitted code makes of sums; the zero point is subtracted again where the form adds it."""
+    """The emitted code's results for sums; the zero point is subtracted again where the form adds it."""
     lanes = isa.lanes
     source = np.zeros(-(-len(values) // lanes) * lanes, np.int32)
     source[: len(values)] = wrap32(values)

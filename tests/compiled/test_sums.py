@@ -1,4 +1,4 @@
-"""How far compiled float sums are from exact ones: the claim of docs/compiled-kernels.md, measured."""
+"""The distance of compiled float sums from exact ones: the claim of docs/compiled-kernels.md, measured."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Jobs:
 
 
 def processor_seconds(helper: Helper) -> float:
-    """What the system says a thread has taken."""
+    """The processor time that the system states for a thread."""
     return int(Path(f"/proc/self/task/{helper.thread_id}/schedstat").read_text().split()[0]) / 1e9
 
 

@@ -126,7 +126,7 @@ def _send(connection: socket.socket, line: bytes) -> None:
 
 
 class _Failures(logging.Handler):
-    """What the server reports as a failure of its driver, which has none."""
+    """The failures that the server reports of its driver, which has none."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

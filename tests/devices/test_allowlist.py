@@ -1,4 +1,4 @@
-"""Who may use vendor extensions: facts X20 and X21 of Android 13's runtime."""
+"""Permission to use vendor extensions: facts X20 and X21 of Android 13's runtime."""
 
 from __future__ import annotations
 

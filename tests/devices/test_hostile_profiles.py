@@ -74,7 +74,7 @@ def _digits() -> tuple[Model, SourceGraph]:
 
 
 def answers(path: Path) -> None:
-    """What its devices answer for a model."""
+    """The answers of its devices for a model."""
     model, graph = _digits()
     for found in load_any(path):
         if isinstance(found, SourceProfile):

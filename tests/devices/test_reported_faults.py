@@ -1,4 +1,4 @@
-"""What ``run`` and ``compare`` report of the drivers that were offered a model."""
+"""Faults that ``run`` and ``compare`` report of the drivers that were offered a model."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def open_descriptors() -> int:
 
 
 def left_above(limit: int) -> int:
-    """How many descriptors there are beyond a number, once threads that end have closed theirs."""
+    """The number of descriptors beyond a number, once threads that end have closed theirs."""
     until = time.monotonic() + 2
     while open_descriptors() > limit and time.monotonic() < until:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What `nnbridge run` has without an option: the phone's own runtime computes what NNAPI leaves, and the output says who did."""
+"""Defaults of `nnbridge run`: the phone's own runtime computes what NNAPI leaves, and the output says so."""
 
 from __future__ import annotations
 

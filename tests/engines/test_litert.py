@@ -50,7 +50,7 @@ def stock(path: Path, host: str = "litert") -> Any:
 
 
 def same_bits(path: Path, *inputs: Any, host: str = "litert") -> bool:
-    """Whether a stock interpreter's first output is that of the host."""
+    """True if a stock interpreter's first output is that of the host."""
     arrays = [np.asarray(x) for x in inputs]
     ours = next(iter(Execution(hosted(path, host)).run([a.reshape(a.shape or (1,)) for a in arrays]).values()))
     return ours.tobytes() == answer(stock(path, host), *arrays).tobytes()

@@ -113,7 +113,7 @@ def test_a_vendors_operation_has_no_case(tmp_path: Path) -> None:
 
 
 class Recorded:
-    """What a spec says, in place of Android's test generator."""
+    """The content of a spec, in place of Android's test generator."""
 
     kind = ""
 

@@ -1,4 +1,4 @@
-"""What outputs of known forms answer, and how that is drawn."""
+"""Results in outputs of known forms, and how they are drawn."""
 
 from __future__ import annotations
 

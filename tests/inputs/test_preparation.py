@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from nnbridge.compare.samples import dequantised
 from nnbridge.converters.inspection import TensorMetadata
 from nnbridge.errors import InputError
-from nnbridge.inputs import Preparation, dequantised, prepare, quantised
+from nnbridge.inputs import Preparation, prepare, quantised
 from nnbridge.inputs.preparation import InputTarget, PreparedInput
 from nnbridge.model import Operand
 from nnbridge.types import OperandCode

@@ -83,7 +83,7 @@ def only_digits(folder: Path) -> Path:
 
 
 def answer(path: Path, model: Model) -> tuple[bool, bool]:
-    """Whether a profile supports the only operation of a model, and whether that is open."""
+    """The answer of a profile for the only operation of a model, and whether that is open."""
     (profile,) = load_profiles(path)
     found = answers_of(profile, model)
     return found.reasons[0] is None, bool(found.uncertain[0])

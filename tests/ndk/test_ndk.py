@@ -239,7 +239,7 @@ FIRST_IS_A_HANDLE = [
 
 
 def arguments(name: str) -> int:
-    """How many arguments a function takes."""
+    """The number of arguments that a function takes."""
     function: Callable[..., Any] = getattr(ndk.FUNCTIONS[name], "__wrapped__", ndk.FUNCTIONS[name])
     return function.__code__.co_argcount - len(function.__defaults__ or ())
 

@@ -58,7 +58,7 @@ def evaluated(model: bytes, feeds: Mapping[str, Any]) -> list[Any]:
 
 
 def unlike(ours: Any, theirs: Any, largest: float) -> str:
-    """How two outputs differ; empty if they do not. ``largest`` is the largest number of all outputs."""
+    """The difference of two outputs; empty if there is none. ``largest`` is the largest number of all outputs."""
     if ours.shape != theirs.shape and not (theirs.ndim == 0 and ours.size == 1):
         return f"shape {ours.shape} for {theirs.shape}"
     ours = ours.reshape(theirs.shape)
@@ -96,7 +96,7 @@ def explanation(case: Case, found: str) -> str:
 
 
 def _resize_rule(case: Case, theirs: Any) -> str:
-    """What ONNX's text or its tests say of a Resize that ONNX Runtime computes otherwise; empty if nothing."""
+    """The statement of ONNX's text or its tests on a Resize that ONNX Runtime computes otherwise; empty if there is none."""
     options = {a.name: onnx.helper.get_attribute_value(a) for a in case.nodes[0].attribute}
     if options.get("antialias") and theirs.dtype == np.int8 and theirs.min() >= 0:
         return "ONNX Runtime's antialias of int8 has no numbers below 0"
@@ -104,7 +104,7 @@ def _resize_rule(case: Case, theirs: Any) -> str:
 
 
 def _second_opinion(case: Case, ours: Sequence[Any], largest: float) -> str:
-    """Why ONNX Runtime's answer is not the measure: the evaluator's differs from it and is ours."""
+    """The reason why ONNX Runtime's result is not the measure: the evaluator's differs from it and is ours."""
     try:
         theirs = evaluated(case.model().SerializeToString(), case.feeds)
     except Exception:  # It has no answer, or fails.
@@ -114,7 +114,8 @@ def _second_opinion(case: Case, ours: Sequence[Any], largest: float) -> str:
 
 
 def _jumps(case: Case, ours: Sequence[Any], theirs: Sequence[Any], reference: Fork) -> str:
-    """Why a difference says nothing: ONNX Runtime's own answer to numbers that differ in their last digits jumps as far.
+    """The reason why a difference says nothing: ONNX Runtime's own result for numbers that differ in their last digits jumps
+    as far.
 
     That is what Floor, Hardmax or a comparison do to numbers that lie on their thresholds but for rounding.
     """

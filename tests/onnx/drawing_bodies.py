@@ -251,7 +251,7 @@ def own_normalisations(case: Case) -> None:
 
 @draws("text")
 def text(case: Case) -> None:
-    """What becomes numbers again."""
+    """A text that becomes numbers again."""
     case.opset = case.pick(20, 21)
     words = np.array(["a", "b", "ab", "", "ba b", "é"], object)
     shape = case.dims(1, 2)

@@ -29,7 +29,7 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a test cannot pass, and the error that says so."""
+    """The reason why a test cannot pass, and the error that says so."""
 
     reason: str
     error: type[Exception]
@@ -87,7 +87,7 @@ def cases() -> Iterator[Any]:
 
 
 def refusal(name: str) -> Refusal | None:
-    """Why a test cannot pass."""
+    """The reason why a test cannot pass."""
     matching = [beginning for beginning in EXPECTED if name.startswith(beginning)]
     return EXPECTED[max(matching, key=len)] if matching else None
 

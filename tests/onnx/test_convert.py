@@ -135,7 +135,7 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
 
 
 def transposes(path: Path, layout: str) -> int:
-    """How many TRANSPOSEs a conversion leaves."""
+    """The number of TRANSPOSEs that a conversion leaves."""
     operations = load(path, ConversionOptions(layout=layout)).main.operations
     return sum(operation.type == OperationCode.TRANSPOSE for operation in operations)
 

@@ -1,4 +1,4 @@
-"""What random files found beside ONNX Runtime, one case each."""
+"""Findings of random files beside ONNX Runtime, one case each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows convolutions and matrix products goes into them."""
+"""Operations after convolutions and matrix products become part of them."""
 
 from __future__ import annotations
 

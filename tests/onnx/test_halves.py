@@ -25,7 +25,7 @@ MANY = np.full((1, 2), 40000, np.float16)
 
 
 def host(operator: str, *inputs: Any, opset: int = 17, outputs: int = 1, **attributes: Any) -> list[Any]:
-    """What the host computes of a node."""
+    """The host's results for a node."""
     names = [f"i{i}" for i in range(len(inputs))]
     node = helper.make_node(operator, names, [f"o{i}" for i in range(outputs)], **attributes)
     types = {name: int(helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in zip(names, inputs, strict=True)}

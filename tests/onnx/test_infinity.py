@@ -33,7 +33,7 @@ def file(nodes: list[tuple[str, str, str]], type: int = FLOAT) -> Any:
 
 
 def answer(proto: Any, mapping: str = "wide") -> tuple[str, list[Any]]:
-    """How the first node was mapped, and what the file answers to 1 and 3e38."""
+    """The mapping of the first node, and the file's results for 1 and 3e38."""
     model, _, mapped = convert_proto(proto, ConversionOptions(mapping=mapping))
     compilation = Compilation.create(model, [])
     compilation.finish()

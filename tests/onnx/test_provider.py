@@ -1,4 +1,4 @@
-"""What ONNX Runtime's NNAPI provider would hand over."""
+"""Nodes that ONNX Runtime's NNAPI provider would hand over."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ FORMS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def routines(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What compiled kernels computed on the host instead of NumPy."""
+    """The operations that compiled kernels computed on the host instead of NumPy."""
     if compiled.unavailable():
         pytest.skip(str(compiled.unavailable()))
     from nnbridge.cpu.compiled import routines

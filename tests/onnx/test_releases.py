@@ -1,4 +1,4 @@
-"""What ONNX Runtime's releases hand to NNAPI: nnapi_builtin/builders of microsoft/onnxruntime at v1.11.0 to v1.22.0."""
+"""Operators that ONNX Runtime's releases hand to NNAPI: nnapi_builtin/builders of microsoft/onnxruntime at v1.11.0 to v1.22.0."""
 
 from __future__ import annotations
 

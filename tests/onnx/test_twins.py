@@ -89,7 +89,7 @@ def as_tflite(folder: Path, *, channels_first: bool) -> Model:
 
 
 def steps(model: Model) -> dict[str, int]:
-    """How many steps the plan has, for each sample driver with NNAPI's CPU behind it."""
+    """The number of the plan's steps, for each sample driver with NNAPI's CPU as fallback."""
     return {driver.name: len(Compilation.create(model, [driver]).finish().steps) for driver in drivers()}
 
 

@@ -68,7 +68,7 @@ def counting(folder: Path, trips: int, condition: str = "c") -> Path:
 
 
 def kinds_that_agree(path: Path) -> set[str]:
-    """Where the nodes of a conversion that agrees with ONNX Runtime run."""
+    """The places of the nodes of a conversion that agrees with ONNX Runtime."""
     model, mapped = ModelFile(path, ConversionOptions()).converted
     compilation = Compilation.create(model, [])
     compilation.finish()

@@ -55,7 +55,7 @@ def output(kind: OperandCode = FLOAT, *, scale: float = 0.0, zero_point: int = 0
 
 
 def computed(call: Call) -> Callable[[], list[npt.NDArray[Any]]]:
-    """What gives the outputs' values: the prepared second part, where all but the data is constant, or the whole call."""
+    """The function that computes the outputs: the prepared second part, where all but the data is constant, or the whole call."""
     call = replace(call, outs=resolve(call))
     found = prepare(call)
     if found is None:

@@ -247,7 +247,7 @@ def test_parameters_of_proposals_are_laid_down_for_unsigned_scores(
 
 
 def one_detection(scales: list[float]) -> list[npt.NDArray[Any]]:
-    """What one anchor gives with one class beside the background."""
+    """The result for one anchor with one class beside the background."""
     anchor, move = tensor([[4, 4, 2, 2]]), tensor([[[1, -1, 0, 0]]])
     limits = [scalar(False, BOOL), scalar(1), scalar(1), scalar(1), scalar(0.0, F32), scalar(0.5, F32), scalar(False, BOOL)]
     inputs = [tensor([[[0, 0.5]]]), move, anchor, *(scalar(scale, F32) for scale in scales), *limits]

@@ -1,4 +1,4 @@
-"""What Android's TestValidateOperations.cpp holds of each operation, written down by hand: a valid signature and its ranks.
+"""Facts of Android's TestValidateOperations.cpp about each operation, written by hand: a valid signature and its ranks.
 
 A row is ``operation | test | inputs -> outputs | ranks``. An operand is a type and its dimensions, or a digit for that many
 dimensions of 2. Types: ``f h i q s b p`` tensors of FLOAT32, FLOAT16, INT32, QUANT8_ASYMM, QUANT8_ASYMM_SIGNED, BOOL8 and

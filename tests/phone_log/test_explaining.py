@@ -26,7 +26,7 @@ def named(line: ExplainedLine) -> str:
 
 
 def words(line: ExplainedLine) -> str:
-    """What a reader gets beside the operators."""
+    """The words for a reader beside the operators."""
     return f"{line.says}; {line.rule}; {line.next}"
 
 

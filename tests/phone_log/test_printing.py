@@ -45,7 +45,7 @@ def texts(path: Path, tag: str, **words: str) -> list[str]:
 
 
 def of_litert(path: Path, device: str) -> tuple[list[str], str]:
-    """What a program's standard error has of TFLite's lines, and all of it."""
+    """TFLite's lines on a program's standard error, and all of it."""
     pytest.importorskip("ai_edge_litert.interpreter")
     pytest.importorskip("cffi")
     done = subprocess.run(

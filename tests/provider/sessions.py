@@ -93,6 +93,6 @@ def claimed(running: Any) -> list[list[str]]:
 
 
 def alone(data: bytes, feeds: dict[str, Array]) -> list[Array]:
-    """What ONNX Runtime's CPU computes."""
+    """The results of ONNX Runtime's CPU."""
     answers: list[Array] = open_session(data).run(None, feeds)
     return answers

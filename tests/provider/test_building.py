@@ -1,4 +1,4 @@
-"""What the provider fails to build or to run in stock ONNX Runtime: where the plan says so, and nowhere else."""
+"""Nodes that the provider fails to build or to run in stock ONNX Runtime: the plan says so there, and nowhere else."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def run(host: Path, *arguments: str, registered: bool = True, **variables: str) 
 
 
 def expected() -> bytes:
-    """What ``nnbridge run --mapping provider`` computes."""
+    """The results of ``nnbridge run --mapping provider``."""
     model, _ = ModelFile(DIGITS, ConversionOptions(mapping="provider")).converted
     compilation = Compilation.create(model, [DEVICE])
     compilation.finish()

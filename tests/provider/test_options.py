@@ -36,7 +36,7 @@ def parsed(entries: dict[str, str]) -> ProviderOptions:
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Compilation]:
-    """What is compiled during a test."""
+    """The compilations during a test."""
     found: list[Compilation] = []
     finish = Compilation.finish
 

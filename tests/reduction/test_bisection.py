@@ -1,4 +1,4 @@
-"""Which operations bring a symptom, on models with planted faults."""
+"""Search for the operations that cause a symptom, on models with planted faults."""
 
 from __future__ import annotations
 

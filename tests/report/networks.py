@@ -139,3 +139,13 @@ def looping() -> Model:
     counted, looped = graph.operand("counted", (1,)), graph.operand("looped", (1, 4))
     graph.loop(condition, body, [count, x], [counted, looped])
     return graph.finish([count, x], [graph.add("FLOOR", [looped], "result", (1, 4))])
+
+
+def crowded(branches: int = 9) -> Model:
+    """Operations side by side of which one reads all."""
+    network = _Network("crowded")
+    x = network.image(4, "x")
+    read = [network.add(OperationCode.FLOOR, [x], 4, f"floor {k}") for k in range(branches)]
+    joined = network.add(OperationCode.CONCATENATION, [*read, *network._scalars(3)], 4 * branches, "joined")
+    network.builder.identify_inputs_and_outputs([x], [joined])
+    return network.builder.finish()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nnbridge.model import Model
 from nnbridge.types import OperationCode
+from tests.compare.test_detections import swapped_files
 from tests.conftest import MODELS
 from tests.graphs import unary_chain
-from tests.report.networks import looping, unkind
-from tests.report.test_page import DRIVER, written
+from tests.report.networks import crowded, looping, unkind
+from tests.report.test_page import DRIVER, data_in, written
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 AGAINST = (*DRIVER, "--against-device", "nnapi-sample_quant")
@@ -61,7 +64,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def violations(tab: Any) -> list[tuple[str, Any]]:
-    """What axe-core finds."""
+    """The violations that axe-core finds."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-core: pip install 'nnbridge[dev]'")
     result = axe.Axe().run(tab, options={"runOnly": RULES})
     return [(violation["id"], violation["nodes"][0]["target"]) for violation in result.response["violations"]]
@@ -141,3 +144,98 @@ def test_a_table_that_is_saved_holds_no_formula(browser: Any, tmp_path: Path) ->
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text("utf-8"))))
     assert [row["name"] for row in rows] == ["'=1+1", "a;'=1+1", "' @SUM(A1)", "line⟨000A⟩=1+1"]
     assert problems == []
+
+
+PAIRS = [
+    (MODELS / "digits_int8.tflite", DRIVER),
+    (MODELS / "digits_int8.tflite", ("--device", "gpu-delegate")),
+    (MODELS / "digits_qdq.onnx", ("--device", "nnapi-sample_float_fast")),
+    (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_full", "--fallback", "cpu")),
+]
+
+
+@pytest.mark.parametrize(("model", "options"), PAIRS)
+def test_the_headline_counts_what_the_lines_below_it_do(
+    browser: Any, tmp_path: Path, model: Path, options: tuple[str, ...]
+) -> None:
+    counts = data_in(written(tmp_path, model, *options))["plan"]["counts"]
+    tab, _ = opened(browser, tmp_path / "page.html")
+    head, lines = (tab.inner_text(part).replace("\xa0", " ").replace("’", "'") for part in ("h1", ".say"))
+    total, device = f"{counts['total']} operators", counts["device"]
+    share = "none" if not device else "all" if device == counts["total"] else str(device)
+    assert re.search(rf": {share} (of )?{total}", head)
+    assert re.search(rf"of {total}", lines)
+    for place, count in counts["elsewhere"].items():
+        assert f"{count} on {place}" in head
+        assert re.search(rf"\b{count} runs? on {place}", lines)
+
+
+def test_a_comparison_by_matched_boxes_is_the_verdict_on_the_page(browser: Any, tmp_path: Path) -> None:
+    model, reference = swapped_files(tmp_path)
+    tab = opened(browser, page_of(tmp_path, model, "--reference", str(reference)))[0]
+    lines = tab.inner_text(".say").replace("\xa0", " ")
+    assert "pass by matched boxes (3 of 3, worst IoU 1.000); by position 6 values are beyond tolerance" in lines
+    tiles = tab.inner_text(".tiles").replace("\xa0", " ")
+    assert "Boxes found\n3 of 3" in tiles
+    assert "✓ pass worst IoU 1.000" in tiles
+    assert tab.inner_text("#io").count("by matched boxes") == 5  # a row for each output, and the sentence
+
+
+def page_of(folder: Path, model: Path | Model, *options: str) -> Path:
+    written(folder, model, *options)
+    return folder / "page.html"
+
+
+def test_no_part_of_the_page_passes_a_device_whose_numbers_are_unknown(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    options = ("--device", "arm-nn-18.05", "--reference", "litert", "--seeds", "0")
+    tab = opened(browser, page_of(tmp_path, MODELS / "digits_int8.tflite", *options))[0]
+    assert "Numbers of arm-nn-18.05 unknown" in tab.inner_text(".say")
+    for part in (".tiles", "#io"):
+        assert "? outside tolerance, the device’s numbers unknown" in tab.inner_text(part)
+        assert "✕ fail" not in tab.inner_text(part)
+
+
+def test_estimates_are_marked_as_such(browser: Any, tmp_path: Path) -> None:
+    tab = opened(browser, page_of(tmp_path, MODELS / "digits_int8.tflite", "--device", "ethos-u65-256"))[0]
+    assert "Estimated, not measured:" in tab.inner_text(".say")
+    section = tab.inner_text("#estimates")
+    assert "nothing here is measured" in section
+    assert "MiB" in section or "KiB" in section
+
+
+def test_labels_of_the_graph_do_not_lie_over_each_other(browser: Any, tmp_path: Path) -> None:
+    device = tmp_path / "joining.toml"
+    device.write_text(
+        '[[device]]\nname = "joining"\nfeature_level = 8\nsource = "none"\nperformance = { other = [0.2, 0.2] }\n\n'
+        "[device.operations]\nCONCATENATION = {}\n"
+    )
+    page = page_of(tmp_path, crowded(), "--device", str(device))
+    tab, problems = opened(browser, page)
+    labels = tab.evaluate("window.__labels")
+    assert len(labels) > 2  # bytes on the edges into the only operation on the device
+    for one, other in itertools.combinations(labels, 2):
+        assert one[0] >= other[2] or other[0] >= one[2] or one[1] >= other[3] or other[1] >= one[3], (one, other)
+    assert problems == []
+
+
+# Text that its own box cuts, and what lies outside the page: words in a line of a sentence are whole.
+CUT = """() => [...document.querySelectorAll(".nav a, .name, h1, h2, .say span, .tile *, .vt .row > div, .rows td")]
+  .filter((e) => { const r = e.getBoundingClientRect(), inline = getComputedStyle(e).display === "inline";
+    return r.width && (r.right > innerWidth + 1 || (!inline && e.scrollWidth > e.clientWidth + 1)); })
+  .map((e) => `${e.className || e.tagName}: ${e.textContent}`)"""
+
+
+def test_nothing_is_cut_at_390_pixels(browser: Any, tmp_path: Path) -> None:
+    page = page_of(tmp_path, MODELS / "digits_int8.tflite", *DRIVER)
+    tab = opened(browser, page, 390)[0]
+    assert tab.evaluate(CUT) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_long_name_breaks_after_its_signs_alone(browser: Any, page: Path) -> None:
+    tab = opened(browser, page, 390)[0]
+    broken = tab.evaluate("""() => [...document.querySelectorAll(".long")].flatMap((e) => [...e.childNodes])
+      .filter((n) => { const r = document.createRange(); r.selectNodeContents(n); return r.getClientRects().length > 1; })
+      .map((n) => n.textContent)""")
+    assert broken == []

@@ -252,7 +252,7 @@ def test_a_mistake_is_stated_and_nothing_written(options: tuple[str, ...], said:
 
 
 def drawn(page: Path) -> tuple[str, str]:
-    """What headless Chromium draws of a page, and its console."""
+    """The page as headless Chromium draws it, and its console."""
     browser = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
     if browser is None:
         pytest.skip("needs Chromium, which is not installed")
@@ -319,3 +319,36 @@ def test_open_shows_the_page_in_the_browser(there: bool, note: str, tmp_path: Pa
     result = run(INT8, "-o", "page.html", "--open")
     assert opened == [(tmp_path / "page.html").as_uri()]
     assert result.stderr == note
+
+
+@pytest.mark.parametrize("options", [DRIVER, ("--device", "gpu-delegate"), ("--device", "nnapi-sample_quant"), ()])
+@pytest.mark.parametrize("model", [INT8, QDQ], ids=["tflite", "onnx"])
+def test_counts_are_those_of_the_sentence(model: Path, options: tuple[str, ...], tmp_path: Path) -> None:
+    if "gpu-delegate" in options and model == QDQ:
+        pytest.skip("that device looks at TFLite files only")
+    plan = data_in(written(tmp_path, model, *options))["plan"]
+    counts, sentence = plan["counts"], plan["sentence"]
+    assert counts["device"] + sum(counts["elsewhere"].values()) == counts["total"]
+    assert f"of {counts['total']} operator" in sentence
+    for place, count in counts["elsewhere"].items():
+        # The sentence says of NNAPI's CPU that it runs something only beside a device.
+        assert f"{count} run on {place}" in sentence or f"{count} runs on {place}" in sentence or not counts["device"]
+
+
+def test_estimates_are_those_of_plan(tmp_path: Path) -> None:
+    device = ("--device", "ethos-u65-256")
+    (found,), (expected,) = (
+        data_in(written(tmp_path, INT8, *device))["estimates"],
+        answer("plan", INT8, *device, "--estimate")["estimates"],
+    )
+    assert [part["us"] for part in found["partitions"]] == [part["us"] for part in expected["partitions"]]
+    assert [part["peak_bytes"] for part in found["partitions"]] == [part["peak_bytes"] for part in expected["partitions"]]
+    assert [(c["choice"], c["us"]) for c in found["choices"]] == [(c["choice"], c["us"]) for c in expected["choices"]]
+    assert (found["pays"], found["factor"]) == (expected["pays"], expected["band"]["factor"])
+
+
+def test_a_device_without_a_cost_model_has_what_its_driver_declares(tmp_path: Path) -> None:
+    data = data_in(written(tmp_path, INT8, *DRIVER))
+    assert data["estimates"] == []
+    (driver,) = (r for r in data["plan"]["runners"] if r["place"] == "device")
+    assert driver["declared"]["TENSOR_FLOAT32"] == pytest.approx(0.4)

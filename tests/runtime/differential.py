@@ -59,7 +59,7 @@ def network(rng: Rng, folder: Path) -> tuple[Model, Inputs] | None:
 
 @DRAWS.of("operators")
 def operator(rng: Rng, folder: Path) -> tuple[Model, Inputs] | None:
-    """What a drawn TFLite operator becomes."""
+    """The outcome of a drawn TFLite operator."""
     from tests.tflite.differential import DRAWS as OPERATORS
     from tests.tflite.differential import content
 
@@ -165,7 +165,7 @@ def answer(run: Callable[[], Sequence[Any]]) -> Answer:
 
 
 def ways(model: Model, inputs: Inputs, seed: int, remote: RemoteDevice) -> Iterator[tuple[str, Callable[[], Sequence[Any]]]]:
-    """What must answer as the reference tier does."""
+    """The ways that must give the reference tier's results."""
 
     def compiled() -> Sequence[Any]:
         executor = Executor(model, kernels=Tier.COMPILED)
@@ -188,7 +188,7 @@ LAST_DIGIT = 2.0**-21
 
 
 def float_floor(model: Model, inputs: Inputs) -> float:
-    """How far averages may be apart: last digits of the numbers averaged, which another order of the sum changes."""
+    """The permitted distance of averages: last digits of the numbers averaged, which another order of the sum changes."""
     if not any(operation.type in AVERAGES for operation in model.main.operations):
         return 0.0
     sizes = [np.abs(array[np.isfinite(array)].astype(np.float64)) for array in map(np.asarray, inputs) if array.dtype.kind == "f"]
@@ -213,7 +213,8 @@ def reference(model: Model, inputs: Inputs) -> tuple[Sequence[Any], bool]:
 
 
 def unlike(found: Answer, expected: Answer, deep: bool, floor: float = 0.0, huge: bool = False) -> str:
-    """How an answer differs from the reference tier's; integers are equal, floats within 1e-5, in networks 1e-3 of the range.
+    """The difference of a result from the reference tier's; integers are equal, floats within 1e-5, in networks 1e-3 of the
+    range.
 
     Floats may differ by ``floor`` in any case, and where ``huge`` sums end at the largest number, in infinity or in NaN.
     """

@@ -148,7 +148,7 @@ def program(compilation: Compilation) -> list[str]:
 
 
 def places(compilation: Compilation) -> list[str]:
-    """Who runs each operation of the main subgraph; ``NNAPI`` for interpreted control flow."""
+    """The device of each operation of the main subgraph; ``NNAPI`` for interpreted control flow."""
     plan = compilation.plan
     return [plan.device_of(i).name for i in range(len(compilation.model.main.operations))]
 

@@ -1,4 +1,4 @@
-"""What several threads may use at once, each with work whose answer is known: what scripts/nets/stress_threads.py runs."""
+"""Work that several threads may do at once, with known results: scripts/nets/stress_threads.py runs it."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ KINDS = {
 
 
 def sent(code: OperationCode, kinds: str, tail: list[float], *, omit: bool = False, reference: bool = False) -> int:
-    """How many inputs a driver sees of an operation whose last inputs have these values."""
+    """The number of inputs that a driver gets of an operation whose last inputs have these values."""
     builder = ModelBuilder()
     types = [KINDS[kind] for kind in kinds.split()]
     inputs = [builder.add_operand(type, dims) for type, dims in types]

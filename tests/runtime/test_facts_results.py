@@ -1,4 +1,4 @@
-"""What executions leave behind: facts E5, E20, E38 to E42, E58, E61, E62 and U12 of Android's runtime, by number."""
+"""Results that executions leave: facts E5, E20, E38 to E42, E58, E61, E62 and U12 of Android's runtime, by number."""
 
 from __future__ import annotations
 

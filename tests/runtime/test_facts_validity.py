@@ -25,7 +25,7 @@ PLAIN = unary_chain(FLOOR)
 
 
 def refused(model: Model) -> str:
-    """Why a model is not valid; empty if it is."""
+    """The reason why a model is not valid; empty if it is."""
     reason = validate_model(model).reason
     return "" if reason is None else str(reason)
 

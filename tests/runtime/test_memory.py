@@ -64,7 +64,7 @@ def floor_into(compilation: Compilation, memory: Memory) -> None:
 
 
 def read(memory: Memory) -> list[float]:
-    """What is in a memory, through a copy to a plain one."""
+    """The content of a memory, through a copy to a plain one."""
     plain = Memory.shared(memory.size)
     memory.copy_to(plain)
     values: list[float] = plain.content.view(np.float32).tolist()

@@ -1,4 +1,4 @@
-"""Who allocates device memories: counterparts of Android's TestMemoryDomain.cpp; facts Y17 to Y20."""
+"""Allocation of device memories: counterparts of Android's TestMemoryDomain.cpp; facts Y17 to Y20."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several threads may use at once, under forced switching: what scripts/nets/stress_threads.py runs, in short."""
+"""Use by several threads at once, under forced switching: the work of scripts/nets/stress_threads.py, in short."""
 
 from __future__ import annotations
 

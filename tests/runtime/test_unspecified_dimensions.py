@@ -46,7 +46,7 @@ def shape(level: str, first: int | None, second: int, *, reverse: bool = False) 
 
 @dataclass(frozen=True)
 class Case:
-    """What is odd about one operand; the others are right and well known."""
+    """The property of one operand that is unusual; the others are right and known."""
 
     operand: str
     declared: str = FULL

@@ -1,4 +1,4 @@
-"""What is trusted is decided in one place: no other module starts Python, changes its path or looks for packages."""
+"""Trust is decided in one place: no other module starts Python, changes its path or looks for packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where modules, programs and installed packages are looked for."""
+"""Paths on which modules, programs and installed packages are looked for."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class Traps:
         )
 
     def touched(self) -> list[str]:
-        """What was touched since the last look."""
+        """The files touched since the last call."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return sorted(set(lines))

@@ -64,7 +64,7 @@ def _onnxruntime(folder: Path) -> None:
 
 
 def _clone(folder: Path) -> None:
-    """What installing needs of the repository."""
+    """The parts of the repository that installing needs."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, folder)
     for name in ("src", "converters"):

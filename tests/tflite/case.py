@@ -72,7 +72,7 @@ class Case:
     """Types that only the host computes."""
 
     def place(self, type: str) -> str:
-        """How the operator is mapped for an element type."""
+        """The mapping of the operator for an element type."""
         return "host" if type in self.host else self.mapping
 
     def write(self, folder: Path, type: str) -> Path:

@@ -336,7 +336,7 @@ def _sixteen() -> Iterator[Case]:
 
 
 def _choices() -> Iterator[Case]:
-    """What only the host computes."""
+    """The cases that only the host computes."""
     corners = C(np.array([[0, 0, 2, 2], [0, 0, 2, 1.9], [3, 3, 5, 5], [0, 1, 2, 3]]), F)
     limits = [C(4), C(0.5, F), C(0.0, F)]
     yield Case("NON_MAX_SUPPRESSION_V4", [corners, (4,), *limits], [((4,), I32), ((), I32)], {}, (F,), "host", exact=True)

@@ -33,7 +33,7 @@ MostSteps = Callable[[Case, Sequence[Any]], Any]
 
 
 def _one_of_the_input(case: Case, feeds: Sequence[Any]) -> int:
-    """How many steps of the output one step of the input is."""
+    """The number of steps of the output that one step of the input is."""
     before, after = case.inputs[0], case.outputs[0]
     assert before is not None
     assert isinstance(before.scale, float)
@@ -88,7 +88,7 @@ CELLS = (*LSTMS, "SVDF", "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SE
 
 
 def float_floor(case: Case, feeds: Sequence[Any]) -> float:
-    """How far floats may be apart that come of numbers near 1, whose last digits activations by other approximations change.
+    """The permitted distance of floats that come of numbers near 1, whose last digits activations by other approximations change.
 
     GELU's approximation multiplies half its input by 1 + tanh; without input gates, cells multiply by 1 - the forget gate; sums
     of an RNN's products cancel each other, and RELU may leave one such sum alone.
@@ -203,7 +203,7 @@ def expected(case: Case, feeds: Sequence[Any], versions: Sequence[int], answer: 
 
 
 def _steps(ours: Any, theirs: Any) -> Any:
-    """How many steps integers of equal shape are apart, element by element."""
+    """The number of steps between integers of equal shape, element by element."""
     ours = ours.view(theirs.dtype) if ours.dtype.itemsize == theirs.dtype.itemsize else ours
     # Truth values are compared as bytes: 2 is true to NumPy, and wrong.
     ours, theirs = (np.asarray(a).view(np.uint8) if a.dtype == np.bool_ else a for a in (ours, theirs))
@@ -220,7 +220,8 @@ HUGE = 1e30
 
 
 def steps_apart(ours: Any, theirs: Any, floor: float = 0.0) -> tuple[str, int]:
-    """How two outputs differ, and by how many steps at most; an empty text if they do not. Floats may differ by ``floor``."""
+    """The difference of two outputs, and the number of steps at most; an empty text if there is none. Floats may differ by
+    ``floor``."""
     if ours.shape != theirs.shape:
         return f"shape {ours.shape} for {theirs.shape}", 1 << 62
     if (ours.dtype.kind in "fc") != (theirs.dtype.kind in "fc"):

@@ -41,11 +41,11 @@ class _Growing:
 
     @property
     def feeds(self) -> list[Any]:
-        """What the inputs hold."""
+        """The values of the inputs."""
         return [self.feed(one) for one in _given(self.graph.nodes)]
 
     def feed(self, one: Tensor) -> Any:
-        """What an input holds, once and for all."""
+        """The value of an input, the same at each call."""
         if id(one) not in self._feeds:
             self._feeds[id(one)] = values(self._rng, one.shape, one.type)
         return self._feeds[id(one)]
@@ -82,7 +82,7 @@ class _Growing:
 
 
 def _close(ours: Sequence[Any], theirs: Sequence[Any]) -> list[str]:
-    """What differs of each output."""
+    """The differences of each output."""
     floors = [
         FLOAT_STEPS * float(np.abs(array[np.isfinite(array)]).max(initial=0)) if array.dtype.kind == "f" else 0.0
         for array in theirs
@@ -92,7 +92,7 @@ def _close(ours: Sequence[Any], theirs: Sequence[Any]) -> list[str]:
 
 
 def _first(growing: _Growing, path: Path, mapping: str, answer: Answer) -> tuple[str, str]:
-    """Where a difference begins when every tensor is an output: the operator, and the rule that explains it, or neither."""
+    """The start of a difference when every tensor is an output: the operator, and the rule that explains it, or neither."""
     nodes, feeds = growing.graph.nodes, growing.feeds
     outputs = [one for node in nodes for one in node.outputs]
     model = growing.content(outputs)

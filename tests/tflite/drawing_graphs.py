@@ -256,7 +256,8 @@ def _edges(rng: Rng, rank: int) -> Any:
 
 
 def chosen_outputs(rng: Rng, nodes: Sequence[Case]) -> list[Tensor]:
-    """What nothing reads, of several outputs of one operator not always all; at times what is read inside, or a constant."""
+    """The outputs: values that nothing reads, of several outputs of one operator not always all; at times an inner value, or a
+    constant."""
     read = {id(one) for node in nodes for one in node.inputs}
     ends = [[one for one in node.outputs if id(one) not in read] for node in nodes]
     chosen = [one for several in ends for one in several if len(several) == 1 or rng.random() < 0.6]

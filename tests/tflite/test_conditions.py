@@ -25,11 +25,11 @@ def rows(heading: str) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("declared", RULED, ids=lambda declared: declared.name)
 def test_the_conditions_of_the_delegate_are_listed_with_their_lines(declared: TfliteOperator) -> None:
-    ((_, listed, lines),) = (row for row in rows("Of the delegate") if row[0] == declared.name)
+    place = f"{declared.name} {VALIDATE_LINES[declared.name]}"
+    ((_, listed),) = (row for row in rows("Of the delegate") if place in row[0].split(", "))
     assert isinstance(declared.delegate, DelegateRule)
     conditions = "; ".join(condition.rule for condition in declared.delegate.conditions) or "none"
     assert re.sub(r" \[\d+\](?=;|$)", "", listed) == conditions
-    assert lines == VALIDATE_LINES[declared.name]
 
 
 def test_each_condition_of_the_other_parts_has_a_kind() -> None:

@@ -1,4 +1,4 @@
-"""What Android's delegate refuses, by operator: the conditions of nnapi_delegate.cc, one file each."""
+"""Refusals of Android's delegate, by operator: the conditions of nnapi_delegate.cc, one file each."""
 
 from __future__ import annotations
 

@@ -120,7 +120,41 @@ def product_without_bias() -> Made:
     return file, [data], [out]
 
 
+def transposed_in_five_dimensions() -> Made:
+    """A shuffle of channels."""
+    file = TfliteBuilder()
+    data, out = file.tensor((1, 2, 3, 2, 4)), file.tensor((1, 2, 3, 4, 2))
+    file.operator("TRANSPOSE", [data, file.constant(np.int32([0, 1, 2, 4, 3]))], [out], {})
+    return file, [data], [out]
+
+
+def last_step() -> Made:
+    file = TfliteBuilder()
+    data, out = file.tensor((2, 4, 3)), file.tensor((2, 3))
+    ranges = [file.constant(np.int32(v)) for v in ([0, -1, 0], [0, 0, 0], [1, 1, 1])]
+    masks = {"begin_mask": 5, "end_mask": 5, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 2}
+    file.operator("STRIDED_SLICE", [data, *ranges], [out], masks)
+    return file, [data], [out]
+
+
+def product_of_four_bits(scales: int = 1) -> Made:
+    file = TfliteBuilder()
+    data, out = file.tensor((2, 4)), file.tensor((2, 2))
+    file.buffers.append({"data": np.uint8([0x87, 0x12, 0xF3, 0x40])})  # 7, -8, 2, 1, 3, -1, 0, 4
+    weights = file.tensor((2, 4), "INT4", scale=[0.5, 0.25][:scales], buffer=len(file.buffers) - 1)
+    file.operator("FULLY_CONNECTED", [data, weights, -1], [out], {"weights_format": 0}, 9)
+    return file, [data], [out]
+
+
+def product_of_four_bits_by_channel() -> Made:
+    return product_of_four_bits(2)
+
+
 FILES = (
+    last_step,
+    product_of_four_bits,
+    product_of_four_bits_by_channel,
+    transposed_in_five_dimensions,
     product_without_bias,
     rank_5,
     add_relu6,
@@ -167,7 +201,9 @@ def test_every_rewrite_has_a_file_here(tmp_path: Path) -> None:
         file, inputs, outputs = make()
         found = ModelFile(file.write(tmp_path / f"{number}.tflite", inputs, outputs)).edits
         texts |= {edit.text for edit in found if edit.answers is Answers.SAME}
-    assert texts == {rewrite.text for rewrite in REWRITES}
+    # LiteRT has no answers for a bias of one element: it does not load such files, or reads beyond the bias.
+    one_bias = {"a bias for each output channel in place of one for all"}
+    assert texts == {rewrite.text for rewrite in REWRITES if rewrite.answers is Answers.SAME} - one_bias
 
 
 @pytest.mark.parametrize("name", ["digits_float32", "digits_uint8", "digits_dynamic"])

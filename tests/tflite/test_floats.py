@@ -65,7 +65,7 @@ def test_infinite_weights_are_multiplied_all_the_same(tmp_path: Path) -> None:
 
 
 def _held(name: str, shapes: Sequence[tuple[int, ...]], options: dict[str, int]) -> tuple[list[float], int]:
-    """What a kernel computes of ones, and the most bytes that it held meanwhile."""
+    """The result of a kernel for ones, and the most bytes that it held meanwhile."""
     tensors = [HostTensor(np.ones(shape, np.float32), shape, np.dtype(np.float32)) for shape in shapes]
     kernel = REGISTRY[name].kernels[OperandKind.FLOATS]
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""What is known at conversion becomes a constant, and nothing grows out of hand."""
+"""Values known at conversion become constants, and nothing grows beyond a limit."""
 
 from __future__ import annotations
 

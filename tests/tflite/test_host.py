@@ -1,4 +1,4 @@
-"""What the host computes beside LiteRT: rounding, integer kernels, shapes that NNAPI's operations cannot have."""
+"""The host's results beside LiteRT's: rounding, integer kernels, shapes that NNAPI's operations cannot have."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ NUMBERS = np.float32([INF, -INF, 3e38, -3e38, 2, -1])
 def answers(
     folder: Path, name: str, inputs: list[Array | None], shape: tuple[int, ...], *given: Array, **options: Any
 ) -> list[Any]:
-    """What nnbridge, by all that NNAPI has and as the phone does, and LiteRT answer; ``None`` stands for one of ``given``."""
+    """The results of nnbridge, by all that NNAPI has and as the phone does, and of LiteRT; ``None`` stands for one of
+    ``given``."""
     builder, left = TfliteBuilder(), iter(given)
     computed, ends = [], []
     for constant in inputs:

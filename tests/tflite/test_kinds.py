@@ -11,13 +11,16 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
-from nnbridge_tflite.host.kinds import _MISSING, WRITTEN_QUANTISATION
+from nnbridge_tflite.declaration import REGISTRY
+from nnbridge_tflite.host.kinds import _MISSING
 from tests.differential import Failure, Fork, computed
 from tests.tflite.differential import VERSIONS, content, expected, litert
 from tests.tflite.drawing import Case, Tensor, tensor, values
 from tests.tflite.drawing_more import DRAWS
 from tests.tflite.drawing_varied import OF_WEIGHTS, OTHER_TYPES, _type_of_data
 
+WRITTEN = {(one.name, type.lower()): (scale, point or 0) for one in REGISTRY for type, (scale, point) in one.written.items()}
+"""(operator, type) -> the scale and a zero point that its kernel writes."""
 DRAWN = 6
 INTEGERS = ("uint8", "int8", "int16")
 TYPES = (*INTEGERS, "float16")
@@ -48,7 +51,7 @@ def fed(case: Case, number: int) -> list[Any]:
 
 
 def both(case: Case, feeds: list[Any], runtime: Fork, folder: Path) -> tuple[bool, bool, str]:
-    """Whether LiteRT and the host run a case, and how it is mapped."""
+    """The results of LiteRT and of the host for a case: whether each runs it, and how it is mapped."""
     try:
         expected(case, feeds, VERSIONS[0], runtime.run)
         theirs = True
@@ -77,17 +80,15 @@ def test_a_type_without_a_kernel_is_refused_as_by_litert(operator: str, type: st
 def test_a_type_with_a_kernel_is_computed(operator: str, type: str, runtime: Fork, tmp_path: Path) -> None:
     for number in range(DRAWN):
         case = retyped(number, operator, type)
-        if operator in WRITTEN_QUANTISATION and type in WRITTEN_QUANTISATION[operator]:
-            case.outputs[0].scale, case.outputs[0].zero_point = WRITTEN_QUANTISATION[operator][type]
+        if (operator, type) in WRITTEN:
+            case.outputs[0].scale, case.outputs[0].zero_point = WRITTEN[operator, type]
         theirs, ours, _ = both(case, fed(case, number), runtime, tmp_path)
         assert ours or not theirs
 
 
-@pytest.mark.parametrize(
-    ("operator", "type"), [(name, type) for name in sorted(WRITTEN_QUANTISATION) for type in WRITTEN_QUANTISATION[name]]
-)
+@pytest.mark.parametrize(("operator", "type"), sorted(WRITTEN))
 def test_an_output_of_another_scale_is_refused_as_by_litert(operator: str, type: str, runtime: Fork, tmp_path: Path) -> None:
-    scale, point = WRITTEN_QUANTISATION[operator][type]
+    scale, point = WRITTEN[operator, type]
     for factor, right in ((1, True), (2, False), (0.5, False), (3.3, False), (40, False), (0.01, False)):
         case = Case(operator, [Tensor((1, 4), type, 0.02)], [Tensor((1, 4), type, scale * factor, point)])
         case.options = {"beta": 1.0} if operator == "SOFTMAX" else {}

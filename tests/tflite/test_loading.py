@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 import nnbridge
 from nnbridge.compare.arrays import save_arrays
 from nnbridge.errors import ConversionError
+from nnbridge.runtime.batches import Batches
+from nnbridge.runtime.execution import Execution
 from tests.commands import call
 from tests.tflite.files import TfliteBuilder
 
@@ -137,7 +141,7 @@ def test_the_operator_and_what_it_lacks_come_first(tmp_path: Path) -> None:
     path = layer("CONV_2D", bias=1).write(tmp_path / "m.tflite", [0], [1])
     first = call("plan", str(path), "--device", "nnapi-sample_all").stdout.splitlines()[0]
     lacks = "operator 0 CONV_2D: TFLite requires a bias element for each output channel, found 1 for 4 outputs"
-    assert first == f"On nnapi-sample_all, Android 13: TFLite does not load this file: {lacks}."
+    assert first == f"TFLite does not load this file: {lacks}."
     assert call("inspect", str(path)).stdout.splitlines()[0] == f"TFLite does not load this file: {lacks}."
 
 
@@ -150,12 +154,56 @@ def test_a_file_that_tflite_does_not_load_is_run_under_the_wide_mapping_only(tmp
     assert nnbridge.run(path, seed=0, mapping="wide")["t1"].shape == (1, 5, 5, 4)
 
 
-def test_a_file_that_tflite_does_not_load_passes_no_comparison(tmp_path: Path) -> None:
+DOORS = {
+    "run": ("--seed", "0"),
+    "run --profile": ("--seed", "0"),
+    "run --batch": ("2", "--seed", "0"),
+    "compare": ("--reference", "{stored}"),
+    "compare --layers": ("--reference", "{stored}"),
+    "compare --envelope": (),
+    "report": ("--reference", "{stored}"),
+    "report --repeat": ("1",),
+    "bench": ("--rounds", "3", "--seconds", "0.1"),
+    "bisect": ("--device", "nnapi-sample_all"),
+    "reduce": ("--device", "nnapi-sample_all"),
+}
+"""Commands that run files, with what they need besides."""
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_command_runs_a_file_that_tflite_does_not_load(door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     path = layer("CONV_2D", weights_point=5).write(tmp_path / "m.tflite", [0], [1])
     stored = tmp_path / "stored.npz"
     samples = {"input:t0": np.zeros((1, 1, 5, 5, 2), np.int8), "output:t1": np.zeros((1, 1, 5, 5, 4), np.int8)}
     save_arrays(stored, samples)
-    for command in (("compare", str(path)), ("report", str(path), "-o", str(tmp_path / "page.html"))):
-        failed = call(*command, "--reference", str(stored))
-        assert (failed.exit_code, "expected a file that TFLite loads" in failed.stderr) == (2, True)
-    assert not (tmp_path / "page.html").exists()
+    command, *options = door.split()
+    failed = call(command, str(path), *options, *(text.format(stored=stored) for text in DOORS[door]))
+    assert (failed.exit_code, "expected a file that TFLite loads, with" in failed.stderr) == (2, True), failed.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m.tflite", "stored.npz"]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda path: nnbridge.run(path, seed=0),
+        lambda path: nnbridge.plan(path).run({"t0": np.zeros((1, 5, 5, 2), np.int8)}),
+        lambda path: Execution(nnbridge.plan(path).compilation),
+        lambda path: Batches(nnbridge.plan(path).compilation).run({"t0": np.zeros((2, 5, 5, 2), np.int8)}),
+        lambda path: nnbridge.compare(path, str(path.with_name("stored.npz"))),
+        lambda path: nnbridge.report(path, path.with_suffix(".html"), repeat=1),
+    ],
+)
+def test_no_function_runs_a_file_that_tflite_does_not_load(run: Callable[[Path], object], tmp_path: Path) -> None:
+    path = layer("CONV_2D", weights_point=5).write(tmp_path / "m.tflite", [0], [1])
+    samples = {"input:t0": np.zeros((1, 1, 5, 5, 2), np.int8), "output:t1": np.zeros((1, 1, 5, 5, 4), np.int8)}
+    save_arrays(tmp_path / "stored.npz", samples)
+    with pytest.raises(ConversionError, match="expected a file that TFLite loads, with"):
+        run(path)
+
+
+def test_the_matrix_states_why_a_file_has_no_time(tmp_path: Path) -> None:
+    path = layer("CONV_2D", weights_point=5).write(tmp_path / "m.tflite", [0], [1])
+    found = call("matrix", str(path), "--devices", "nnapi-sample_all", "--time", "--json")
+    [cell] = json.loads(found.stdout)["cells"]
+    assert "expected a file that TFLite loads" in cell["error"]

@@ -1,4 +1,5 @@
-"""What TFLite's releases hand to NNAPI: ``Validate`` of nnapi_delegate.cc in tensorflow/tensorflow at v2.3.0 to v2.14.0."""
+"""Operators that TFLite's releases hand to NNAPI: ``Validate`` of nnapi_delegate.cc in tensorflow/tensorflow at v2.3.0 to
+v2.14.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a phone refuses an operator: the delegate's Validate, NNAPI while a model is built, NNAPI when it runs.
+"""The part of a phone that refuses an operator: the delegate's Validate, NNAPI while a model is built, NNAPI when it runs.
 
 Facts: tensorflow/lite/delegates/nnapi/nnapi_delegate.cc as LiteRT has it (f674577), Validate from line 2358 on, Map from 3658 on.
 LiteRT 3596 has a phone's log of an int8 FULLY_CONNECTED with a scale for each unit, which NNAPI refuses.

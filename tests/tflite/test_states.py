@@ -1,4 +1,4 @@
-"""What a model hands from one run to the next."""
+"""The state that a model hands from one run to the next."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def drawn(kind: str, seed: int, number: int, version: int, shapes: Sequence[tupl
             node.version = version
     except (RuntimeError, ValueError, IndexError):
         return None
-    return _content(rng, nodes, shapes)
+    return content_of(rng, nodes, shapes)
 
 
 def _operator(rng: np.random.Generator, number: int) -> list[Drawn]:
@@ -180,7 +180,7 @@ def _graph(rng: np.random.Generator) -> list[Drawn]:
     return nodes
 
 
-def _content(rng: np.random.Generator, nodes: Sequence[Drawn], shapes: Sequence[tuple[int, ...]]) -> bytes:
+def content_of(rng: np.random.Generator, nodes: Sequence[Drawn], shapes: Sequence[tuple[int, ...]] = ()) -> bytes:
     """The bytes of a file; about one in eight constants is given by the run, about as many are computed early."""
     builder, given, indexes = TfliteBuilder(), list[int](), dict[int, int]()
     written = [id(out) for node in nodes for out in node.outputs]

@@ -202,7 +202,7 @@ def _qlinear_conv(node: BodyNode) -> Function | None:
 
 @dataclass(frozen=True)
 class _Light:
-    """How a node is computed: a function made for it, or None for a form that there is none of."""
+    """A function that computes a node, or None for a form that there is none of."""
 
     make: Callable[[BodyNode], Function | None]
     data: int | None = 1
@@ -321,7 +321,7 @@ def _held(value: Any) -> Any:
 
 
 def _captured(node: Any) -> list[str]:
-    """What a node's bodies read from outside."""
+    """The values that a node's bodies read from outside."""
     graphs = (graph for attribute in node.attribute for graph in subgraphs(attribute))
     return list(dict.fromkeys(name for graph in graphs for name in free_names(graph)))
 

@@ -39,7 +39,7 @@ _MOST_LEAVES = 2
 
 @dataclass(frozen=True)
 class _Region:
-    """What a value is computed from: 8-bit values, and constants that broadcast to a shape."""
+    """The sources of a value: 8-bit values, and constants that broadcast to a shape."""
 
     leaves: tuple[int, ...]
     shape: tuple[int, ...]
@@ -60,7 +60,7 @@ class _Tables:
         return value is not None and value.dtype.itemsize == 1 and value.dtype.kind in "iu"
 
     def region(self, target: int, through: frozenset[int]) -> _Region | None:
-        """What a value is computed from, not stopping at bytes of ``through``; None if other values are among it."""
+        """The sources of a value, not stopping at bytes of ``through``; None if other values are among them."""
         leaves: dict[int, None] = {}
         shapes: list[tuple[int, ...]] = [()]
         open_places = [target]

@@ -1,4 +1,4 @@
-"""What runs the operations of ``ai.onnx``: host kernels of our own, and the ``onnx`` package's reference evaluator.
+"""Execution of the operations of ``ai.onnx``: nnbridge's host kernels, and the ``onnx`` package's reference evaluator.
 
 The options of an operation hold its ``NodeProto``, the opset that defines its meaning, and what NNAPI's operands do not
 state: which of them are scalars, empty, or of ONNX's boolean type. A node is prepared once; preparing and running are apart.
@@ -62,7 +62,7 @@ class HostNode:
         self._prepared: dict[Any, Any] = {}
 
     def prepared(self, key: object, prepare: Callable[[], Any]) -> Any:
-        """What a kernel needs at each run, prepared once for each key."""
+        """The data that a kernel needs at each run, prepared once for each key."""
         if key not in self._prepared:
             self._prepared[key] = prepare()
         return self._prepared[key]
@@ -102,7 +102,7 @@ class HostNode:
 
 
 def of_body(proto: Any, version: int) -> RunNode:
-    """What runs a ``NodeProto`` of ONNX's own operators that is in a body."""
+    """The function that runs a ``NodeProto`` of ONNX's own operators in a body."""
     encoded = base64.b64encode(proto.SerializeToString()).decode()
     return HostNode({"domain": "", "opset": version, "op": proto.op_type, "types": {}, "node": encoded}).run
 
@@ -274,7 +274,7 @@ def _result(result: Any, number: int, label: str) -> Array:
 
 
 def _work(options: Mapping[str, Any]) -> Callable[[Dims, Dims], int] | None:
-    """What counts the multiply-adds of the operator that options name; None for one that has none."""
+    """The counter of multiply-adds of the operator that options name; None for one that has none."""
     name, domain = options.get("op"), options.get("domain")
     definition = REGISTRY.get(f"{domain}.{name}" if domain else str(name))
     return None if definition is None or definition.work is None else definition.work.of([one.name for one in definition.inputs])

@@ -41,7 +41,7 @@ def type_code(number: int) -> int:
 
 
 def options_of(node: Node, types: Mapping[str, int]) -> dict[str, Any]:
-    """What the options of a node's operation state of the node; ``types`` are those of all values that it reads."""
+    """The options that state a node in its operation; ``types`` are those of all values that it reads."""
     types = dict(types)
     return {"op": node.type, "domain": node.domain, "opset": node.version, "node": encoded(node.proto), "types": types}
 

@@ -61,7 +61,7 @@ def once(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 class Rounding:
-    """What an operator's results are rounded to: the types that its schema says are those of its inputs."""
+    """The rounding of an operator's results: to the types that its schema says are those of its inputs."""
 
     def __init__(self, proto: Any, version: int) -> None:
         import onnx
@@ -100,5 +100,5 @@ class Rounding:
 
 
 def _variable(parameters: Sequence[Any], i: int) -> str:
-    """What a schema calls the type of an input or output; the last one may be repeated."""
+    """The schema's name for the type of an input or output; the last one may be repeated."""
     return str(parameters[min(i, len(parameters) - 1)].type_str) if parameters else ""

@@ -58,7 +58,7 @@ def decode(data: Array, type: int, name: str = "") -> Any:
 
 
 def codec(type: int) -> Codec | None:
-    """How a type's messages are read as arrays: a sequence's tensors, an array of strings, an optional's content, if any."""
+    """The reader of a type's messages as arrays: a sequence's tensors, an array of strings, an optional's content, if any."""
     return Codec(partial(_packed, type), partial(_unpacked, type), type != STRING) if type in _MESSAGES else None
 
 

@@ -24,7 +24,8 @@ from nnbridge_onnx.rules import BINARY, SINCE_3, Provider, condition
 
 
 def _affine(of: Callable[[Array, bool], Affine | None]) -> AffineOf:
-    """What arithmetic with a constant does to each channel, by the constant and whether the value is the first operand."""
+    """The scale and offset that arithmetic with a constant applies to each channel, by the constant and whether the value is
+    the first operand."""
 
     def affine(node: Node, name: str, constants: Mapping[str, Array], channels: Channels) -> Affine | None:
         if len(node.inputs) != 2 or node.inputs[0] == node.inputs[1]:

@@ -98,7 +98,7 @@ def _attention(to: Lowerer) -> None:
 
 
 def _masks(to: Lowerer, x: Value, queries: int, keys: int) -> list[Value]:
-    """What is added to the scores."""
+    """The masks that are added to the scores."""
     masks = []
     if to.option("is_causal"):
         to.draft.spend(queries * keys)

@@ -114,12 +114,12 @@ class _Body:
 
 
 def _outer(to: Lowerer) -> list[str]:
-    """What the bodies read from outside and is computed there."""
+    """The values that the bodies read from outside and that are computed there."""
     return [name for name in to.node.captured if name not in to.operands.constants]
 
 
 def _capture(to: Lowerer, body: _Body) -> None:
-    """What the bodies read from outside."""
+    """The values that the bodies read from outside."""
     for name in to.node.captured:
         if name in to.operands.constants:
             body.constant(name, to.operands.constants[name])
@@ -256,7 +256,7 @@ def _run_loop(call: HostCall) -> Sequence[Any]:
 
 
 def _nothing(kind: Any) -> Array:
-    """What a loop without iterations stacks."""
+    """The stacked output of a loop without iterations."""
     return np.zeros((0, *(max(int(d.dim_value), 0) for d in kind.shape.dim)), dtype_of(int(kind.elem_type)))
 
 

@@ -111,7 +111,7 @@ def _quantised_conv(to: Lowerer) -> None:
 
 
 def filter_order(to: Lowerer, weights: Sequence[int]) -> tuple[int, int, int, int]:
-    """How ONNX's weights [out, in / groups, height, width] are transposed for NNAPI."""
+    """The permutation of ONNX's weights [out, in / groups, height, width] for NNAPI."""
     return (1, 2, 3, 0) if _is_depthwise(to, weights) else (0, 2, 3, 1)
 
 

@@ -1,4 +1,4 @@
-"""What families of element-wise operators share: how they are declared and lowered."""
+"""Declaration and lowering of families of element-wise operators."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def _matmul(to: Lowerer) -> None:
 
 
 def _transposed(to: Lowerer, shape: Dims) -> Value | None:
-    """What the second operand is the transposition of, if BATCH_MATMUL can turn it itself."""
+    """The source of a second operand that is its transposition, if BATCH_MATMUL can transpose it itself."""
     producer, rank = to.operands.producer(to.name(1)), len(shape)
     order = list(producer.attributes.get("perm", ())) if producer is not None and producer.type == "Transpose" else []
     if producer is None or order != [*range(rank - 2), rank - 1, rank - 2]:

@@ -101,7 +101,7 @@ class Recurrence:
         return parts[0] if len(parts) == 1 else self._sum(*parts)
 
     def peephole(self, direction: int, gate: int) -> Value | None:
-        """What the cell adds to a gate of an LSTM."""
+        """The term that the cell adds to a gate of an LSTM."""
         return self._part(7, direction, gate * self.units, self.units, (self.units,)) if self.to.name(7) else None
 
     def state(self, position: int, direction: int) -> Value:

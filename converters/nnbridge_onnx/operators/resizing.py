@@ -206,7 +206,7 @@ class _Axis:
         return _Axis(size, out, _F(scale) if scale is not None else _F(out) / _F(size) if size else _F(1))
 
     def positions(self, rule: str) -> Array:
-        """Where each element of the output lies in the input."""
+        """The position in the input of each element of the output."""
         at = np.arange(self.out, dtype=_F)
         return at if self.scale == 1 else _SOURCES[rule](at, self).astype(_F)
 
@@ -358,7 +358,7 @@ def _stated_by(call: HostCall) -> tuple[Array | None, Array | None]:
 
 
 def _changes(call: HostCall) -> Mapping[int, _Axis]:
-    """How each axis changes, by scales or by sizes."""
+    """The change of each axis, by scales or by sizes."""
     shape, (scales, sizes) = call.input(0).shape, _stated_by(call)
     axes = [a % len(shape) for a in call.option("axes") or range(len(shape))]
     if sizes is None:

@@ -1,4 +1,4 @@
-"""What holds the largest numbers, and lists of what was found: ArgMax, TopK, NonMaxSuppression."""
+"""Operators that find the largest numbers: ArgMax, TopK, NonMaxSuppression."""
 
 from __future__ import annotations
 

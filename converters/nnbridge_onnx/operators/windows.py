@@ -53,7 +53,7 @@ class Plane:
         return [one, *values] if self.line else list(values)
 
     def output(self, to: Lowerer) -> Value:
-        """What the operation on the plane makes."""
+        """The output of the operation on the plane."""
         declared = to.output(images=True)
         return declared.like() if self.line else declared
 
@@ -116,7 +116,7 @@ def padding(to: Lowerer, x: Value, pads: Sequence[int]) -> Value:
 
 @dataclass(frozen=True)
 class Windows:
-    """Where the windows of a convolution or pooling lie, for each spatial axis."""
+    """The windows of a convolution or pooling, for each spatial axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

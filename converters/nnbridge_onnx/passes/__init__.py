@@ -1,4 +1,4 @@
-"""What is done with a file between reading and lowering, as passes in the order of the lists here.
+"""Passes on a file between reading and lowering, in the order of the lists here.
 
 File passes take a ``ModelProto`` and return one, :func:`~nnbridge_onnx.passes.shape_inference.infer_shapes` makes a
 :class:`~nnbridge_onnx.read.graph.Graph` of the last one's, and graph passes add to what is known of it (:class:`Facts`).
@@ -19,7 +19,7 @@ from nnbridge.errors import ConversionError, Reason, first_line, near
 from nnbridge_onnx import native
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.folding import fold_constants
-from nnbridge_onnx.passes.inline import check_functions, state_defaults
+from nnbridge_onnx.passes.inline import check_nodes, state_defaults
 from nnbridge_onnx.passes.provider import ProviderVerdicts, verdicts
 from nnbridge_onnx.passes.qdq import QdqGroup, QdqParameters, find_groups, find_quantisation
 from nnbridge_onnx.read.graph import MAX_DEPTH, Graph, subgraphs
@@ -42,7 +42,7 @@ def apply_float64(onnx: Any, model: Any, choice: str, source: str) -> None:
 
 
 def _names(onnx: Any, graph: Any, depth: int) -> Iterator[str]:
-    """What is float64: values as far as they are described, constants, and what nodes turn into it."""
+    """The names of float64 values: those that are described, constants, and outputs of nodes that compute from them."""
     double = onnx.TensorProto.DOUBLE
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type == double:
@@ -114,14 +114,21 @@ def opset_of(model: Any) -> int | None:
 
 @dataclass
 class FileContext:
-    """What passes on a file read beside it."""
+    """The files that passes read beside a file."""
 
     onnx: Any
     """The ``onnx`` package, which is imported when the first file is read."""
     options: ConversionOptions
     source: str
+    size: int
+    """Bytes of the file and of those that hold its constants."""
     origins: dict[str, str] = field(default_factory=dict)
     """Outputs of operators that were written out, and these operators."""
+
+
+def _check_nodes(model: Any, file: FileContext) -> Any:
+    check_nodes(model, file.source, file.size)
+    return model
 
 
 def _renew(model: Any, file: FileContext) -> Any:
@@ -144,7 +151,6 @@ def _expand(model: Any, file: FileContext) -> Any:
 def _inline_functions(model: Any, file: FileContext) -> Any:
     if not model.functions:
         return model
-    check_functions(model, file.source)
     state_defaults(model)
     return native.inline_functions(file.onnx, model)
 
@@ -186,9 +192,11 @@ def _set_shapes(model: Any, file: FileContext) -> Any:
 
 
 FILE_PASSES: tuple[Callable[[Any, FileContext], Any], ...] = (
+    _check_nodes,
     _renew,
     _expand,  # into operators of an opset that lowerings know
     _inline_functions,
+    _check_nodes,  # those that operators were written out to, too
     _float64,  # once all nodes are in the graph or in subgraphs
     _set_shapes,
 )

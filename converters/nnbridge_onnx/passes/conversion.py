@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.budget import WorkBudget
+from nnbridge.budget import ConversionBudget, WorkBudget, conversion_budget
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import Assembly, in_file, live_steps, own_outputs
 from nnbridge.converters.declaration import Lower
@@ -121,34 +121,49 @@ class ChainFinder:
         return np.broadcast_to(np.ravel(array).astype(np.float64) * float(attribute(node, "beta", 1.0)), (count,))
 
     def _affine(self, node: Node, name: str, axis: int, count: int) -> Affine | None:
-        """What a node does to each channel of its input ``name``, None if that is not a product and a sum."""
+        """The scale and offset that a node applies to each channel of its input ``name``, None if it is not a product and a
+        sum."""
         definition = declared(node)
         if definition is None or definition.affine is None or len(node.results) != 1:
             return None
         return definition.affine(node, name, self._known.constants, Channels(count, axis, self._known.tensor(name).shape))
 
 
-_BUDGET = 1 << 28
+_ELEMENTS = 1 << 28
 _BODIES, _BODIES_TIMES = 32 << 20, 8
 """Bytes of bodies that are converted, those of bodies in bodies and what they read among them: so many, or so many times the
 file's constants. An operator whose body goes beyond runs on the host as it is."""
 
 
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """The most that a file's conversion computes, the bodies of its nodes among it."""
+
+    conversion: ConversionBudget
+    bodies: WorkBudget
+
+
+def _budget_for(graph: Graph) -> Budget:
+    held = sum(array.nbytes for array in graph.constants.values())
+    bodies = WorkBudget(max(_BODIES, _BODIES_TIMES * held), "bytes of bodies", _unmappable)
+    return Budget(conversion_budget(max(graph.size, held), _ELEMENTS), bodies)
+
+
 def convert_proto(
-    model: Any, options: ConversionOptions | None = None, caller: Source | None = None, bodies: WorkBudget | None = None
+    model: Any, options: ConversionOptions | None = None, caller: Source | None = None, budget: Budget | None = None
 ) -> tuple[Model, Graph, tuple[Mapped, ...]]:
     """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node.
 
-    ``caller`` is the operator whose body the model is, ``bodies`` what its file may still have of them.
+    ``caller`` is the operator whose body the model is, ``budget`` what is left of its file's.
     """
     options = options or ConversionOptions()
     graph = graph_of(model, options, model.graph.name or "model")
-    converted, outcomes = convert_graph(graph, options, graph.name, caller, bodies)
+    converted, outcomes = convert_graph(graph, options, graph.name, caller, budget)
     return converted, graph, outcomes
 
 
 def convert_graph(
-    graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None, bodies: WorkBudget | None = None
+    graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None, budget: Budget | None = None
 ) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert a graph that was read, and report the outcome of each node. ConversionError names the file and what is wrong.
 
@@ -156,17 +171,17 @@ def convert_graph(
     """
     try:
         facts = facts_of(graph, options)
-        model, outcomes = Conversion(facts, options, caller, bodies).run()
+        model, outcomes = Conversion(facts, options, caller, budget).run()
         failure = first_failure(outcomes, options.mapping)
         if failure is not None:
-            model, outcomes = Conversion(facts, options, caller, bodies, failure).run()
+            model, outcomes = Conversion(facts, options, caller, budget, failure).run()
         return model, outcomes
     except (NnapiError, ConversionError, Unmappable) as error:
         raise ConversionError(in_file(error.reason, source)) from error
 
 
 def facts_of(graph: Graph, options: ConversionOptions) -> Facts:
-    """What the passes find out about a graph."""
+    """The facts that the passes find about a graph."""
     TYPES.register(HOST)
     facts = Facts(graph)
     for run in GRAPH_PASSES:
@@ -199,24 +214,23 @@ class Conversion:
         facts: Facts,
         options: ConversionOptions,
         caller: Source | None = None,
-        bodies: WorkBudget | None = None,
+        budget: Budget | None = None,
         failure: Reason | None = None,
     ) -> None:
         self._facts = facts
         self._failure = failure
         """Why the models of what the provider takes cannot be built."""
         self._options = options
-        self._draft = Draft(options.feature_level, _BUDGET)
-        if bodies is None:
-            held = sum(array.nbytes for array in facts.graph.constants.values())
-            bodies = WorkBudget(max(_BODIES, _BODIES_TIMES * held), "bytes of bodies", _unmappable)
-        self._bodies = bodies
-        self._operands = Operands(facts.graph, self._draft, MappingKind(options.mapping), facts.quantised, caller, bodies)
+        self._budget = budget or _budget_for(facts.graph)
+        self._draft = Draft(options.feature_level, self._budget.conversion)
+        bodies, mapping = self._budget.bodies, MappingKind(options.mapping)
+        self._operands = Operands(facts.graph, self._draft, mapping, facts.quantised, caller, bodies)
         self._chains = ChainFinder(facts.graph, self._operands)
         self._fused: set[int] = set()
 
     def run(self) -> tuple[Model, tuple[Mapped, ...]]:
         graph = self._facts.graph
+        self._draft.place(len(graph.nodes), "")
         inputs = [self._operands.value(name) for name in graph.inputs]
         outcomes = []
         with np.errstate(all="ignore"):
@@ -304,7 +318,7 @@ class Conversion:
 
     def _body(self, model: Any, caller: Source | None) -> Model:
         """The model that control flow refers to."""
-        return convert_proto(model, replace(self._options, shapes={}), caller, self._bodies)[0]
+        return convert_proto(model, replace(self._options, shapes={}), caller, self._budget)[0]
 
     def _host(self, node: Node) -> None:
         """Emit the node as an operation of the host extension."""

@@ -29,7 +29,7 @@ _FEW = 64
 
 
 class Known:
-    """What is known of a graph's values: types, shapes and constants."""
+    """The known types, shapes and constants of a graph's values."""
 
     def __init__(self, graph: Graph) -> None:
         self.constants: dict[str, Array] = dict(graph.constants)
@@ -56,7 +56,7 @@ class Known:
         return None if shape is None or (shape and min(shape) < 0) else shape
 
     def results(self, node: Node, inputs: Mapping[str, Array]) -> Sequence[Array]:
-        """What a node computes, once for the same inputs however often the graph is gone through. OP_FAILED if it cannot."""
+        """The results of a node, once for the same inputs however often the graph is gone through. OP_FAILED if it has none."""
         found = self._folds.get(node.outputs)
         if found is None or found.type != node.type or not _same(found.inputs, inputs):
             computed = run_node(node, inputs, {name: self.tensor(name).type for name in inputs})

@@ -14,7 +14,7 @@ MAX_PROPAGATED = 1 << 16
 
 
 class TypedNode(Protocol):
-    """What of a ``NodeProto`` is read here without its message."""
+    """The fields of a ``NodeProto`` that are read here without its message."""
 
     @property
     def type(self) -> str:

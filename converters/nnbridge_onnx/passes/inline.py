@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.budget import operations_limit
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Array
 from nnbridge_onnx.passes.folding import Known
@@ -15,8 +16,6 @@ from nnbridge_onnx.read.graph import subgraphs
 
 MAX_NODES = 4096
 """The number of nodes that a graph may have once loops are written out."""
-MAX_INLINED, _LEAST_INLINED, _BYTES_OF_NODE = 100_000, 8_192, 16
-"""The number of nodes that a file may have once its functions are inlined: fewer if it is short, but always some thousand."""
 MAX_COPIED = 32 << 20
 """Bytes of the nodes that calls of functions stand for, or of those that one loop or branch does, with their names."""
 MAX_CALLS = 100
@@ -26,14 +25,14 @@ _AXES_AS_INPUT = 13
 """The opset from which Unsqueeze reads its axes."""
 
 
-def check_functions(model: Any, source: str) -> None:
-    """ConversionError where inlining the model's functions, which may call each other, would not end or give too many nodes."""
+def check_nodes(model: Any, source: str, size_of_file: int) -> None:
+    """ConversionError for too many nodes, those of bodies and of functions among them, which may call each other."""
     bodies = {(f.domain, f.name, f.overload): f for f in model.functions}
     sizes: dict[tuple[str, str, str], int] = {}
     copied: dict[tuple[str, str, str], int] = {}
     """Bytes that a call of a function stands for."""
-    size_of_file = model.ByteSize()
-    most = min(MAX_INLINED, max(_LEAST_INLINED, size_of_file // _BYTES_OF_NODE)) if bodies else MAX_INLINED
+    most = operations_limit(size_of_file)
+    too_many = f"at most {most:,} nodes{' once functions are inlined' if bodies else ''}, for a file of this size"
 
     def refused(rule: str) -> ConversionError:
         return ConversionError(Reason(rule, "more", file=source))
@@ -59,13 +58,13 @@ def check_functions(model: Any, source: str) -> None:
         for attribute in node.attribute:
             total += sum(size(graph.node, callers) for graph in subgraphs(attribute))
         if total > most:
-            raise refused(f"at most {most} nodes once functions are inlined")
+            raise refused(too_many)
         return total
 
     calls = [0]
     """Bytes that the calls so far stand for, of the function in question or the graph."""
     if size(model.graph.node, ()) > most:
-        raise refused(f"at most {most} nodes once functions are inlined")
+        raise refused(too_many)
 
 
 def state_defaults(model: Any) -> None:
@@ -186,7 +185,7 @@ def _unrolled(onnx: Any, node: Any, known: Known, weights: dict[str, Any], budge
 
 @dataclass(frozen=True)
 class _Scanning:
-    """How often the body runs, and what it reads and leaves at each iteration."""
+    """The number of the body's runs, and the values that it reads and leaves at each iteration."""
 
     count: int
     states: tuple[str, ...]

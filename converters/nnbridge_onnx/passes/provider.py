@@ -24,7 +24,7 @@ STOPS = frozenset(["NonMaxSuppression"])
 
 @dataclass(frozen=True)
 class ProviderVerdicts:
-    """What the provider makes of a graph's nodes, by their indexes."""
+    """The provider's verdicts on a graph's nodes, by their indexes."""
 
     refused: Mapping[int, Reason] = field(default_factory=dict)
     """Why it leaves nodes to ONNX Runtime."""
@@ -110,7 +110,8 @@ class _Units:
         return ProviderVerdicts(refused, {i: failing[i] for i in sorted(failing) if i not in refused})
 
     def _mismatch(self, unit: Unit) -> Reason | None:
-        """Why an input's scale or zero point is not that of its operand: a unit's own output, or what its first reader states."""
+        """The reason why an input's scale or zero point is not that of its operand: a unit's own output, or what its first
+        reader states."""
         for io in unit.inputs:
             if not io.scale:
                 continue
@@ -164,7 +165,7 @@ class _Units:
                 yield node.index, Reason(required, found, node.label, kind=kind, says=said, stage=Stage.BUILDING)
 
     def _written_out(self, node: Node) -> Reason | None:
-        """Why the operator of com.microsoft that the node is a part of stays as a whole."""
+        """The reason why the operator of com.microsoft that the node is a part of stays as a whole."""
         kind = self._graph.origins.get(node.outputs[0], "") if node.outputs else ""
         rule = REGISTRY[f"{CONTRIB}.{kind}"].provider if kind else None
         return _unmapped(rule, f"{CONTRIB}.{kind}", node) if isinstance(rule, str) else None
@@ -224,7 +225,7 @@ class _Units:
 
 
 def _unloadable(node: Node, depth: int = 0) -> Reason | None:
-    """Why ONNX Runtime does not load a file with a node, or with one of its bodies; None if it does."""
+    """The reason why ONNX Runtime does not load a file with a node, or with one of its bodies; None if it does."""
     definition = declared(node)
     conditions = (KNOWN_DOMAIN, *(() if definition is None else definition.loads))
     found = first_refusal(conditions, node, 0, node.label, Stage.LOADING)
@@ -247,7 +248,7 @@ def _unloadable(node: Node, depth: int = 0) -> Reason | None:
 
 
 def _refusal(unit: Unit, release: str) -> Reason | None:
-    """Why the provider of a release leaves a unit to ONNX Runtime; None if it accepts it."""
+    """The reason why the provider of a release leaves a unit to ONNX Runtime; None if it accepts it."""
     node, rule = unit.node, _rule(unit)
     if not isinstance(rule, Provider):
         return _unmapped(rule, unit.operator, node)
@@ -263,7 +264,7 @@ def _unmapped(rule: str, operator: str, node: Node) -> Reason:
 
 
 def _failure(unit: Unit) -> Reason | None:
-    """Why the model cannot be built, or run, with a unit that the provider accepts; None if it can."""
+    """The reason why the model cannot be built, or run, with a unit that the provider accepts; None if it can."""
     rule = _rule(unit)
     assert isinstance(rule, Provider)
     return first_refusal(rule.builds, unit, unit.level, unit.node.label, Stage.BUILDER)

@@ -196,7 +196,7 @@ class _Finder:
         return reader.outputs[0], (*fused, reader.index), code
 
     def _dequantised(self, name: str) -> Weights | None:
-        """What lies before DequantizeLinear."""
+        """The value before DequantizeLinear."""
         node = self._producers.get(name)
         if node is None or node.type != "DequantizeLinear" or node.domain:
             return None

@@ -32,7 +32,8 @@ MAX_RANK = 64
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What of a ``NodeProto`` is looked at more than once: reading a message's fields costs more than what is done with them."""
+    """The fields of a ``NodeProto`` that are read more than once: reading a message's fields costs more than what is done with
+    them."""
 
     type: str
     domain: str
@@ -66,7 +67,7 @@ def _step(node: Any) -> _Step:
 
 @functools.cache
 def _deciding() -> Mapping[str, Sequence[int]]:
-    """Which inputs of operators decide dimensions by their numbers."""
+    """The inputs of operators that decide dimensions by their numbers."""
     return {one.name: [i for i, declared in enumerate(one.inputs) if declared.decides_shape] for one in REGISTRY}
 
 
@@ -333,7 +334,7 @@ def _propagates(body: _NodeList, sizes: dict[str, int], *, inner: bool = False) 
 
 
 def _folded(graph: Graph) -> Known:
-    """What is known with the results of folding small constants."""
+    """The known values with the results of folding small constants."""
     known = Known(graph)
     constants = known.constants
     for node in graph.nodes:

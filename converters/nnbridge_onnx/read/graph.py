@@ -57,7 +57,7 @@ MESSAGES = frozenset([STRING, SEQUENCE, OPTIONAL])
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What is known of a value: its type (a key of ELEMENT_TYPES; 0 = none that nnbridge can hold) and its shape.
+    """The known properties of a value: its type (a key of ELEMENT_TYPES; 0 = none that nnbridge can hold) and its shape.
 
     Dimensions that are not known are -1; a shape of None has no known rank.
     """
@@ -141,6 +141,8 @@ class Graph:
     Runtime's provider does not know."""
     loops: bool = False
     """The file has a Loop or Scan, which a mapping may write out: another mapping needs another reading."""
+    size: int = 0
+    """Bytes of the file and of those that hold its constants."""
     folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
     """What nodes that were folded so far computed, by their outputs."""
 

@@ -1,4 +1,4 @@
-"""What ONNX Runtime accepts of files that the onnx package's checker refuses: they are written as the checker has them."""
+"""Repair of files that ONNX Runtime accepts and the onnx package's checker refuses: they are written as the checker has them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import math
 import mmap
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -68,7 +68,7 @@ def read(path: Path, options: ConversionOptions) -> Graph:
         _check_versions(onnx, model, source)
         with _refusing(onnx, source):
             model = _checked(onnx, model, source, check)
-    return _graph(onnx, model, FileContext(onnx, options, source), path.parent, {})
+    return _graph(onnx, model, FileContext(onnx, options, source, _size(model, path.parent)), path.parent, {})
 
 
 def graph_of(model: Any, options: ConversionOptions, source: str, weights: Mapping[str, Array] | None = None) -> Graph:
@@ -81,7 +81,8 @@ def graph_of(model: Any, options: ConversionOptions, source: str, weights: Mappi
     if weights is None:
         with _refusing(onnx, source):
             model = _checked(onnx, model, source, None)
-    return _graph(onnx, model, FileContext(onnx, options, source), None, weights or {})
+    size = model.ByteSize() + sum(array.nbytes for array in (weights or {}).values())
+    return _graph(onnx, model, FileContext(onnx, options, source, size), None, weights or {})
 
 
 def _parsed(onnx: Any, path: Path) -> Any:
@@ -104,7 +105,18 @@ def _graph(onnx: Any, model: Any, file: FileContext, folder: Path | None, weight
         overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
         reader = _ModelReader(onnx, file.source, folder, weights)
         graph = infer_shapes(onnx, model, reader, loops=file.options.mapping == "wide")
-        return replace(graph, origins=file.origins, overridable=overridable, loops=_has_loops(model.graph.node))
+        return replace(graph, origins=file.origins, overridable=overridable, loops=_has_loops(model.graph.node), size=file.size)
+
+
+def _size(model: Any, folder: Path) -> int:
+    """Bytes of a model and of the files of its folder that hold constants."""
+    entries = (entry for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location")
+    size: int = model.ByteSize()
+    for name in {entry.value for entry in entries}:
+        with suppress(OSError, ValueError, RuntimeError):  # a name that no file can have
+            path = (folder / name).resolve()
+            size += path.stat().st_size if folder.resolve() in path.parents else 0
+    return size
 
 
 @contextmanager

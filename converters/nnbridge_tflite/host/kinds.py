@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.host.numbers import Tensors, quantised
 
 Run = Callable[[Sequence["Array | None"]], Sequence[Array]]
@@ -29,14 +30,6 @@ _WITHOUT: Mapping[str, str] = {
 }
 """Element types of an input -> operators without a kernel for them."""
 _MISSING = {(name, type) for types, names in _WITHOUT.items() for type in types.split() for name in names.split()}
-WRITTEN_QUANTISATION: Mapping[str, Mapping[str, tuple[float, int]]] = {
-    "L2_NORMALIZATION": {"uint8": (1 / 128, 128), "int8": (1 / 128, 0)},
-    "LOGISTIC": {"uint8": (1 / 256, 0), "int8": (1 / 256, -128), "int16": (1 / 32768, 0)},
-    "LOG_SOFTMAX": {"uint8": (16 / 256, 255), "int8": (16 / 256, 127)},
-    "SOFTMAX": {"int8": (1 / 256, -128), "int16": (1 / 32768, 0)},
-    "TANH": {"int16": (1 / 32768, 0)},
-}
-"""Operator -> type -> the scale and zero point that its kernel writes, whatever the file says."""
 _LEAST = ("SQRT", "RSQRT")
 """Operators whose kernels end a run at numbers below 0, if they are quantised."""
 
@@ -47,15 +40,17 @@ def check_kind(name: str, inputs: Tensors, outputs: Tensors) -> None:
         type = str(tensor.dtype)
         if (name, type) in _MISSING and (type == "float16" or quantised(tensor)):
             raise ValueError(f"an element type that LiteRT has a kernel of {name} for, found {type.upper()}")
-    if not inputs or name not in WRITTEN_QUANTISATION or not quantised(inputs[0]) or inputs[0].dtype != outputs[0].dtype:
+    declared = REGISTRY.get(name)
+    if declared is None or not inputs or not quantised(inputs[0]) or inputs[0].dtype != outputs[0].dtype:
         return
-    stated, out = WRITTEN_QUANTISATION[name].get(str(inputs[0].dtype)), outputs[0]
-    if stated is not None and not (np.isclose(out.scale, stated[0], rtol=1e-3) and out.zero_point == stated[1]):
-        raise ValueError(f"an output of scale {stated[0]:g} and zero point {stated[1]}, found {out.scale:g} and {out.zero_point}")
+    stated, out = declared.written.get(str(inputs[0].dtype).upper()), outputs[0]
+    if stated is not None and not (np.isclose(out.scale, stated[0], rtol=1e-3) and stated[1] in (None, out.zero_point)):
+        required = f"an output of scale {stated[0]:g}" + ("" if stated[1] is None else f" and zero point {stated[1]}")
+        raise ValueError(f"{required}, found {out.scale:g} and {out.zero_point}")
 
 
 def within_domain(name: str, inputs: Tensors, run: Run) -> Run:
-    """What runs an operator; with a check of its numbers where LiteRT's kernel has one."""
+    """The kernel of an operator; with a check of its numbers where LiteRT's kernel has one."""
     if name not in _LEAST or not quantised(inputs[0]):
         return run
     least = inputs[0].zero_point

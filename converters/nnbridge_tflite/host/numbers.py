@@ -1,4 +1,4 @@
-"""What host kernels share: numbers of tensors, and how results are stored.
+"""Parts shared by host kernels: numbers of tensors, and how results are stored.
 
 A kernel gets :class:`~nnbridge.extensions.HostTensor` inputs and outputs and the operator's options, the declared defaults
 included, and returns the output arrays. It raises ValueError for what it does not compute. Quantised tensors are computed in
@@ -182,7 +182,7 @@ def bounded(dims: Sequence[int]) -> Sequence[int]:
 
 
 def padding_pairs(tensor: HostTensor) -> list[tuple[int, int]]:
-    """How much is padded (or cropped) before and after, by dimension."""
+    """The padding (or cropping) before and after, by dimension."""
     return [(int(before), int(after)) for before, after in data_of(tensor).reshape(-1, 2)]
 
 

@@ -1,4 +1,4 @@
-"""What a host operation gets beside its operands: the operator's options, and parameters that operands cannot hold."""
+"""Parameters of a host operation beside its operands: the operator's options, and values that operands cannot hold."""
 
 from __future__ import annotations
 

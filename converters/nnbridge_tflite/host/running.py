@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.budget import conversion_budget
 from nnbridge.converters.assembly import Assembly, live_steps
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import ConversionError, NnapiError
@@ -28,6 +29,7 @@ from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.operations.kernels import Function
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, split_extension_code
+from nnbridge_tflite.custom import required_of
 from nnbridge_tflite.declaration import REGISTRY, OperandKind, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
 from nnbridge_tflite.host.hybrid import is_hybrid
@@ -117,7 +119,7 @@ def computable(declared: TfliteOperator) -> bool:
 
 
 def preparation(declared: TfliteOperator, code: int) -> HostPrepare | None:
-    """What prepares an operation of the extension; None where nothing computes it."""
+    """The preparation of an operation of the extension; None where nothing computes it."""
     return partial(prepare, declared, code) if computable(declared) else None
 
 
@@ -148,7 +150,8 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
         return within_domain(declared.name, inputs, lambda arrays: [_shaped(table(np.asarray(arrays[0])), outputs[0].dims)])
     ways = _ways(declared, code, inputs, outputs, options)
     if not ways:
-        raise ValueError(declared.refusal)
+        custom = options.get("custom_code")
+        raise ValueError(declared.refusal if custom is None else required_of(custom))
 
     def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
         tensors = [
@@ -201,7 +204,7 @@ def _shaped(result: Array, dims: tuple[int, ...]) -> Array:
 
 
 def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Way]:
-    """How an operator is computed on these operands, in the order tried."""
+    """The ways to compute an operator on these operands, in the order tried."""
     lowering: Way | None = None
     if declared.lowerings:
         lowering = _lowering(declared.name, code, *_joined(declared, inputs, outputs), options)
@@ -323,7 +326,7 @@ def lowered(operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, 
     errors: list[Exception] = []
     budget = _CONSTANTS if declared is not None and declared.kernel is not None else _CONSTANTS_ALONE
     for lowering in declared.lowerings if declared is not None else ():
-        values = TensorValues.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, budget), states)
+        values = TensorValues.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, conversion_budget(elements=budget)), states)
         lowerer = Lowerer(declared, operator, values)
         try:
             lowering.lower(lowerer)

@@ -21,6 +21,6 @@ class NeuronRoute:
         return NeuronGraph(graph.subgraph, Pool.of(bytes(graph.pool)), graph.unreadable)
 
     def passed(self, path: Path) -> tuple[Passed, ...]:
-        """What the compiler passes on of each subgraph of a file."""
+        """The operators of each subgraph of a file that the compiler passes on."""
         file = read(path)
         return tuple(passed(file, number) for number in range(len(file.graph.subgraphs)))

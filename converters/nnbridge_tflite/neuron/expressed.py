@@ -20,7 +20,7 @@ from nnbridge_tflite.declaration import definition_of
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.conversion import Context
-from nnbridge_tflite.passes.nodes import NodeConversion, most_new_elements
+from nnbridge_tflite.passes.nodes import NodeConversion, budget_for
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Graph, Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
@@ -48,7 +48,7 @@ class NeuronGraph:
     def _conversion(self) -> NodeConversion:
         TYPES.register(HOST)
         options = ConversionOptions(RUNTIME_FEATURE_LEVEL, MappingKind.WIDE.value)
-        draft = Draft(RUNTIME_FEATURE_LEVEL, most_new_elements(self.pool))
+        draft = Draft(RUNTIME_FEATURE_LEVEL, budget_for(self.pool))
         file = TfliteFile(NAME, self.pool, Graph(3, "", (self.subgraph,)))
         main = NodeConversion(Context(file, options, 0), 0, self.subgraph, draft, Variables())
         main.values.make_inputs(self.subgraph.inputs)
@@ -132,7 +132,7 @@ class NeuronGraph:
         return {o.index: tuple(writers[i] for i in o.inputs if i in writers) for o in subgraph.operators}
 
     def question(self, operators: Collection[int] | None = None) -> Model | None:
-        """What is expressed of these operators, or of all, as one model for devices to be asked; None if there is nothing."""
+        """One model of these operators, or of all, for devices to be asked about; None if nothing can be expressed."""
         asked = {o.index for o in self.subgraph.operators if operators is None or o.index in operators} - self.refused.keys()
         steps = [step for step in self._conversion.draft.steps if step.source is not None and step.source.index in asked]
         written = {id(value) for step in steps for value in step.outputs}

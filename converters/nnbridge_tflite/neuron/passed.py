@@ -1,4 +1,5 @@
-"""What LiteRT's MediaTek compiler passes on of a file, and what its calls do not say: a prediction without the compiler."""
+"""Prediction, without the compiler, of the operators that LiteRT's MediaTek compiler passes on, and of facts that its calls
+leave out."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from nnbridge_tflite.declaration import FUSED
 from nnbridge_tflite.neuron.expressed import NeuronGraph
 from nnbridge_tflite.neuron.recorded import EXTENDED, FORMS
 from nnbridge_tflite.passes.conversion import Context, Conversion
-from nnbridge_tflite.passes.nodes import most_new_elements
+from nnbridge_tflite.passes.nodes import budget_for
 from nnbridge_tflite.passes.states import Variables
 from nnbridge_tflite.read.graph import Operator, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
@@ -42,7 +43,7 @@ _LOST: Mapping[str, Mapping[str, str]] = {
 
 
 def passed(file: TfliteFile, number: int) -> Passed:
-    """What the compiler passes on of a subgraph."""
+    """The operators of a subgraph that the compiler passes on."""
     subgraph = file.graph.subgraphs[number]
     reasons = {operator.index: _refusal(operator, subgraph) for operator in subgraph.operators}
     unreadable = {index: reason for index, reason in reasons.items() if reason is not None}
@@ -56,7 +57,7 @@ def passed(file: TfliteFile, number: int) -> Passed:
 
 
 def _refusal(operator: Operator, subgraph: TfliteSubgraph) -> Reason | None:
-    """Why the compiler does not pass an operator on; None if it does."""
+    """The reason why the compiler does not pass an operator on; None if it does."""
     if operator.name not in PASSED or operator.custom:
         return Reason("an operator that the compiler passes on", operator.name, operator.label)
     for i in (*operator.inputs, *operator.outputs):
@@ -72,7 +73,7 @@ def _refusal(operator: Operator, subgraph: TfliteSubgraph) -> Reason | None:
 def _computed_dims(file: TfliteFile, number: int) -> Mapping[int, tuple[int, ...]]:
     """The dimensions of a subgraph's tensors as they are computed from those of its inputs; empty where that is not possible."""
     options = ConversionOptions(RUNTIME_FEATURE_LEVEL, MappingKind.WIDE.value)
-    draft, graph = Draft(RUNTIME_FEATURE_LEVEL, most_new_elements(file.pool)), file.graph.subgraphs[number]
+    draft, graph = Draft(RUNTIME_FEATURE_LEVEL, budget_for(file.pool)), file.graph.subgraphs[number]
     main = Conversion(Context(file, options, MAX_CALLED), number, graph, draft, Variables())
     try:
         main.check_interface()
@@ -83,7 +84,7 @@ def _computed_dims(file: TfliteFile, number: int) -> Mapping[int, tuple[int, ...
 
 
 def _loss(operator: Operator, subgraph: TfliteSubgraph, dims: Mapping[int, tuple[int, ...]]) -> Reason | None:
-    """What the compiler's calls do not say of an operator; None if they say all."""
+    """The facts about an operator that the compiler's calls leave out; None if they state all."""
     for option, rule in _LOST.get(operator.name, {}).items():
         value = operator.options.get(option) or 0
         if value:

@@ -94,7 +94,8 @@ Read = Callable[[_RecordedOperation], Operator]
 
 @dataclass(frozen=True)
 class _RecordedForm:
-    """How an operation is read: TFLite's operator, the names of its scalars in order, and what is more than names."""
+    """The form of a recorded operation: TFLite's operator, the names of its scalars in order, and everything that is more than
+    names."""
 
     operator: str
     scalars: tuple[str, ...] = ()

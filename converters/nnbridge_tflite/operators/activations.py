@@ -33,9 +33,36 @@ from nnbridge_tflite.host.numbers import (
 )
 from nnbridge_tflite.host.ordered import total
 from nnbridge_tflite.host.sixteen_bits import interpolated, looked_up, table_argument
+from nnbridge_tflite.loads import (
+    OUT,
+    SAME,
+    PreparedOperator,
+    broadcast,
+    no_zero_point,
+    parameters,
+    ranked,
+    requires,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import Function, unary
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, DelegateRule, Past, from_level, input_rank, output_in
+
+_HARD_SWISH_SCALES = requires(
+    "an input scale below 128 times the output's",
+    lambda node: node.type(OUT) not in ("UINT8", "INT8") or _scale(node, 0) / 128 < _scale(node, OUT),
+    lambda node: f"{_scale(node, 0):g} for {_scale(node, OUT):g}",
+)
+_ALPHA_FITS = requires(
+    "an alpha that broadcasts to the input",
+    lambda node: np.broadcast_shapes(node.shape(0), node.shape(1)) == node.shape(0),
+)
+
+
+def _scale(node: PreparedOperator, number: int) -> float:
+    tensor = node.at(number)
+    return 0.0 if tensor is None else parameters(tensor)[0]
+
 
 _RELU = DelegateRule(version=2, types=FLOAT_QUANT8)
 
@@ -50,15 +77,25 @@ def _clamp(name: str, low: float, high: float, code: OperationCode | None = None
         return [saturate(np.minimum(np.maximum(steps, ends[0]), ends[1]), out.dtype)]
 
     summary = f"min(max(x, {low:g}), {high:g})" if high < math.inf else f"max(x, {low:g})"
-    return unary(name, summary, lambda a: np.clip(a, low, high), code, integers=integers, **facts)
+    return unary(
+        name, summary, lambda a: np.clip(a, low, high), code, integers=integers, loads=(SAME, zero_centred(0, OUT)), **facts
+    )
 
 
-RELU = _clamp("RELU", 0, math.inf, OperationCode.RELU, delegate=_RELU)
-RELU6 = _clamp("RELU6", 0, 6, OperationCode.RELU6, delegate=_RELU)
+RELU = _clamp("RELU", 0, math.inf, OperationCode.RELU, delegate=_RELU, versions=(1, 3))
+RELU6 = _clamp("RELU6", 0, 6, OperationCode.RELU6, delegate=_RELU, versions=(1, 3))
 RELU_N1_TO_1 = _clamp("RELU_N1_TO_1", -1, 1, OperationCode.RELU1, delegate=_RELU)
 RELU_0_TO_1 = _clamp("RELU_0_TO_1", 0, 1)
 LOGISTIC = unary(
-    "LOGISTIC", "1 / (1 + e^-x)", lambda a: 1 / (1 + np.exp(-a)), OperationCode.LOGISTIC, tabled=True, delegate=_RELU
+    "LOGISTIC",
+    "1 / (1 + e^-x)",
+    lambda a: 1 / (1 + np.exp(-a)),
+    OperationCode.LOGISTIC,
+    tabled=True,
+    delegate=_RELU,
+    versions=(1, 3),
+    written={"UINT8": (1 / 256, None), "INT8": (1 / 256, None), "INT16": (1 / 32768, 0)},
+    loads=(SAME, zero_centred(0, OUT)),
 )
 TANH = unary(
     "TANH",
@@ -69,6 +106,10 @@ TANH = unary(
     delegate=DelegateRule(
         version=2, types=FLOAT_QUANT8, conditions=(from_level(3, "8-bit tensors", lambda node: node.type(0) == "FLOAT32"),)
     ),
+    versions=(1, 3),
+    written={"INT16": (1 / 32768, 0)},
+    written_within=7e-4,
+    loads=(SAME, zero_centred(0, OUT)),
 )
 HARD_SWISH = unary(
     "HARD_SWISH",
@@ -76,6 +117,7 @@ HARD_SWISH = unary(
     lambda a: a * np.clip(a + 3, 0, 6) / 6,
     OperationCode.HARD_SWISH,
     delegate=DelegateRule(version=99, types=FLOAT_QUANT8),
+    loads=(SAME, _HARD_SWISH_SCALES),
 )
 ELU = unary(
     "ELU",
@@ -83,18 +125,23 @@ ELU = unary(
     lambda a: np.where(a > 0, a, np.expm1(np.minimum(a, 0))),
     tabled=True,
     delegate=DelegateRule(version=1, level=4, types=FLOAT, past=(Past(until="2.4", types=()),)),
+    loads=(SAME,),
 )
 GELU = TfliteOperator(
     "GELU",
     "x/2 · (1 + erf(x / √2)), or its approximation by tanh.",
     options=(Option("approximate", False, "by tanh"),),
     tabled=True,
+    versions=(1, 3),
+    loads=(SAME,),
 )
 LEAKY_RELU = TfliteOperator(
     "LEAKY_RELU",
     "max(x, 0) + alpha · min(x, 0)",
     options=(Option("alpha", 0.0, "slope below 0"),),
     delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8, since="2.5"),
+    versions=(1, 2),
+    loads=(SAME, zero_centred(0, OUT)),
 )
 PRELU = TfliteOperator(
     "PRELU",
@@ -102,6 +149,7 @@ PRELU = TfliteOperator(
     inputs("input", "alpha"),
     delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8, past=(Past(until="2.3", types=("FLOAT32", "UINT8")),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.PRELU, to.input(0), to.input(1)))],
+    loads=(broadcast(0, 1), _ALPHA_FITS),
 )
 SOFTMAX = TfliteOperator(
     "SOFTMAX",
@@ -114,6 +162,13 @@ SOFTMAX = TfliteOperator(
     ),
     rows=True,
     lowerings=[Lowering(lambda to: to.finish(OperationCode.SOFTMAX, to.input(0), _beta(to)))],
+    versions=(1, 4),
+    written={"INT8": (1 / 256, -128), "INT16": (1 / 32768, 0)},
+    written_within=1e-3,
+    loads=(
+        ranked(0, 1, 0),
+        no_zero_point("16-bit integers with a zero point of 0", ("INT16",), 0, OUT, beside=("INT16",)),
+    ),
 )
 LOG_SOFTMAX = TfliteOperator(
     "LOG_SOFTMAX",
@@ -122,6 +177,9 @@ LOG_SOFTMAX = TfliteOperator(
     lowerings=[
         Lowering(lambda to: to.finish(OperationCode.LOG_SOFTMAX, to.input(0), to.float_scalar(1.0, to.input(0)), to.scalar(-1)))
     ],
+    versions=(1, 2),
+    written={"UINT8": (16 / 256, 255), "INT8": (16 / 256, 127)},
+    loads=(SAME,),
 )
 
 

@@ -19,6 +19,21 @@ from nnbridge.types import FLOATS, QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, centred_integers, ended, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
+from nnbridge_tflite.loads import (
+    BINARY,
+    ONE_SHAPE,
+    ONE_TYPE,
+    OUT,
+    QUANTISED,
+    Prepare,
+    PreparedOperator,
+    alike,
+    parameters,
+    requires,
+    same_shape,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import INT32, Lowerer, through_float
 from nnbridge_tflite.operators.elementwise import host_as_stored
 from nnbridge_tflite.rules import (
@@ -35,6 +50,21 @@ from nnbridge_tflite.rules import (
     input_in,
     no_activation,
     version_at_most,
+)
+
+
+def _shifts(node: PreparedOperator) -> list[float] | None:
+    """The scales of 16-bit operands that the kernel computes by shifts: powers of two, where the option says so."""
+    scales = [parameters(one)[0] for one in node.there((0, 1, OUT))]
+    powers = all(scale > 0 and abs(math.log2(scale) - round(math.log2(scale))) < 1e-3 for scale in scales)
+    return scales if node.type(0) == "INT16" and node.option("pot_scale_int16") and powers and len(scales) == 3 else None
+
+
+SHIFTED = requires(
+    "16-bit scales of which the output's is the larger of the inputs', where all are powers of two",
+    lambda node: (scales := _shifts(node)) is None or abs(math.log2(scales[2] / max(scales[:2]))) < 0.5,
+    lambda node: ", ".join(f"{scale:g}" for scale in _shifts(node) or ()),
+    Why.QUANTISATION_PARAMETERS,
 )
 
 SIGNED = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
@@ -75,12 +105,51 @@ _LARGER = DelegateRule(
 _FLOATS_FIRST = from_level(3, "8-bit tensors", lambda node: node.type(0) in ("FLOAT32", "INT32"))
 _SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be powers of two, which are then computed by shifts")
 
+
+def _multiplies(node: PreparedOperator) -> bool:
+    """True if products of constants, which the kernel computes when it is prepared, have types that it multiplies."""
+    if any(node.stored(one) is None for one in node.inputs):
+        return True
+    scaled = [bool(one.quantisation.scales) for one in node.there((0, OUT))]
+    eight = node.type(0) in ("UINT8", "INT8") or (node.type(0) == "INT16" and all(scaled))
+    return node.type(0) in _PRODUCTS and (not eight or node.type(0) == node.type(OUT))
+
+
+_PRODUCTS = ("FLOAT32", "COMPLEX64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT32")
+_MULTIPLIED = requires("constants of types that the kernel multiplies", _multiplies, kind=Why.INPUT_TYPE)
+_REAL_ACTIVATED = requires(
+    "no fused activation of complex numbers",
+    lambda node: node.type(OUT) != "COMPLEX64" or not node.option("fused_activation_function"),
+    kind=Why.ACTIVATION,
+)
+
+
+def _rescales(node: PreparedOperator, *, larger: bool) -> bool:
+    """True if quantised terms have scales that the kernel divides by; LiteRT ends at others. ``larger``: not the output's."""
+    if node.type(0) not in QUANTISED or (node.type(0) == "INT16" and _shifts(node) is not None):
+        return True
+    scales = [parameters(one)[0] for one in node.there((0, 1, OUT))]
+    steps = 2 ** (15 if node.type(0) == "INT16" else 20)
+    return all(scale > 0 for scale in scales) and (larger or 2 * max(scales[:2]) < steps * scales[-1])
+
+
+def _rescaled(*, larger: bool) -> Prepare:
+    return requires(
+        "scales above 0 that fit each other, without which LiteRT ends the process",
+        lambda node: _rescales(node, larger=larger),
+        lambda node: tuple(f"{parameters(one)[0]:g}" for one in node.there((0, 1, OUT))),
+        Why.QUANTISATION_PARAMETERS,
+    )
+
+
 ADD = binary(
     "ADD",
     "a + b",
     np.add,
     options=(FUSED, _SHIFT16),
     delegate=DelegateRule(version=2, types=NUMBERS, conditions=_CONDITIONS, past=(_NO_INT32,)),
+    versions=(1, 6),
+    loads=(*BINARY, zero_centred(0, 1, OUT), SHIFTED, _rescaled(larger=False)),
 )
 SUB = binary(
     "SUB",
@@ -88,6 +157,8 @@ SUB = binary(
     np.subtract,
     options=(FUSED, _SHIFT16),
     delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_INT32, RANK_4, _FLOATS_FIRST), past=(_NO_INT32,)),
+    versions=(1, 5),
+    loads=(*BINARY, zero_centred(0, 1, OUT), SHIFTED, _rescaled(larger=True)),
 )
 MUL = binary(
     "MUL",
@@ -101,6 +172,8 @@ MUL = binary(
         conditions=(*_CONDITIONS, version_at_most(2, lambda node: node.accelerated)),
         past=(_NO_INT32, Past(until="2.5", version=2)),
     ),
+    versions=(1, 8),
+    loads=(*BINARY, _REAL_ACTIVATED, _MULTIPLIED),
 )
 DIV = binary(
     "DIV",
@@ -108,10 +181,23 @@ DIV = binary(
     None,
     options=(FUSED,),
     delegate=DelegateRule(version=1, level=2, types=FLOAT, conditions=(since("2.12", RANK_4),)),
+    versions=(1, 2),
+    loads=(*BINARY,),
 )
-MAXIMUM = binary("MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER)
-MINIMUM = binary("MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER)
-POW = binary("POW", "a to the power of b.", np.power, OperationCode.POW, delegate=DelegateRule(version=1, level=3, types=FLOAT))
+MAXIMUM = binary(
+    "MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER, versions=(1, 4), loads=(*BINARY,)
+)
+MINIMUM = binary(
+    "MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER, versions=(1, 4), loads=(*BINARY,)
+)
+POW = binary(
+    "POW",
+    "a to the power of b.",
+    np.power,
+    OperationCode.POW,
+    delegate=DelegateRule(version=1, level=3, types=FLOAT),
+    loads=(*BINARY, typed(0, "FLOAT32", "INT32")),
+)
 SQUARED_DIFFERENCE = binary(
     "SQUARED_DIFFERENCE",
     "(a - b)²",
@@ -123,6 +209,8 @@ SQUARED_DIFFERENCE = binary(
         conditions=(RANK_4, input_in("FLOAT32", "UINT8", below=4), input_in("FLOAT32", below=3)),
         since="2.7",
     ),
+    versions=(1, 2),
+    loads=(*BINARY,),
 )
 
 
@@ -132,12 +220,36 @@ def _floored(a: Array, b: Array) -> Array:
     return found
 
 
-FLOOR_DIV = binary("FLOOR_DIV", "⌊a / b⌋", _floored, as_stored=True)
-FLOOR_MOD = binary("FLOOR_MOD", "a - ⌊a / b⌋ · b", np.mod, as_stored=True)
-ATAN2 = binary("ATAN2", "The angle of the point (b, a).", np.arctan2)
-BITWISE_XOR = binary("BITWISE_XOR", "Bits that differ.", np.bitwise_xor, as_stored=True)
-RIGHT_SHIFT = binary("RIGHT_SHIFT", "a shifted right by b bits, with its sign.", np.right_shift, as_stored=True)
-ADD_N = TfliteOperator("ADD_N", "The sum of all inputs.", inputs("terms*"))
+FLOOR_DIV = binary(
+    "FLOOR_DIV",
+    "⌊a / b⌋",
+    _floored,
+    as_stored=True,
+    versions=(1, 3),
+    loads=(*BINARY, typed(0, "FLOAT32", "INT32", "INT16", "INT8")),
+)
+FLOOR_MOD = binary(
+    "FLOOR_MOD",
+    "a - ⌊a / b⌋ · b",
+    np.mod,
+    as_stored=True,
+    versions=(1, 2),
+    loads=(*BINARY, typed(0, "FLOAT32", "INT32", "INT16", "INT8", "INT64")),
+)
+ATAN2 = binary(
+    "ATAN2",
+    "The angle of the point (b, a).",
+    np.arctan2,
+    loads=(same_shape(0, 1), alike(0, 1, OUT), typed(0, "FLOAT32", "FLOAT64", "FLOAT16", "BFLOAT16")),
+)
+BITWISE_XOR = binary("BITWISE_XOR", "Bits that differ.", np.bitwise_xor, as_stored=True, loads=(*BINARY,))
+RIGHT_SHIFT = binary("RIGHT_SHIFT", "a shifted right by b bits, with its sign.", np.right_shift, as_stored=True, loads=(*BINARY,))
+ADD_N = TfliteOperator(
+    "ADD_N",
+    "The sum of all inputs.",
+    inputs("terms*"),
+    loads=(ONE_SHAPE, ONE_TYPE),
+)
 
 
 @lowers(ADD, DIV, MUL, SUB)

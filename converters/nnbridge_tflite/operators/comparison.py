@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from nnbridge.converters.declaration import lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
+from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
+from nnbridge_tflite.loads import BINARY, OUT, SAME, PreparedOperator, alike, broadcast, not_typed, requires, typed
 from nnbridge_tflite.lowerer import BOOL8, Lowerer
 from nnbridge_tflite.operators.arithmetic import binary
 from nnbridge_tflite.operators.elementwise import unary
 from nnbridge_tflite.rules import NUMBERS, Condition, DelegateRule, Past, first_type
+
+
+def _chooses(node: PreparedOperator) -> bool:
+    """True if the condition has the shape of what is chosen, or is one truth value for each of its rows, or for all."""
+    condition, first, second = node.shape(0), node.shape(1), node.shape(2)
+    if {math.prod(one.shape) for one in node.there((0, 1, 2, OUT))} == {1}:
+        return True
+    return first == second and (condition == first or condition == () or condition == first[:1])
+
+
+_ORDERED = (not_typed(0, "STRING"), *BINARY)
+_ROWS_CHOSEN = requires("a condition of the inputs' shape, or of their rows", _chooses, kind=Why.OPERAND_SIZE)
 
 _FROM_2_7 = (Past(until="2.6", level=2),)
 """Older releases hand over, at feature level 2, what NNAPI has from level 3 on."""
@@ -22,19 +37,40 @@ _COMPARISON = DelegateRule(version=2, level=3, types=("FLOAT32", "UINT8", "INT8"
 _LOGICAL = DelegateRule(version=1, level=3, types=("BOOL",))
 
 EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = (
-    binary(name, summary, function, OperationCode[name], delegate=_COMPARISON)
-    for name, summary, function in (
-        ("EQUAL", "a = b", np.equal),
-        ("NOT_EQUAL", "a ≠ b", np.not_equal),
-        ("GREATER", "a > b", np.greater),
-        ("GREATER_EQUAL", "a ≥ b", np.greater_equal),
-        ("LESS", "a < b", np.less),
-        ("LESS_EQUAL", "a ≤ b", np.less_equal),
+    binary(name, summary, function, OperationCode[name], delegate=_COMPARISON, versions=(1, last), loads=loads)
+    for name, summary, function, last, loads in (
+        ("EQUAL", "a = b", np.equal, 5, BINARY),
+        ("NOT_EQUAL", "a ≠ b", np.not_equal, 4, BINARY),
+        ("GREATER", "a > b", np.greater, 2, _ORDERED),
+        ("GREATER_EQUAL", "a ≥ b", np.greater_equal, 3, _ORDERED),
+        ("LESS", "a < b", np.less, 3, _ORDERED),
+        ("LESS_EQUAL", "a ≤ b", np.less_equal, 2, _ORDERED),
     )
 )
-LOGICAL_AND = binary("LOGICAL_AND", "a and b", np.logical_and, OperationCode.LOGICAL_AND, delegate=_LOGICAL)
-LOGICAL_OR = binary("LOGICAL_OR", "a or b", np.logical_or, OperationCode.LOGICAL_OR, delegate=_LOGICAL)
-LOGICAL_NOT = unary("LOGICAL_NOT", "not x", np.logical_not, OperationCode.LOGICAL_NOT, delegate=_LOGICAL)
+LOGICAL_AND = binary(
+    "LOGICAL_AND",
+    "a and b",
+    np.logical_and,
+    OperationCode.LOGICAL_AND,
+    delegate=_LOGICAL,
+    loads=(*BINARY, typed(0, "BOOL")),
+)
+LOGICAL_OR = binary(
+    "LOGICAL_OR",
+    "a or b",
+    np.logical_or,
+    OperationCode.LOGICAL_OR,
+    delegate=_LOGICAL,
+    loads=(*BINARY, typed(0, "BOOL")),
+)
+LOGICAL_NOT = unary(
+    "LOGICAL_NOT",
+    "not x",
+    np.logical_not,
+    OperationCode.LOGICAL_NOT,
+    delegate=_LOGICAL,
+    loads=(SAME, typed(0, "BOOL")),
+)
 SELECT = TfliteOperator(
     "SELECT",
     "Elements of the second input where the condition holds, of the third elsewhere.",
@@ -54,8 +90,17 @@ SELECT = TfliteOperator(
             ),
         ),
     ),
+    versions=(1, 4),
+    loads=(typed(0, "BOOL"), alike(1, 2), _ROWS_CHOSEN),
 )
-SELECT_V2 = TfliteOperator("SELECT_V2", "SELECT with broadcasting.", SELECT.inputs, folding=SELECT.folding)
+SELECT_V2 = TfliteOperator(
+    "SELECT_V2",
+    "SELECT with broadcasting.",
+    SELECT.inputs,
+    folding=SELECT.folding,
+    versions=(1, 2),
+    loads=(typed(0, "BOOL"), alike(1, 2), broadcast(0, 1, 2)),
+)
 WHERE = TfliteOperator(
     "WHERE",
     "The indices of elements that are not zero.",
@@ -63,6 +108,8 @@ WHERE = TfliteOperator(
     data_dependent=True,
     dynamic_unless=(0,),
     kernel=lambda inputs, outputs, options: [np.argwhere(data_of(inputs[0])).astype(np.int64)],
+    versions=(1, 2),
+    loads=(typed(0, "BOOL", "FLOAT32", "INT64", "INT32", "INT8", "UINT8", "UINT32"),),
 )
 
 

@@ -15,6 +15,21 @@ from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away, integers, quantised
+from nnbridge_tflite.loads import (
+    NOT_ACTIVATED,
+    ONE_SHAPE,
+    ONE_TYPE,
+    OUT,
+    SAME,
+    PreparedOperator,
+    axis_within,
+    constant_axes,
+    no_zero_point,
+    ranked,
+    requires,
+    same_parameters,
+    typed,
+)
 from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
@@ -33,6 +48,63 @@ from nnbridge_tflite.rules import (
     no_activation,
     type_in,
 )
+
+_JOINED = ("FLOAT32", "FLOAT16", "BFLOAT16", "UINT8", "INT8", "INT16", "INT32", "INT64", "BOOL", "UINT32", "INT4")
+_SPLIT = ("FLOAT32", "UINT8", "INT8", "INT16", "INT32", "INT64")
+
+
+def _without(shape: Sequence[int], axis: int) -> list[int]:
+    """Dimensions but one."""
+    return [d for i, d in enumerate(shape) if i != axis % max(len(shape), 1)]
+
+
+def _count(node: PreparedOperator) -> int:
+    return len(node.operator.outputs)
+
+
+def _sizes_fit(node: PreparedOperator) -> bool:
+    """True if the parts of a dimension, of which one may be -1, add up to it."""
+    sizes, axis = node.numbers(1), node.numbers(2)
+    if sizes is None or axis is None:
+        return True
+    total, rest = sum(size for size in sizes if size != -1), sizes.count(-1)
+    whole = node.shape(0)[axis[0]]
+    return rest < 2 and (total <= whole if rest else total == whole)
+
+
+_SCALARS_STORED = requires(
+    "scalars that are stored", lambda node: node.inputs[0].shape or all(node.stored(one) is not None for one in node.inputs)
+)
+_ONE_RANK = requires(
+    "inputs that differ in one dimension alone",
+    lambda node: len({(len(one.shape), *_without(one.shape, int(node.option("axis")))) for one in node.inputs}) < 2,
+    kind=Why.OPERAND_SIZE,
+)
+_COUNTED = requires(
+    "as many inputs as values_count says",
+    lambda node: len(node.inputs) == node.option("values_count"),
+    lambda node: f"{len(node.inputs)} for {node.option('values_count')}",
+)
+_PARTS_COUNTED = requires(
+    "as many outputs as num says", lambda node: _count(node) == node.option("num"),
+    lambda node: f"{_count(node)} for {node.option('num')}",
+)  # fmt: skip
+_PARTS_FIT = requires(
+    "as many outputs as the dimension has elements, at least one",
+    lambda node: node.shape(0)[int(node.option("axis"))] == node.option("num") and 0 not in node.shape(0),
+    lambda node: f"{node.option('num')} of {node.at(0)}",
+)
+_OUTPUTS_COUNTED = requires(
+    "as many outputs as num_splits says",
+    lambda node: _count(node) == node.option("num_splits"),
+    lambda node: f"{_count(node)} for {node.option('num_splits')}",
+)
+_EVEN = requires(
+    "a dimension that splits evenly",
+    lambda node: (axis := node.numbers(0)) is None or node.shape(1)[axis[0]] % _count(node) == 0,
+    lambda node: f"{node.at(1)} in {_count(node)} parts",
+)
+_SIZES_FIT = requires("sizes that add up to the dimension", _sizes_fit, lambda node: f"{node.numbers(1)} of {node.at(0)}")
 
 _MOVES = Folding(moves_only=True)
 
@@ -95,6 +167,19 @@ CONCATENATION = TfliteOperator(
         past=(Past(until="2.4", types=()),),
     ),
     kernel=lambda inputs, outputs, options: [np.concatenate([_as_in(t, outputs[0]) for t in inputs], options["axis"])],
+    versions=(1, 7),
+    loads=(
+        axis_within(0),
+        NOT_ACTIVATED,
+        typed(0, *_JOINED),
+        _SCALARS_STORED,
+        ONE_TYPE,
+        _ONE_RANK,
+        SAME,
+        same_parameters(("INT8",)),
+        no_zero_point("16-bit inputs with a zero point of 0", ("INT16",)),
+        no_zero_point("16-bit integers with a zero point of 0", ("INT16",), OUT),
+    ),
 )
 PACK = TfliteOperator(
     "PACK",
@@ -115,6 +200,16 @@ PACK = TfliteOperator(
         past=(Past(until="2.7", types=("FLOAT32", "INT8", "INT32")),),
     ),
     kernel=lambda inputs, outputs, options: [np.stack([data_of(t) for t in inputs], options["axis"])],
+    versions=(1, 5),
+    loads=(
+        _COUNTED,
+        axis_within(0, beyond=1),
+        typed(0, "FLOAT32", "UINT8", "UINT32", "INT8", "INT16", "INT32", "INT64"),
+        ONE_SHAPE,
+        ONE_TYPE,
+        SAME,
+        same_parameters(),
+    ),
 )
 UNPACK = TfliteOperator(
     "UNPACK",
@@ -128,6 +223,15 @@ UNPACK = TfliteOperator(
         types=FLOAT_QUANT8,
         conditions=(input_rank("an input of rank 2 to 4", 2, 3, 4), _axis_before_last(new=False)),
         since="2.8",
+    ),
+    versions=(1, 6),
+    loads=(
+        _PARTS_COUNTED,
+        axis_within(0),
+        typed(0, "FLOAT32", "FLOAT16", "BFLOAT16", "UINT8", "INT8", "INT16", "INT32", "BOOL"),
+        _PARTS_FIT,
+        SAME,
+        same_parameters(most=1),
     ),
 )
 SPLIT = TfliteOperator(
@@ -146,6 +250,8 @@ SPLIT = TfliteOperator(
         past=(Past(until="2.3", types=("FLOAT32", "UINT8", "INT32")),),
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
+    versions=(1, 5),
+    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1), _EVEN),
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
@@ -167,6 +273,8 @@ SPLIT_V = TfliteOperator(
         ),
         since="2.7",
     ),
+    versions=(1, 3),
+    loads=(typed(0, *_SPLIT), _OUTPUTS_COUNTED, ranked(1, 1), constant_axes(2, 0), _SIZES_FIT),
 )
 
 
@@ -210,7 +318,7 @@ def pack(to: Lowerer) -> None:
 
 @PACK.lowering()
 def pack_by_concatenation(to: Lowerer) -> None:
-    """What the delegate does below feature level 6: CONCATENATION along the axis, then RESHAPE."""
+    """Pack as the delegate does below feature level 6: CONCATENATION along the axis, then RESHAPE."""
     to.require(
         to.draft.feature_level < 6 or to.mapping != MappingKind.DELEGATE, "a feature level below 6", to.draft.feature_level
     )
@@ -238,7 +346,7 @@ def pack_expanded(to: Lowerer) -> None:
 
 @UNPACK.lowering()
 def unpack_by_split(to: Lowerer) -> None:
-    """What the delegate does: RESHAPE joins the axis with the next one, SPLIT cuts it."""
+    """Unpack as the delegate does: RESHAPE joins the axis with the next one, SPLIT cuts it."""
     data = to.input(0)
     axis = to.axis(to.option("axis"), data.rank)
     to.require(0 not in data.dims and axis < data.rank - 1, "known dimensions, an axis before the last", [data.dims, axis])

@@ -100,6 +100,7 @@ STABLEHLO_WHILE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     control="while",
     bodies=WHILE.bodies,
+    versions=None,
 )
 CALL = TfliteOperator(
     "CALL",
@@ -109,6 +110,7 @@ CALL = TfliteOperator(
     options=(Option("subgraph", 0, "its index"),),
     delegate=NO_SUBGRAPHS,
     effects=True,
+    versions=None,
 )
 STABLEHLO_COMPOSITE = TfliteOperator(
     "STABLEHLO_COMPOSITE",
@@ -324,7 +326,7 @@ def _keys(c: Conversion, bodies: Sequence[Conversion]) -> tuple[list[Key], list[
 
 
 def _outside(c: Conversion, key: Key) -> Value:
-    """What a body's variable holds before the operation of control flow."""
+    """The value of a body's variable before the operation of control flow."""
     return c.variables.read(key) if outlives_bodies(key) else c.variables.firsts[key]
 
 

@@ -36,8 +36,128 @@ from nnbridge_tflite.host.numbers import (
 )
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, taps, windows
+from nnbridge_tflite.loads import (
+    OUT,
+    QUANTISED,
+    REALS,
+    SAME,
+    Prepare,
+    PreparedOperator,
+    affine,
+    alike,
+    bias_for_each,
+    bias_scaled,
+    bias_typed,
+    channelled,
+    no_zero_point,
+    positive,
+    ranked,
+    requires,
+    stated_bias,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, Past, constant, from_level
+
+_STEPS_2D = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
+_STEPS_3D = ("stride_d", "stride_h", "stride_w", "dilation_d_factor", "dilation_h_factor", "dilation_w_factor")
+_BIAS_TYPES = {"FLOAT32": ("FLOAT32",), "UINT8": ("INT32",), "INT8": ("INT32",), "INT16": ("INT32", "INT64")}
+
+
+def _grouped(node: PreparedOperator) -> bool:
+    """True if the channels of input and weights fit, for all of them or in groups."""
+    data, filter = node.shape(0), node.shape(1)
+    if not all(data[1:]) or not all(filter):
+        return False
+    return data[3] % filter[3] == 0 and filter[0] % (data[3] // filter[3]) == 0
+
+
+def _depthwise_weights(node: PreparedOperator) -> bool:
+    data, filter = node.type(0), node.type(1)
+    return (data, filter) == ("FLOAT32", "INT8") or filter == data or data == "INT16" or filter == "INT4"
+
+
+def _hybrid_channels(node: PreparedOperator) -> bool:
+    """True if 8-bit weights beside floats have a scale for each channel of their axis."""
+    filter = node.at(1)
+    if node.type(0) != "FLOAT32" or filter is None or filter.type.name != "INT8":
+        return True
+    return len(filter.quantisation.scales) == filter.shape[filter.quantisation.axis]
+
+
+_GROUPS = requires("channels of the input that the weights divide", _grouped, kind=Why.OPERAND_SIZE)
+_WITH_BIAS = requires("a bias", lambda node: len(node.operator.inputs) == 3, lambda node: "none", Why.MISSING_OPERAND)
+_BIAS_CENTRED = no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 2)
+_DEPTHWISE_WEIGHTS = requires("weights of a type that goes with the input's", _depthwise_weights, kind=Why.INPUT_TYPE)
+_MULTIPLIED = requires(
+    "weights [1, height, width, a multiple of the input's channels]",
+    lambda node: all(node.shape(0)[1:]) and all(node.shape(1)) and node.shape(1)[0] == 1
+    and node.shape(1)[3] % node.shape(0)[3] == 0,
+    kind=Why.OPERAND_SIZE,
+)  # fmt: skip
+_HYBRID_CHANNELS = requires("a scale for each channel of 8-bit weights beside floats", _hybrid_channels, kind=Why.HYBRID)
+_TRANSPOSED = {"FLOAT32": ("FLOAT32", "INT8"), "UINT8": ("UINT8",), "INT8": ("INT8",), "INT16": ("INT8",)}
+_TRANSPOSED_WEIGHTS = requires(
+    "weights of a type that goes with the input's",
+    lambda node: node.type(1) in _TRANSPOSED.get(node.type(2), ()),
+    kind=Why.INPUT_TYPE,
+)
+_CHANNELS_FIT = requires(
+    "weights of the input's channels", lambda node: node.shape(2)[3] == node.shape(1)[3] and all(node.shape(1)[:3]),
+    kind=Why.OPERAND_SIZE,
+)  # fmt: skip
+_CHANNELS_3D = requires(
+    "weights of the input's channels", lambda node: node.shape(0)[4] == node.shape(1)[3], kind=Why.OPERAND_SIZE
+)
+
+
+def _extent(size: int, filter: int, stride: int, dilation: int, *, same: bool) -> int:
+    """The steps of a window."""
+    return -(-size // stride) if same else (size + stride - (filter - 1) * dilation - 1) // stride
+
+
+def _reverses(node: PreparedOperator, of: int, weights: Sequence[int], axes: str) -> bool:
+    """True if known output dimensions are those whose convolution has the input's."""
+    dims, filter, same = node.numbers(0), [node.shape(1)[i] for i in weights], node.option("padding") == 0
+    steps = [(int(node.option(f"stride_{axis}")), int(node.option(f"dilation_{axis}_factor") or 1)) for axis in axes]
+    if dims is None:
+        return True
+    found = [_extent(d, f, *step, same=same) for d, f, step in zip(dims[1:-1], filter, steps, strict=True)]
+    return found == list(node.shape(of)[1:-1])
+
+
+def _reaching(weights: Sequence[int], axes: str) -> Prepare:
+    """Without padding, windows reach beyond the input by less than two strides: the output has dimensions of 0 at least."""
+
+    def holds(node: PreparedOperator) -> bool:
+        if node.option("padding") == 0:
+            return True
+        filter, sizes = [node.shape(1)[i] for i in weights], node.shape(0)[1:-1]
+        steps = [(int(node.option(f"stride_{a}")), int(node.option(f"dilation_{a}_factor") or 1)) for a in axes]
+        return all(
+            d + stride - (f - 1) * dilation - 1 > -stride for d, f, (stride, dilation) in zip(sizes, filter, steps, strict=True)
+        )
+
+    return requires("an output of no negative dimensions", holds, kind=Why.OPERAND_SIZE)
+
+
+_REVERSED = requires(
+    "an output shape whose convolution has the input's",
+    lambda node: _reverses(node, 2, (1, 2), "hw"),
+    lambda node: f"{node.numbers(0)} for {node.at(2)}",
+    Why.OPERAND_SIZE,
+)
+_REVERSED_3D = requires(
+    "an output shape whose convolution has the input's",
+    lambda node: (
+        (dims := node.numbers(0)) is None
+        or (_reverses(node, 2, (0, 1, 2), "dhw") and dims[0] == node.shape(2)[0] and dims[4] == node.shape(1)[3])
+    ),
+    lambda node: f"{node.numbers(0)} for {node.at(2)}",
+    Why.OPERAND_SIZE,
+)
+_FIVE = requires("an output shape of 5 numbers", lambda node: node.shape(0) == (5,), kind=Why.OPERAND_SIZE)
 
 DILATIONS = (
     Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),
@@ -102,6 +222,27 @@ CONV_2D = TfliteOperator(
     ),
     check=_check,
     work=work.CONVOLUTION,
+    versions=(1, 8),
+    loads=(
+        ranked(0, 4),
+        ranked(1, 4),
+        _GROUPS,
+        typed(0, *REALS),
+        SAME,
+        affine(("INT8", "INT16"), 1),
+        no_zero_point("8-bit weights with zero points of 0", ("INT8",), 1, beside=("INT8", "INT16")),
+        positive(*_STEPS_2D),
+        _WITH_BIAS,
+        bias_typed(2, 0, _BIAS_TYPES),
+        _BIAS_CENTRED,
+        bias_for_each(0),
+        zero_centred(0, OUT),
+        stated_bias(2),
+        affine(QUANTISED, 0, 1),
+        channelled(0),
+        bias_scaled(),
+        _reaching((1, 2), "hw"),
+    ),
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
     "DEPTHWISE_CONV_2D",
@@ -114,6 +255,26 @@ DEPTHWISE_CONV_2D = TfliteOperator(
     delegate=DelegateRule(version=3, conditions=(*OLD_PRODUCTS, _DILATIONS_FROM_LEVEL_3)),
     check=_check,
     work=work.DEPTHWISE,
+    versions=(1, 7),
+    loads=(
+        ranked(0, 4),
+        ranked(1, 4),
+        positive(*_STEPS_2D),
+        typed(0, *REALS),
+        SAME,
+        _DEPTHWISE_WEIGHTS,
+        zero_centred(0, OUT),
+        _MULTIPLIED,
+        bias_typed(2, 0, {"FLOAT32": ("FLOAT32",), "UINT8": ("INT32",), "INT8": ("INT32",), "INT16": ("INT64",)}),
+        _BIAS_CENTRED,
+        ranked(2, 1),
+        bias_for_each(3),
+        affine(QUANTISED, 0, 1),
+        channelled(3),
+        bias_scaled(),
+        _HYBRID_CHANNELS,
+        _reaching((1, 2), "hw"),
+    ),
 )
 TRANSPOSE_CONV = TfliteOperator(
     "TRANSPOSE_CONV",
@@ -130,6 +291,27 @@ TRANSPOSE_CONV = TfliteOperator(
     shaped_by=0,
     work=work.transposed_convolution(2),
     dynamic_unless_stored=True,
+    versions=(1, 5),
+    loads=(
+        ranked(0, 1),
+        ranked(2, 4),
+        ranked(1, 4),
+        positive("stride_h", "stride_w"),
+        typed(2, *REALS),
+        _TRANSPOSED_WEIGHTS,
+        bias_typed(3, 2, _BIAS_TYPES),
+        no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 3),
+        bias_for_each(0, number=3),
+        zero_centred(2, OUT),
+        alike(2, OUT),
+        _CHANNELS_FIT,
+        typed(0, "INT32"),
+        affine(QUANTISED, 2, 1, at=2),
+        channelled(0, data=2),
+        bias_scaled(2, 1, 3),
+        _REVERSED,
+        stated_bias(3, 2),
+    ),
 )
 _DEPTH = (
     Option("stride_d", 1, "planes", at_least=1),
@@ -141,6 +323,18 @@ CONV_3D = TfliteOperator(
     inputs("input", "filter", "bias?"),
     options=(*CONV_2D.options[:-1], *_DEPTH),
     work=work.MultiplyAdds(work.CONVOLUTION.text, lambda i, o, names: math.prod(o[0]) * math.prod(i[1][:4])),
+    loads=(
+        ranked(0, 5),
+        ranked(1, 5),
+        typed(0, "FLOAT32"),
+        typed(1, "FLOAT32"),
+        SAME,
+        typed(2, "FLOAT32"),
+        bias_for_each(4),
+        _CHANNELS_3D,
+        positive(*_STEPS_3D),
+        _reaching((0, 1, 2), "dhw"),
+    ),
 )
 CONV_3D_TRANSPOSE = TfliteOperator(
     "CONV_3D_TRANSPOSE",
@@ -149,6 +343,20 @@ CONV_3D_TRANSPOSE = TfliteOperator(
     options=CONV_3D.options,
     shaped_by=0,
     work=work.transposed_convolution(2, last=4),
+    loads=(
+        ranked(0, 1),
+        _FIVE,
+        ranked(2, 5),
+        ranked(1, 5),
+        typed(2, "FLOAT32"),
+        typed(1, "FLOAT32"),
+        alike(2, OUT),
+        typed(0, "INT32"),
+        typed(3, "FLOAT32"),
+        bias_for_each(3, number=3),
+        positive(*_STEPS_3D),
+        _REVERSED_3D,
+    ),
 )
 
 PADDINGS = (PaddingCode.SAME, PaddingCode.VALID)
@@ -206,7 +414,7 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
 
 
 def _dequantised_at_run(to: Lowerer, filter: Value) -> Value:
-    """What the delegate does with hybrid weights: symmetric 8-bit after a DEQUANTIZE."""
+    """Dequantise hybrid weights as the delegate does: symmetric 8-bit after a DEQUANTIZE."""
     if filter.channel_quant is not None:
         return to.emit(OperationCode.DEQUANTIZE, filter, out=Value(FLOAT32, filter.dims))
     centred = filter.zero_point == 0

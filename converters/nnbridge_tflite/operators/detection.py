@@ -58,7 +58,7 @@ CUSTOM = TfliteOperator(
     inputs("operands?*"),
     outputs("results?*"),
     delegate=DETECTION.delegate,
-    refusal="a custom operator that nnbridge knows",
+    refusal="a custom operator that nnbridge computes",
 )
 
 

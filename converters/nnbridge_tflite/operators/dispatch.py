@@ -9,14 +9,15 @@ from typing import Any
 from nnbridge.converters.draft import Region, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge.model import Model, Operand
-from nnbridge.storage.compiled import partition_in
+from nnbridge.storage.compiled import IDENTIFIER, partition_in
 from nnbridge.types import Lifetime
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.operators.detection import flexbuffer
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.read.graph import DISPATCH, Operator
+from nnbridge_tflite.read.reader import contains
 
 DISPATCH_OP = TfliteOperator(
     DISPATCH,
@@ -33,7 +34,11 @@ _FIELDS = {"bytecode_offset": int, "bytecode_size": int, "name": str}
 @DISPATCH_OP.handles
 def dispatch(c: Conversion, operator: Operator) -> Mapped:
     """The operations of the partition's model, on the operator's operands."""
-    options, file = _options(operator), c.context.file
+    file = c.context.file
+    if not contains(file.pool, IDENTIFIER):
+        rule, found = "a partition that nnbridge compiled (nnbridge build neuron-file)", "another compiler's"
+        return c.host(operator, [Reason(rule, found, operator.label, kind=Why.OPERATOR, stage=Stage.OWN)])
+    options = _options(operator)
     start, size = options["bytecode_offset"], options["bytecode_size"]
     if start < 0 or size < 0 or start + size > len(file.pool):
         rule = f"compiled partitions inside the file's {len(file.pool)} bytes"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.folding import Folding
+from nnbridge.errors import Why
 from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import FLOATS, OperationCode
@@ -28,8 +29,21 @@ from nnbridge_tflite.host.numbers import (
     requantised,
 )
 from nnbridge_tflite.host.sixteen_bits import is_sixteen, looked_up
+from nnbridge_tflite.loads import OUT, SAME, affine, requires, typed, zero_centred
 from nnbridge_tflite.lowerer import Lowerer, through_float
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, DelegateRule, Past, input_in
+
+_COMPLEX = (
+    typed(0, "COMPLEX64", "COMPLEX128"),
+    requires(
+        "an output of the input's precision",
+        lambda node: (node.type(0), node.type(OUT)) in (("COMPLEX64", "FLOAT32"), ("COMPLEX128", "FLOAT64")),
+        lambda node: f"{node.type(OUT)} for {node.type(0)}",
+        Why.OUTPUT_TYPE,
+    ),
+)
+_ROUNDED = (typed(0, "FLOAT32", "FLOAT16", "BFLOAT16"),)
+_SCALED = (affine(("INT8", "INT16"), 0, OUT, loose=("INT16",)), zero_centred(0, OUT))
 
 Function = Callable[[Array], Array]
 
@@ -94,10 +108,45 @@ def _root_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
 
 
 _MATH = DelegateRule(version=1, level=3, types=FLOAT)
-ABS = unary("ABS", "|x|", np.abs, OperationCode.ABS, integers=_absolute_integers, delegate=_MATH)
-EXP = unary("EXP", "e to the power of x", np.exp, OperationCode.EXP, tabled=True, delegate=_MATH)
-SIN = unary("SIN", "sin x", np.sin, OperationCode.SIN, delegate=_MATH)
-SQRT = unary("SQRT", "√x", np.sqrt, OperationCode.SQRT, integers=_root_integers, delegate=_MATH)
+ABS = unary(
+    "ABS",
+    "|x|",
+    np.abs,
+    OperationCode.ABS,
+    integers=_absolute_integers,
+    delegate=_MATH,
+    versions=(1, 5),
+    loads=(SAME, typed(0, "FLOAT32", "INT8", "INT16", "INT32"), *_SCALED),
+)
+EXP = unary(
+    "EXP",
+    "e to the power of x",
+    np.exp,
+    OperationCode.EXP,
+    tabled=True,
+    delegate=_MATH,
+    versions=(1, 2),
+    loads=(zero_centred(0, OUT),),
+)
+SIN = unary(
+    "SIN",
+    "sin x",
+    np.sin,
+    OperationCode.SIN,
+    delegate=_MATH,
+    versions=(1, 2),
+    loads=(SAME, typed(0, "FLOAT32", "FLOAT16")),
+)
+SQRT = unary(
+    "SQRT",
+    "√x",
+    np.sqrt,
+    OperationCode.SQRT,
+    integers=_root_integers,
+    delegate=_MATH,
+    versions=(1, 2),
+    loads=(SAME, typed(0, "FLOAT32", "INT8", "INT16"), *_SCALED),
+)
 RSQRT = unary(
     "RSQRT",
     "1 / √x",
@@ -111,9 +160,18 @@ RSQRT = unary(
         conditions=(input_in(*FLOAT, below=7),),
         past=(Past(until="2.7", version=1, types=FLOAT),),
     ),
+    versions=(1, 3),
+    loads=(SAME, typed(0, "FLOAT32", "INT8", "INT16"), *_SCALED),
 )
-COS = unary("COS", "cos x", np.cos, delegate=DelegateRule(version=1, level=3, types=FLOAT, since="2.14"))
-FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=DelegateRule(version=1))
+COS = unary(
+    "COS",
+    "cos x",
+    np.cos,
+    delegate=DelegateRule(version=1, level=3, types=FLOAT, since="2.14"),
+    versions=(1, 2),
+    loads=(SAME, typed(0, "FLOAT32", "FLOAT16")),
+)
+FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=DelegateRule(version=1), loads=_ROUNDED)
 LOG = unary(
     "LOG",
     "Natural logarithm; the lowest quantised number where there is none.",
@@ -122,6 +180,8 @@ LOG = unary(
     delegate=_MATH,
     tabled=True,
     as_stored=True,
+    versions=(1, 2),
+    loads=(SAME, typed(0, "FLOAT32", "INT8", "INT16"), *_SCALED),
 )
 NEG = unary(
     "NEG",
@@ -139,16 +199,16 @@ def _magnitude(x: Array) -> Array:
 
 
 CEIL, COMPLEX_ABS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
-    unary(name, summary, function)
-    for name, summary, function in (
-        ("CEIL", "⌈x⌉", np.ceil),
-        ("COMPLEX_ABS", "Magnitudes of complex numbers.", _magnitude),
-        ("IMAG", "Imaginary parts of complex numbers.", np.imag),
-        ("REAL", "Real parts of complex numbers.", np.real),
-        ("ROUND", "The nearest whole number, halves to even.", np.rint),
-        ("SIGN", "-1, 0 or 1.", np.sign),
-        ("SQUARE", "x²", np.square),
-        ("ZEROS_LIKE", "Zeros of the input's shape and type.", np.zeros_like),
+    unary(name, summary, function, versions=(1, last), loads=loads)
+    for name, summary, function, last, loads in (
+        ("CEIL", "⌈x⌉", np.ceil, 1, (typed(0, "FLOAT32"),)),
+        ("COMPLEX_ABS", "Magnitudes of complex numbers.", _magnitude, 1, _COMPLEX),
+        ("IMAG", "Imaginary parts of complex numbers.", np.imag, 1, _COMPLEX),
+        ("REAL", "Real parts of complex numbers.", np.real, 1, _COMPLEX),
+        ("ROUND", "The nearest whole number, halves to even.", np.rint, 1, _ROUNDED),
+        ("SIGN", "-1, 0 or 1.", np.sign, 2, (SAME,)),
+        ("SQUARE", "x²", np.square, 1, (SAME, typed(0, "FLOAT32"))),
+        ("ZEROS_LIKE", "Zeros of the input's shape and type.", np.zeros_like, 1, ()),
     )
 )
 

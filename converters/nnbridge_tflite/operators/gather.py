@@ -15,8 +15,55 @@ from nnbridge.operations.lookup import numbers_of_bits, projected_bits
 from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
+from nnbridge_tflite.loads import INDEXES, OUT, PreparedOperator, alike, axis_within, ranked, requires, single, typed
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, INT32, Lowerer, Value
 from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, OperatorView, Past, first_type, type_in
+
+_HOT = ("FLOAT32", "INT16", "INT32", "INT64", "INT8", "UINT8", "BOOL")
+_GATHERED = ("FLOAT32", "FLOAT16", "BFLOAT16", "UINT8", "INT8", "INT16", "INT64", "INT32", "BOOL", "STRING")
+
+
+def _batches(node: PreparedOperator) -> bool:
+    """True if the first dimensions are those of batches."""
+    data, positions = node.shape(0), node.shape(1)
+    axis, batch = int(node.option("axis")), int(node.option("batch_dims"))
+    axis, batch = axis + len(data) * (axis < 0), batch + len(positions) * (batch < 0)
+    return 0 <= batch <= min(axis, len(positions)) and batch < len(data) and data[:batch] == positions[:batch]
+
+
+def _row_scales(node: PreparedOperator) -> bool:
+    """True if many scales are one for each row of a table of bytes, whose output is of floats."""
+    table = node.at(1)
+    if table is None or len(table.quantisation.scales) < 2:
+        return True
+    found = table.quantisation
+    fits = found.axis == 0 and len(found.scales) == table.shape[0]
+    return fits and table.type.name in ("UINT8", "INT8", "INT4", "INT2") and node.type(OUT) in ("FLOAT32", "FLOAT16")
+
+
+_BATCHES_SHARED = requires("batch_dims that input and positions share", _batches, kind=Why.OPERAND_SIZE)
+_INDEX_FITS = requires(
+    "indexes of as many numbers as the input has dimensions at most",
+    lambda node: node.shape(1)[-1] <= len(node.shape(0)),
+    kind=Why.OPERAND_SIZE,
+)
+_CENTRED_ROWS = requires(
+    "a table with a zero point of 0, whose output is of floats",
+    lambda node: node.type(OUT) != "FLOAT32" or not any(node.inputs[1].quantisation.zero_points[:1]),
+)
+_ROW_SCALES = requires("one scale, or one for each row", _row_scales, kind=Why.QUANTISATION_TYPE)
+_ROWS_MATCH = requires("as many keys as rows of values", lambda node: node.shape(1)[0] == node.shape(2)[0], kind=Why.OPERAND_SIZE)
+
+
+def _sparse(node: PreparedOperator) -> bool:
+    """True if the numbers of indexes, values and dimensions fit."""
+    indexes, (dims,), values = node.shape(0), node.shape(1), node.shape(2)
+    count = indexes[:1] or (1,)
+    fits = dims == (indexes[1] if len(indexes) == 2 else 1)
+    return fits and (not values or values == count)
+
+
+_SPARSE_FITS = requires("indexes, values and dimensions whose numbers fit", _sparse, kind=Why.OPERAND_SIZE)
 
 _PICKS = Folding(lambda data, indices: data.size * indices.size, moves_only=True)
 
@@ -27,6 +74,18 @@ def _is_projection(node: OperatorView) -> bool:
 
 _OLD_TYPES = ("FLOAT32", "FLOAT16", "INT32", "UINT8")
 _ROWS = Condition("indices of rank 1 or more", lambda node: node.rank(1), lambda node: "a scalar", kind=Why.RANK)
+
+
+def _scatters(node: PreparedOperator) -> bool:
+    """True if updates and known dimensions fit the indexes."""
+    indexes, updates, dims = node.shape(0), node.shape(1), node.numbers(2)
+    if dims is None:
+        return True
+    inner = updates[len(indexes) - 1 :]
+    return bool(indexes and updates) and updates[: len(indexes) - 1] == indexes[:-1] and list(inner) == dims[indexes[-1] :]
+
+
+_SCATTERED = requires("updates that fit the indexes and dimensions", _scatters, kind=Why.OPERAND_SIZE)
 GATHER = TfliteOperator(
     "GATHER",
     "Slices by index, with leading dimensions in common where there are batch dimensions.",
@@ -45,10 +104,22 @@ GATHER = TfliteOperator(
         past=(Past(until="2.3", version=1, types=_OLD_TYPES),),
     ),
     needs_ranks=True,
+    versions=(1, 8),
+    loads=(typed(1, "INT64", "INT32", "INT16"), typed(0, *_GATHERED, "INT4"), axis_within(0), _BATCHES_SHARED),
 )
-GATHER_ND = TfliteOperator("GATHER_ND", "Slices at tuples of indexes.", inputs("params", "indices"), folding=_PICKS)
+GATHER_ND = TfliteOperator(
+    "GATHER_ND",
+    "Slices at tuples of indexes.",
+    inputs("params", "indices"),
+    folding=_PICKS,
+    versions=(1, 6),
+    loads=(typed(0, *_GATHERED), typed(1, "INT64", "INT32", "INT16"), ranked(0, 1, 0), ranked(1, 1, 0), _INDEX_FITS),
+)
 SCATTER_ND = TfliteOperator(
-    "SCATTER_ND", "Slices added at tuples of indexes of a tensor of zeros.", inputs("indices", "updates", "shape!")
+    "SCATTER_ND",
+    "Slices added at tuples of indexes of a tensor of zeros.",
+    inputs("indices", "updates", "shape!"),
+    loads=(typed(0, *INDEXES), typed(1, "FLOAT32", "UINT8", "BOOL", "INT8", "INT64", "INT32"), alike(0, 2), _SCATTERED),
 )
 ONE_HOT = TfliteOperator(
     "ONE_HOT",
@@ -57,12 +128,25 @@ ONE_HOT = TfliteOperator(
     options=(Option("axis", -1, "the new dimension; counted from the end if negative"),),
     folding=Folding(lambda indices, depth, on, off: indices.size * elements_of_shape(depth)),
     needs_ranks=True,
+    loads=(typed(2, *_HOT), typed(0, *INDEXES), axis_within(0, beyond=1), single(1), single(2), single(3), alike(2, 3)),
 )
 SPARSE_TO_DENSE = TfliteOperator(
     "SPARSE_TO_DENSE",
     "Values at indexes of an array of one default value.",
     inputs("indices", "shape!", "values", "default_value"),
     options=(Option("validate_indices", False, "indexes in order and once each; not checked, as in LiteRT"),),
+    versions=(1, 3),
+    loads=(
+        ranked(0, 0, 2),
+        ranked(1, 1),
+        ranked(2, 0, 1),
+        single(3),
+        typed(0, *INDEXES),
+        typed(1, *INDEXES),
+        typed(2, "FLOAT32", "INT32", "INT64", "INT8", "UINT8"),
+        alike(2, 3),
+        _SPARSE_FITS,
+    ),
 )
 EMBEDDING_LOOKUP = TfliteOperator(
     "EMBEDDING_LOOKUP",
@@ -70,6 +154,8 @@ EMBEDDING_LOOKUP = TfliteOperator(
     inputs("ids", "table"),
     delegate=DelegateRule(version=1, conditions=(type_in(1, "FLOAT32"),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.EMBEDDING_LOOKUP, to.input(0), to.input(1)))],
+    versions=(1, 5),
+    loads=(ranked(0, 1), typed(0, "INT32"), ranked(1, 2, 0), _CENTRED_ROWS, _ROW_SCALES),
 )
 EMBEDDING_LOOKUP_SPARSE = TfliteOperator(
     "EMBEDDING_LOOKUP_SPARSE",
@@ -90,7 +176,27 @@ HASHTABLE_LOOKUP = TfliteOperator(
         ),
     ),
     lowerings=[Lowering(lambda to: to.emit_all(OperationCode.HASHTABLE_LOOKUP, to.inputs(), to.outputs))],
+    loads=(
+        ranked(0, 1),
+        typed(0, "INT32"),
+        ranked(1, 1),
+        typed(1, "INT32"),
+        ranked(2, 1, 0),
+        _ROWS_MATCH,
+        typed(-2, "UINT8"),
+        alike(2, OUT),
+    ),
 )
+
+
+def _projects(node: PreparedOperator) -> bool:
+    """True if seeds, items and their weights fit."""
+    seeds, items = node.shape(0), node.shape(1)
+    fits = len(seeds) == 2 and seeds[1] <= 32 and bool(items) and items[0] > 0
+    return fits and node.option("type") in (1, 2) and (node.at(2) is None or node.shape(2) == items[:1])
+
+
+_PROJECTED = requires("seeds, items and weights that fit, and type 1 or 2", _projects, kind=Why.OPERAND_SIZE)
 LSH_PROJECTION = TfliteOperator(
     "LSH_PROJECTION",
     "Bits by the sign of the items' weighted fingerprints after each seed: one by one, or as one number for each hash.",
@@ -108,6 +214,7 @@ LSH_PROJECTION = TfliteOperator(
         ),
     ),
     as_stored=True,
+    loads=(_PROJECTED,),
 )
 
 

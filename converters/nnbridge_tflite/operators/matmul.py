@@ -18,9 +18,89 @@ from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
+from nnbridge_tflite.loads import (
+    INDEXES,
+    OUT,
+    QUANTISED,
+    PreparedOperator,
+    affine,
+    bias_for_each,
+    bias_scaled,
+    channelled,
+    no_zero_point,
+    ranked,
+    requires,
+    stated_bias,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_PRODUCTS, Condition, DelegateRule, OperatorView, Past, from_level, input_rank
+
+_BYTES = ("UINT8", "INT8", "INT4", "INT2")
+
+
+def _product_types(node: PreparedOperator) -> bool:
+    """True for types of input, weights, output and bias that the kernel has (``CheckTypes`` in ``fully_connected.cc``)."""
+    data, filter, out, bias = (node.type(i) for i in (0, 1, OUT, 2))
+    if filter in _BYTES and node.option("weights_format") == 1:
+        return (data, filter, out) == ("UINT8", "UINT8", "INT16") and bias in ("", *INDEXES)
+    if filter == "INT16":
+        return data == out == "INT16" and bias in ("", *INDEXES)
+    if filter in _BYTES and data != "FLOAT32":
+        return data in QUANTISED and out in QUANTISED and bias in ("", *INDEXES)
+    return data == out == "FLOAT32" and filter in ("FLOAT32", *_BYTES) and bias in ("", "FLOAT32")
+
+
+def _inner(node: PreparedOperator) -> tuple[int, int]:
+    """The dimensions of two matrices over which products are summed."""
+    first, second = node.shape(0), node.shape(1)
+    return first[-2 if node.option("adj_x") else -1], second[-1 if node.option("adj_y") else -2]
+
+
+_TWO_LENGTHS = requires("two lengths", lambda node: node.shape(1) == (2,), lambda node: str(node.at(1)), Why.OPERAND_SIZE)
+_POWERS_OF_TWO = requires(
+    "lengths that are powers of two",
+    lambda node: all(n > 0 and n & (n - 1) == 0 for n in node.numbers(1) or ()),
+    lambda node: str(node.numbers(1)),
+)
+_ACTIVATED_AS_FLOAT = requires(
+    "a fused activation of none, RELU, RELU_N1_TO_1 or RELU6",
+    lambda node: node.activation < 4 or (node.type(0) == "FLOAT32" and node.type(1) in _BYTES),
+    lambda node: node.activation,
+    Why.ACTIVATION,
+)
+_FULLY_CONNECTED_TYPES = requires("types that the kernel has for input, weights and bias", _product_types, kind=Why.INPUT_TYPE)
+_FORMATS = requires(
+    "weights_format 0 or 1", lambda node: node.option("weights_format") < 2, lambda node: node.option("weights_format")
+)
+_OUTPUTS = requires(
+    "one output, or two of shuffled weights",
+    lambda node: len(node.operator.outputs) == 1 + (node.option("weights_format") == 1),
+    lambda node: len(node.operator.outputs),
+)
+_KEPT_DIMENSIONS = requires(
+    "an input whose last dimension the weights have",
+    lambda node: not node.option("keep_num_dims") or not node.shape(1)[1] or node.shape(0)[-1] == node.shape(1)[1],
+    kind=Why.OPERAND_SIZE,
+)
+_MATRIX_TYPES = requires(
+    "matrices of one type, or of INT8 beside FLOAT32 or INT16",
+    lambda node: node.type(1) in (node.type(0), "INT8" if node.type(0) in ("FLOAT32", "INT16") else ""),
+    kind=Why.INPUT_TYPE,
+)
+_BATCHES_FIT = requires(
+    "batches that broadcast",
+    lambda node: np.broadcast_shapes(node.shape(0)[:-2], node.shape(1)[:-2]) is not None,
+    kind=Why.OPERAND_SIZE,
+)
+_INNER_FITS = requires(
+    "columns of the first matrix as many as rows of the second",
+    lambda node: _inner(node)[0] == _inner(node)[1],
+    lambda node: "{} and {}".format(*_inner(node)),
+    Why.OPERAND_SIZE,
+)
 
 _ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "true: floats beside 8-bit weights get a zero point")
 
@@ -52,6 +132,21 @@ FULLY_CONNECTED = TfliteOperator(
     ),
     check=lambda node: node.require_weights(0, 1, 2),
     work=work.FULLY_CONNECTED,
+    versions=(1, 14),
+    loads=(
+        _ACTIVATED_AS_FLOAT,
+        _FULLY_CONNECTED_TYPES,
+        ranked(1, 2),
+        bias_for_each(0),
+        affine(QUANTISED, 0, 1),
+        channelled(0),
+        bias_scaled(types=QUANTISED),
+        stated_bias(2),
+        zero_centred(0, OUT),
+        _KEPT_DIMENSIONS,
+        _FORMATS,
+        _OUTPUTS,
+    ),
 )
 
 
@@ -87,11 +182,22 @@ BATCH_MATMUL = TfliteOperator(
         since="2.8",
     ),
     work=work.STACKED_PRODUCTS,
+    versions=(1, 4),
+    loads=(
+        typed(0, "FLOAT32", "INT8", "INT16"),
+        _MATRIX_TYPES,
+        no_zero_point("16-bit integers with a zero point of 0", ("INT16", "INT8"), 0, 1, OUT, beside=("INT16",)),
+        ranked(0, 2, 5),
+        ranked(1, 2, 5),
+        _BATCHES_FIT,
+        _INNER_FITS,
+    ),
 )
 RFFT2D = TfliteOperator(
     "RFFT2D",
     "The Fourier transform of real images, cut or padded to a length.",
     inputs("input", "fft_length!"),
+    loads=(ranked(0, 2, 0), typed(0, "FLOAT32"), ranked(1, 1), _TWO_LENGTHS, typed(1, "INT32"), _POWERS_OF_TWO),
 )
 
 

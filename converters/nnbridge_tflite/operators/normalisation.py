@@ -11,6 +11,7 @@ from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
+from nnbridge_tflite.loads import NOT_ACTIVATED, OUT, SAME, ranked, typed
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import OLD_FLOATS, Condition, DelegateRule, input_rank
 
@@ -26,6 +27,14 @@ L2_NORMALIZATION = TfliteOperator(
     options=(FUSED,),
     delegate=DelegateRule(version=2, conditions=(_NO_ACTIVATION, OLD_FLOATS, input_rank("an input of rank 4", 4, below=3))),
     rows=True,
+    versions=(1, 2),
+    written={"UINT8": (1 / 128, 128), "INT8": (1 / 128, 0)},
+    loads=(
+        ranked(0, 1, 0),
+        typed(OUT, "FLOAT32", "UINT8", "INT8"),
+        SAME,
+        NOT_ACTIVATED,
+    ),
 )
 LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(
     "LOCAL_RESPONSE_NORMALIZATION",
@@ -37,6 +46,7 @@ LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(
         Option("beta", 0.0, "exponent"),
     ),
     delegate=DelegateRule(version=1),
+    loads=(ranked(0, 4), typed(OUT, "FLOAT32"), SAME),
 )
 
 

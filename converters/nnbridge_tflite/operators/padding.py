@@ -12,8 +12,36 @@ from nnbridge.converters.folding import Folding
 from nnbridge.types import QUANT8, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, padding_pairs
+from nnbridge_tflite.loads import (
+    INDEXES,
+    OUT,
+    QUANTISED,
+    SAME,
+    PreparedOperator,
+    alike,
+    ranked,
+    requires,
+    rows_per_dimension,
+    same_parameters,
+    single,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import Lowerer, Value
 from nnbridge_tflite.rules import FLOAT_QUANT8, NO_EMPTY, NUMBERS, OLD_FLOATS, DelegateRule
+
+
+def _reflects(node: PreparedOperator) -> bool:
+    """True if no padding is longer than what it repeats."""
+    numbers, shape = node.numbers(1), node.shape(0)
+    ends = [d - (node.option("mode") == 0) for d in shape for _ in range(2)]
+    return numbers is None or all(0 <= n <= end for n, end in zip(numbers, ends, strict=True))
+
+
+_REFLECTED = requires("paddings within the input's dimensions", _reflects, lambda node: f"{node.numbers(1)} for {node.at(0)}")
+_NOT_NEGATIVE = requires(
+    "paddings of 0 at least", lambda node: min(node.numbers(1) or [0]) >= 0, lambda node: str(node.numbers(1))
+)
 
 
 def _padded_elements(data: Array, paddings: Array) -> float:
@@ -28,12 +56,32 @@ PAD = TfliteOperator(
     folding=Folding(_padded_elements, moves_only=True),
     delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8, conditions=(OLD_FLOATS, NO_EMPTY)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.PAD, to.input(0), _paddings(to)))],
+    versions=(1, 6),
+    loads=(
+        rows_per_dimension(1, 0),
+        SAME,
+        alike(0, 2),
+        single(2),
+        ranked(0, 0, 8),
+        typed(1, "INT32", "INT64", "INT8", "INT16", "BOOL"),
+        _NOT_NEGATIVE,
+    ),
 )
 PADV2 = TfliteOperator(
     "PADV2",
     "Padded with a value.",
     inputs("input", "paddings!", "value"),
     delegate=DelegateRule(version=2, level=3, types=FLOAT_QUANT8, conditions=(NO_EMPTY,)),
+    versions=(1, 6),
+    loads=(
+        rows_per_dimension(1, 0),
+        SAME,
+        alike(0, 2),
+        single(2),
+        ranked(0, 0, 8),
+        typed(1, "INT32", "INT64", "INT8", "INT16", "BOOL"),
+        _NOT_NEGATIVE,
+    ),
 )
 MIRROR_PAD = TfliteOperator(
     "MIRROR_PAD",
@@ -44,6 +92,8 @@ MIRROR_PAD = TfliteOperator(
     lowerings=[
         Lowering(lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))))
     ],
+    versions=(1, 3),
+    loads=(SAME, typed(1, *INDEXES), rows_per_dimension(1, 0), same_parameters(QUANTISED, 1), zero_centred(0, OUT), _REFLECTED),
 )
 
 

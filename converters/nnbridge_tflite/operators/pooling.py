@@ -16,6 +16,7 @@ from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator,
 from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.host.windows import positions, taps, windows
+from nnbridge_tflite.loads import SAME, alike, not_typed, positive, ranked, requires
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, DelegateRule, OperatorView, first_type, from_level
@@ -53,6 +54,8 @@ AVERAGE_POOL_2D = TfliteOperator(
         ),
     ),
     check=_check,
+    versions=(1, 3),
+    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w")),
 )
 
 
@@ -80,6 +83,7 @@ L2_POOL_2D = TfliteOperator(
         conditions=(from_level(3, "a fused activation", lambda node: node.option("fused_activation_function") == 0),),
     ),
     check=_check,
+    loads=(ranked(0, 4), SAME, not_typed(0, "UINT8", "INT8"), positive("stride_h", "stride_w")),
 )
 MAX_POOL_2D = TfliteOperator(
     "MAX_POOL_2D",
@@ -87,6 +91,8 @@ MAX_POOL_2D = TfliteOperator(
     options=_OPTIONS,
     delegate=DelegateRule(version=2, types=FLOAT_QUANT8),
     check=_check,
+    versions=(1, 3),
+    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w")),
 )
 
 
@@ -106,12 +112,14 @@ DILATE = TfliteOperator(
     dynamic_unless=(1,),
     dynamic_unless_stored=True,
     kernel=lambda inputs, outputs, options: [dilated(data_of(inputs[0]), integers(inputs[1]), first(inputs[2]))],
+    loads=(ranked(0, 1, 0), SAME, alike(0, 2)),
 )
 REDUCE_WINDOW = TfliteOperator(
     "REDUCE_WINDOW",
     "Windows of a shape, with strides and dilations, by the function that the options name.",
     inputs("input", "init_value", "window_shape", "window_strides", "window_dilations"),
     options=(Option("reduce_function", 0, "1 ADD, 2 MUL, 3 MINIMUM, 4 MAXIMUM, 5 ALL, 6 ANY"),),
+    loads=(requires("reduce_function 1 to 6", lambda node: 0 < node.option("reduce_function") < 7),),
 )
 
 

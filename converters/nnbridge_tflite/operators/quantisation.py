@@ -28,6 +28,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import require_integers
+from nnbridge_tflite.loads import OUT, REALS, PreparedOperator, affine, parameters, requires, typed, zero_centred
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
@@ -42,6 +43,43 @@ from nnbridge_tflite.rules import (
     output_in,
     version_at_most,
 )
+
+_QUANTISED_TO = {
+    "FLOAT32": ("UINT8", "INT8", "INT16", "INT4", "UINT4"),
+    "INT16": ("INT8", "INT16", "INT32"),
+    "INT32": ("INT8", "INT16"),
+    "INT8": ("UINT8", "INT8", "INT16"),
+    "UINT8": ("UINT8", "INT8", "INT16"),
+}
+_BOTH_TYPES = requires(
+    "an output type that the kernel has for the input's",
+    lambda node: node.type(OUT) in _QUANTISED_TO.get(node.type(0), ()),
+    lambda node: f"{node.type(OUT)} for {node.type(0)}",
+    Why.OUTPUT_TYPE,
+)
+_BOTH_CENTRED = requires(
+    "16-bit integers with a zero point of 0",
+    lambda node: (
+        (node.type(0), node.type(OUT)) != ("INT16", "INT16") or not any(parameters(one)[1] for one in node.there((0, OUT)))
+    ),
+    lambda node: "another",
+)
+
+
+def _parameters(node: PreparedOperator) -> list[tuple[float, int]]:
+    return [parameters(one) for one in node.there((0, OUT))]
+
+
+_WIDE_RANGE = requires("the whole range", lambda node: not node.option("narrow_range"), lambda node: "narrow_range")
+
+
+def _cast_bits(node: PreparedOperator) -> bool:
+    """True if the last dimension is that of the elements which become one."""
+    before, after = (node.there((0, OUT))[i].type.bits for i in (0, 1))
+    return before >= after or (bool(node.shape(0)) and node.shape(0)[-1] == after // before)
+
+
+_LAST_FITS = requires("a last dimension of the elements that become one", _cast_bits)
 
 
 def _symmetric_int8(node: OperatorView) -> bool:
@@ -76,6 +114,7 @@ CAST = TfliteOperator(
         past=(Past(until="2.3", types=("FLOAT32", "UINT8", "INT32")),),
     ),
     as_stored=True,
+    versions=(1, 9),
 )
 QUANTIZE = TfliteOperator(
     "QUANTIZE",
@@ -99,6 +138,8 @@ QUANTIZE = TfliteOperator(
         past=(Past(until="2.3", version=1, types=("FLOAT32",)),),
     ),
     lowerings=[Lowering(lambda to: to.finish_quantised(to.dequantised(to.input(0))))],
+    versions=(1, 6),
+    loads=(affine((*REALS, "INT32"), OUT), _BOTH_TYPES, _BOTH_CENTRED),
 )
 _PACKED = Folding(moves_only=True, unlimited=True)
 """What is read is a packed form of weights."""
@@ -120,6 +161,8 @@ DEQUANTIZE = TfliteOperator(
         ),
         past=(Past(until="2.5", version=2, types=QUANT8),),
     ),
+    versions=(1, 9),
+    loads=(typed(0, "INT2", "INT4", "UINT4", "UINT8", "INT8", "INT16", "FLOAT16"), zero_centred(0)),
 )
 DENSIFY = TfliteOperator(
     "DENSIFY", "Sparse weights as dense ones.", folding=_PACKED, kernel=lambda inputs, outputs, options: [data_of(inputs[0])]
@@ -133,11 +176,14 @@ FAKE_QUANT = TfliteOperator(
         Option("num_bits", 0, "bits of a number"),
         Option("narrow_range", False, "the lowest number is not used"),
     ),
+    versions=(1, 2),
+    loads=(_WIDE_RANGE,),
 )
 BITCAST = TfliteOperator(
     "BITCAST",
     "The same bytes as another type.",
     kernel=lambda inputs, outputs, options: [np.ascontiguousarray(data_of(inputs[0])).view(outputs[0].dtype)],
+    loads=(_LAST_FITS,),
 )
 
 

@@ -16,6 +16,7 @@ from nnbridge.operations.philox import philox
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES, extension_code
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
+from nnbridge_tflite.loads import OUT, ranked, same_shape, typed
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.read.graph import Operator, element_type
 
@@ -30,6 +31,7 @@ MULTINOMIAL = TfliteOperator(
     inputs("logits", "count!"),
     options=_SEEDS,
     dynamic_unless=(0, 1),
+    loads=(ranked(0, 2), ranked(1, 0), typed(1, "INT32")),
 )
 STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     "STABLEHLO_RNG_BIT_GENERATOR",
@@ -37,6 +39,7 @@ STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     inputs("state"),
     outputs("new_state", "words"),
     options=(Option("algorithm", 0, "0 and 1 Philox, 2 Threefry"),),
+    loads=(same_shape(0, OUT),),
 )
 
 
@@ -65,7 +68,7 @@ def _signed_32(seed: int) -> int:
 
 
 def _start(inputs: Tensors, options: Options) -> int:
-    """How many blocks of the stream earlier runs have used: the last input, where that is a state."""
+    """The number of blocks of the stream that earlier runs have used: the last input, where that is a state."""
     return int(data_of(inputs[-1]).reshape(-1)[0]) if options.get(STATES) else 0
 
 

@@ -22,6 +22,7 @@ from nnbridge.types import FLOATS, OperandCode, OperationCode
 from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
+from nnbridge_tflite.loads import Prepare, PreparedOperator, alike, fits, ranked, requires, typed, variable
 from nnbridge_tflite.lowerer import Lowerer, Value
 from nnbridge_tflite.operators.convolution import weights
 from nnbridge_tflite.read.graph import Tensor
@@ -77,6 +78,84 @@ def _full(node: OperatorView) -> bool:
     return node.option("kernel_type") == BASIC or (_weights_type(node) in allowed and fits)
 
 
+def _batch_first(node: PreparedOperator) -> dict[str, str]:
+    """Letters of a sequence's first two dimensions."""
+    return {"b": "t", "t": "b"} if node.option("time_major") else {}
+
+
+def _directions(node: PreparedOperator) -> bool:
+    return len(node.operator.outputs) == (1 if node.option("merge_outputs") else 2)
+
+
+def _basic_inputs(node: PreparedOperator) -> bool:
+    """True if the operands of the basic cell fit: data, activations, weights, bias, state."""
+    (batches, width), (rows, units) = node.shape(0), node.shape(1)
+    state = (batches, units)
+    return rows == batches and (node.shape(2), node.shape(3), node.shape(4)) == ((4 * units, width + units), (4 * units,), state)
+
+
+def _of_weights(node: PreparedOperator) -> bool:
+    """True if all weights of an LSTM have one type, and biases the one that goes with the data's."""
+    weights = {tensor.type.name for tensor in node.there((*range(1, 9), 16))}
+    biases = {tensor.type.name for tensor in node.there((*range(12, 16), 17))}
+    return len(weights) < 2 and biases <= {"INT32" if node.type(0) == "INT8" else "FLOAT32"}
+
+
+def _if_full(condition: Prepare) -> Prepare:
+    """A condition of the full kernel only."""
+    return replace(condition, holds=lambda node: node.option("kernel_type") == BASIC or condition.holds(node))
+
+
+_CELL_FITS = (
+    *("c i" for _ in range(4)),
+    *("c o" for _ in range(4)),
+    *("c" for _ in range(7)),
+    *("o c", "o", "=b o", "=b c"),
+    *("c" for _ in range(4)),
+)
+"""Of the inputs of an LSTM after the first: c cells, i input, o output, b batches."""
+_BOTH_WEIGHTS_FIT = requires(
+    "weights of one type, and biases of FLOAT32",
+    lambda node: (
+        len({tensor.type.name for tensor in node.there((*range(1, 9), 16, *range(18, 26), 33))}) < 2
+        and {tensor.type.name for tensor in node.there((*range(12, 16), 17, *range(29, 33), 34))} <= {"FLOAT32"}
+    ),
+    kind=Why.INPUT_TYPE,
+)
+_BACKWARD = {"c": "k", "o": "p"}
+_BOTH_FIT = (
+    "b t i",
+    *_CELL_FITS[:17],
+    *(" ".join(_BACKWARD.get(letter, letter) for letter in spec.split()) for spec in _CELL_FITS[:17]),
+    *("=b o", "=b c", "=b p", "=b k"),
+)
+"""Of all inputs of both directions: k cells and p output of the backward one."""
+_WEIGHTS_FIT = requires(
+    "weights of one type, and biases of the type that goes with the input's", _of_weights, kind=Why.INPUT_TYPE
+)
+_DIRECTIONS = requires("one output if merge_outputs says so, else two", _directions, lambda node: len(node.operator.outputs))
+_KERNELS = requires(
+    "kernel_type 0 or 1", lambda node: node.option("kernel_type") in (0, 1), lambda node: node.option("kernel_type")
+)
+_NORMALISED = requires(
+    "layer normalisation of all gates, or of none",
+    lambda node: node.at(21) is None
+    or (None not in (node.at(22), node.at(23)) and (node.at(20) is None) == (node.at(1) is None)),
+    kind=Why.MISSING_OPERAND,
+)  # fmt: skip
+_BASIC_FITS = requires(
+    "inputs whose dimensions fit together", lambda node: node.option("kernel_type") != BASIC or _basic_inputs(node)
+)
+_SVDF_FITS = requires(
+    "a rank that divides the rows of weights, and a bias and state that fit",
+    lambda node: (
+        node.option("rank") > 0
+        and node.shape(1)[0] % node.option("rank") == 0
+        and (node.at(3) is None or node.shape(3)[0] == node.shape(1)[0] // node.option("rank"))
+        and node.shape(4) == (node.shape(0)[0], node.shape(2)[1] * node.shape(1)[0])
+    ),
+    kind=Why.OPERAND_SIZE,
+)
 LSTM = TfliteOperator(
     "LSTM",
     "One step of an LSTM: the full kernel, or the basic one with one matrix of weights.",
@@ -105,6 +184,8 @@ LSTM = TfliteOperator(
     ),
     least_inputs=5,
     work=work.CELL,
+    versions=(1, 4),
+    loads=(_KERNELS, _BASIC_FITS, *map(_if_full, (variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b i", *_CELL_FITS)))),
 )
 UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
@@ -132,6 +213,8 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     ),
     least_inputs=20,
     work=work.LAYER,
+    versions=(1, 4),
+    loads=(variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b t i", *_CELL_FITS, of=_batch_first)),
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -148,6 +231,15 @@ BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     delegate=DelegateRule(version=1, level=3, conditions=(NO_HYBRID,)),
     least_inputs=48,
     work=work.TWO_LAYERS,
+    versions=(1, 3),
+    loads=(
+        typed(0, "FLOAT32"),
+        ranked(0, 3),
+        _DIRECTIONS,
+        _BOTH_WEIGHTS_FIT,
+        variable(35, 36, 37, 38),
+        fits(*_BOTH_FIT, of=_batch_first),
+    ),
 )
 _RNN = inputs("input", "weights", "recurrent_weights", "bias", "state")
 RNN = TfliteOperator(
@@ -157,6 +249,8 @@ RNN = TfliteOperator(
     options=(ACTIVATION, _ASYMMETRIC),
     delegate=DelegateRule(version=1, conditions=(type_in(1, "FLOAT32"),)),
     work=work.CELL,
+    versions=(1, 3),
+    loads=(fits("b i", "u i", "u u", "u", "b u"), typed(0, "FLOAT32"), alike(1, 2)),
 )
 UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_RNN",
@@ -165,6 +259,8 @@ UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     options=(_TIME_MAJOR, ACTIVATION, _ASYMMETRIC),
     delegate=DelegateRule(version=1, level=3, conditions=(NO_HYBRID,)),
     work=work.LAYER,
+    versions=(1, 3),
+    loads=(fits("b t i", "u i", "u u", "u", "b u", of=_batch_first), typed(0, "FLOAT32"), alike(1, 2)),
 )
 BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -180,6 +276,12 @@ BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     options=(_TIME_MAJOR, ACTIVATION, _MERGE, _ASYMMETRIC),
     least_inputs=12,
     work=work.TWO_LAYERS,
+    versions=(1, 3),
+    loads=(
+        typed(0, "FLOAT32"),
+        _DIRECTIONS,
+        fits("b t i", "f i", "f f", "f", "b f", "r i", "r r", "r", "b r", of=_batch_first),
+    ),
 )
 
 
@@ -198,6 +300,8 @@ SVDF = TfliteOperator(
     delegate=DelegateRule(version=1, level=2, conditions=(type_in(1, "FLOAT32"),)),
     check=_check_svdf,
     work=work.SVDF,
+    versions=(1, 4),
+    loads=(typed(0, "FLOAT32", "INT8"), fits("b i", "f i", "f m", "*", "*"), _SVDF_FITS),
 )
 
 

@@ -32,6 +32,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import by_upper_bits
+from nnbridge_tflite.loads import OUT, PreparedOperator, constant_axes, ranked, requires, single, typed, zero_centred
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.rules import (
     FLOAT,
@@ -46,14 +47,57 @@ from nnbridge_tflite.rules import (
     first_type,
 )
 
+_REDUCED = ("FLOAT32", "UINT8", "INT8", "INT16", "INT32", "INT64", "BOOL")
+
+
+def _segments_fit(node: PreparedOperator) -> bool:
+    """True if known numbers of segments are those of the data's first dimensions, and below the count."""
+    numbers, count = node.numbers(1), node.numbers(2)
+    if numbers is None or count is None:
+        return True
+    first = node.shape(0)[: len(node.shape(1))]
+    return first == node.shape(1) and len(count) == 1 and max(numbers, default=-1) < count[0]
+
+
+def _segments_rise(node: PreparedOperator) -> bool:
+    """True if known numbers of segments begin at 0 and rise by one at most, a number for each row."""
+    numbers, data = node.numbers(1), node.at(0)
+    if numbers is None or data is None or node.stored(data) is None:
+        return True
+    steps = [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
+    return len(node.shape(1)) == 1 and node.shape(1) == data.shape[:1] and steps[:1] != [1] and set(steps) <= {0, 1}
+
+
+_AXES = (typed(1, "INT32"), typed(0, *_REDUCED), zero_centred(0, OUT), constant_axes(1, 0))
+_TRUTHS = (typed(0, "BOOL"), typed(1, "INT32"), constant_axes(1, 0))
+_SEGMENTS = (
+    typed(0, "FLOAT32", "INT32"),
+    typed(1, "INT32"),
+    typed(2, "INT32"),
+    requires("segments of the data's first dimensions, below the count", _segments_fit),
+)
+_SIGNED_PRODUCTS = requires(
+    "INT8 or INT16 where there is a scale",
+    lambda node: not node.inputs[0].quantisation.scales or node.type(0) in ("INT8", "INT16"),
+    lambda node: node.type(0),
+    Why.INPUT_TYPE,
+)
+
 _AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_PROD, OperationCode.REDUCE_SUM)
 """Reductions whose integers do not go through floats: booleans, and sums and products, which TFLite rounds otherwise."""
 
 
 def _reduction(
-    name: str, summary: str, function: Callable[..., Array], code: OperationCode, delegate: DelegateRule | str = NO_MAPPING
+    name: str,
+    summary: str,
+    function: Callable[..., Array],
+    code: OperationCode,
+    delegate: DelegateRule | str = NO_MAPPING,
+    **facts: Any,
 ) -> TfliteOperator:
-    declared = TfliteOperator(name, summary, inputs("input", "axes!"), options=(KEEP_DIMS,), folding=Folding(), delegate=delegate)
+    declared = TfliteOperator(
+        name, summary, inputs("input", "axes!"), options=(KEEP_DIMS,), folding=Folding(), delegate=delegate, **facts
+    )
 
     @declared.lowering()
     def same(to: Lowerer) -> None:
@@ -94,7 +138,13 @@ _EXTREME = DelegateRule(
     past=(Past(until="2.3", version=1, types=()),),
 )
 SUM = _reduction(
-    "SUM", "Sums.", np.sum, OperationCode.REDUCE_SUM, DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,))
+    "SUM",
+    "Sums.",
+    np.sum,
+    OperationCode.REDUCE_SUM,
+    DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,)),
+    versions=(1, 2),
+    loads=_AXES,
 )
 REDUCE_PROD = _reduction(
     "REDUCE_PROD",
@@ -102,17 +152,20 @@ REDUCE_PROD = _reduction(
     np.prod,
     OperationCode.REDUCE_PROD,
     DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,)),
+    versions=(1, 2),
+    loads=(*_AXES, _SIGNED_PRODUCTS),
 )
 REDUCE_PROD.known_when_prepared = True
-REDUCE_MAX = _reduction("REDUCE_MAX", "Maxima.", np.max, OperationCode.REDUCE_MAX, _EXTREME)
-REDUCE_MIN = _reduction("REDUCE_MIN", "Minima.", np.min, OperationCode.REDUCE_MIN, _EXTREME)
-REDUCE_ALL = _reduction("REDUCE_ALL", "Whether all are true.", np.all, OperationCode.REDUCE_ALL)
+REDUCE_MAX = _reduction("REDUCE_MAX", "Maxima.", np.max, OperationCode.REDUCE_MAX, _EXTREME, versions=(1, 3), loads=_AXES)
+REDUCE_MIN = _reduction("REDUCE_MIN", "Minima.", np.min, OperationCode.REDUCE_MIN, _EXTREME, versions=(1, 3), loads=_AXES)
+REDUCE_ALL = _reduction("REDUCE_ALL", "Whether all are true.", np.all, OperationCode.REDUCE_ALL, loads=_TRUTHS)
 REDUCE_ANY = _reduction(
     "REDUCE_ANY",
     "Whether one is true.",
     np.any,
     OperationCode.REDUCE_ANY,
     DelegateRule(version=2, level=3, conditions=(NO_SCALAR_OUT,), past=(Past(until="2.3", version=1),)),
+    loads=_TRUTHS,
 )
 MEAN = TfliteOperator(
     "MEAN",
@@ -125,6 +178,8 @@ MEAN = TfliteOperator(
         types=FLOAT_QUANT8,
         conditions=(NO_SCALAR_OUT, OLD_FLOATS, since("2.12", MOST_4), until("2.6", _ONE_SCALE)),
     ),
+    versions=(1, 3),
+    loads=_AXES,
 )
 CUMSUM = TfliteOperator(
     "CUMSUM",
@@ -132,6 +187,7 @@ CUMSUM = TfliteOperator(
     inputs("input", "axis"),
     options=(Option("exclusive", False, "without the element itself"), Option("reverse", False, "from the end")),
     folding=Folding(),
+    loads=(typed(0, "FLOAT32", "INT32", "INT64"), typed(1, "INT32"), single(1), ranked(0, 1, 0)),
 )
 SEGMENT_SUM = TfliteOperator(
     "SEGMENT_SUM",
@@ -139,12 +195,17 @@ SEGMENT_SUM = TfliteOperator(
     inputs("data", "segment_ids"),
     data_dependent=True,
     dynamic_unless=(0, 1),
+    loads=(
+        typed(0, "FLOAT32", "INT32"),
+        typed(1, "INT32"),
+        requires("segments that rise from 0 by one, one for each row", _segments_rise),
+    ),
 )
 
 
 def _segments(name: str, summary: str, function: Any, empty: Callable[[np.dtype[Any]], Any]) -> TfliteOperator:
     """``function`` gathers a segment's slices; an empty segment is ``empty`` of the element type."""
-    declared = TfliteOperator(name, summary, inputs("data", "segment_ids", "count"), dynamic_unless=(1, 2))
+    declared = TfliteOperator(name, summary, inputs("data", "segment_ids", "count"), dynamic_unless=(1, 2), loads=_SEGMENTS)
 
     @declared.host_kernel
     def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:

@@ -15,6 +15,22 @@ from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers, optional
+from nnbridge_tflite.loads import (
+    INDEXES,
+    OUT,
+    SAME,
+    PreparedOperator,
+    alike,
+    constant_axes,
+    not_typed,
+    parameters,
+    ranked,
+    requires,
+    same_parameters,
+    single,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import INT32, Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
@@ -29,6 +45,61 @@ from nnbridge_tflite.rules import (
     input_in,
     type_in,
 )
+
+_NO_NEGATIVE = requires(
+    "dimensions of 0 at least", lambda node: min(node.numbers(0) or [0]) >= 0, lambda node: str(node.numbers(0))
+)
+
+
+def _permutes(node: PreparedOperator) -> bool:
+    """True if the order, where it is known, names each dimension of the input once for each of its numbers."""
+    order, rank = node.numbers(1), len(node.shape(0))
+    return order is None or (node.shape(1) == (rank,) and all(-rank <= i < rank for i in order))
+
+
+def _squeezes(node: PreparedOperator) -> bool:
+    """True if the dimensions that are removed are 1."""
+    shape, listed = node.shape(0), node.option("squeeze_dims")
+    return all(-len(shape) <= i < len(shape) and shape[i] == 1 for i in (() if isinstance(listed, int) else map(int, listed)))
+
+
+def _reaches(node: PreparedOperator) -> bool:
+    """True if the input broadcasts to the stored dimensions."""
+    dims, shape = node.numbers(1), node.shape(0)
+    if dims is None:
+        return True
+    return len(shape) <= len(dims) and all(d in (1, end) for d, end in zip(shape[::-1], dims[::-1], strict=False))
+
+
+_PERMUTED = requires("an order of the input's dimensions", _permutes, lambda node: f"{node.numbers(1)} for {node.at(0)}")
+_SQUEEZED = requires("dimensions of 1 to remove", _squeezes, lambda node: f"{node.option('squeeze_dims')} of {node.at(0)}")
+_REACHED = requires("dimensions that the input broadcasts to", _reaches, lambda node: f"{node.numbers(1)} for {node.at(0)}")
+_STORED_INDEX = requires("a stored dimension of INT32 or INT64", lambda node: node.numbers(1) is None or node.type(1) in INDEXES)
+_VALUE_PARAMETERS = requires(
+    "a value of the output's scale and zero point",
+    lambda node: len({parameters(one) for one in node.there((1, OUT))}) < 2,
+    kind=Why.QUANTISATION_PARAMETERS,
+)
+_TILED = requires(
+    "a factor for each dimension",
+    lambda node: node.numbers(1) is None or len(node.numbers(1) or ()) == len(node.shape(0)),
+    kind=Why.OPERAND_SIZE,
+)
+_TYPE_OF_SHAPE = requires(
+    "out_type INT32 or INT64", lambda node: node.option("out_type") in (2, 4), lambda node: node.option("out_type")
+)
+
+
+def _ranges(node: PreparedOperator) -> bool:
+    """True if stored numbers lead from the first to the last."""
+    stored = [None if (one := node.at(i)) is None else node.stored(one) for i in range(3)]
+    if any(one is None for one in stored):
+        return True
+    first, last, step = (np.ravel(one)[0] for one in stored if one is not None)
+    return bool(step != 0 and ((first >= last and step < 0) or (first <= last and step > 0)))
+
+
+_LEADS = requires("a step from the first number towards the last", _ranges)
 
 _MOVES = Folding(moves_only=True)
 
@@ -53,6 +124,24 @@ _NO_COMPUTED_INT64 = Condition(
 _STATED = Condition("new dimensions, in the options of one input", _stated, lambda node: "none", kind=Why.RANK)
 
 
+_FEW_AXES = requires("as many axes as dimensions at most", lambda node: len(node.shape(0)) >= math.prod(node.shape(1)))
+
+
+def _reshapes(node: PreparedOperator) -> bool:
+    """True if the dimensions, where the file has them, hold the input's elements."""
+    shape, stated = node.shape(0), node.at(1)
+    if stated is not None and stated.type.name == "INT32" and len(stated.shape) == 1:
+        dims = node.numbers(1)
+    else:
+        dims = [int(one) for one in node.operator.options.get("new_shape") or ()]
+    if dims is None:
+        return True
+    dims = [] if dims == [0] and math.prod(shape) == 1 else dims
+    rest, known = dims.count(-1), math.prod(d for d in dims if d != -1)
+    return rest < 2 and (math.prod(shape) % known == 0 if rest and known else math.prod(shape) == known)
+
+
+_RESHAPED = requires("dimensions that hold the input's elements", _reshapes, kind=Why.OPERAND_SIZE)
 RESHAPE = TfliteOperator(
     "RESHAPE",
     "The same elements in other dimensions.",
@@ -78,6 +167,7 @@ RESHAPE = TfliteOperator(
         ),
         past=(Past(until="2.7", types=FLOAT_QUANT8),),
     ),
+    loads=(_RESHAPED,),
 )
 SQUEEZE = TfliteOperator(
     "SQUEEZE",
@@ -97,6 +187,8 @@ SQUEEZE = TfliteOperator(
             ),
         ),
     ),
+    versions=(1, 2),
+    loads=(ranked(0, 0, 8), _SQUEEZED),
 )
 EXPAND_DIMS = TfliteOperator(
     "EXPAND_DIMS",
@@ -105,6 +197,7 @@ EXPAND_DIMS = TfliteOperator(
     folding=_MOVES,
     delegate=DelegateRule(version=1, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"), constant(1, "axis"))),
     kernel=lambda inputs, outputs, options: [np.expand_dims(data_of(inputs[0]), integers(inputs[1])[0])],
+    loads=(same_parameters(most=1), zero_centred(0), single(1), _STORED_INDEX, constant_axes(1, 0, beyond=1)),
 )
 TRANSPOSE = TfliteOperator(
     "TRANSPOSE",
@@ -114,6 +207,8 @@ TRANSPOSE = TfliteOperator(
     delegate=DelegateRule(version=2, level=2, conditions=(constant(1, "permutation"),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
     kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
+    versions=(1, 9),
+    loads=(ranked(0, 0, 8), SAME, _PERMUTED),
 )
 TILE = TfliteOperator(
     "TILE",
@@ -123,6 +218,8 @@ TILE = TfliteOperator(
     known_when_prepared=True,
     delegate=DelegateRule(version=1, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TILE, to.input(0), to.vector(to.integers(1))))],
+    versions=(1, 3),
+    loads=(SAME, typed(1, *INDEXES), _TILED),
 )
 BROADCAST_TO = TfliteOperator(
     "BROADCAST_TO",
@@ -130,6 +227,8 @@ BROADCAST_TO = TfliteOperator(
     inputs("input", "shape!"),
     folding=Folding(lambda data, shape: elements_of_shape(shape), moves_only=True),
     kernel=lambda inputs, outputs, options: [np.broadcast_to(data_of(inputs[0]), bounded(integers(inputs[1])))],
+    versions=(2, 4),
+    loads=(typed(1, *INDEXES), SAME, not_typed(0, "STRING"), ranked(1, 1), _REACHED),
 )
 BROADCAST_ARGS = TfliteOperator(
     "BROADCAST_ARGS",
@@ -138,6 +237,7 @@ BROADCAST_ARGS = TfliteOperator(
     folding=_MOVES,
     dynamic_unless=(),
     known_when_prepared=True,
+    loads=(typed(0, *INDEXES), alike(0, 1, OUT), ranked(0, 1), ranked(1, 1)),
 )
 _SHAPE_TYPE = Option("out_type", 0, "the output's TensorType; the tensor itself states it")
 SHAPE = TfliteOperator(
@@ -146,6 +246,7 @@ SHAPE = TfliteOperator(
     options=(_SHAPE_TYPE,),
     folded_from_shape=lambda shape: shape,
     kernel=lambda inputs, outputs, options: [np.array(inputs[0].dims, outputs[0].dtype)],
+    loads=(_TYPE_OF_SHAPE,),
 )
 RANK = TfliteOperator(
     "RANK",
@@ -171,6 +272,8 @@ FILL = TfliteOperator(
             until("2.5", _NO_COMPUTED_INT64),
         ),
     ),
+    versions=(1, 5),
+    loads=(ranked(0, 1), typed(0, *INDEXES), ranked(1, 0), _VALUE_PARAMETERS, _NO_NEGATIVE),
 )
 RANGE = TfliteOperator(
     "RANGE",
@@ -180,6 +283,8 @@ RANGE = TfliteOperator(
     data_dependent=True,
     dynamic_unless=(0, 1, 2),
     known_when_prepared=True,
+    versions=(1, 2),
+    loads=(alike(0, 1, 2), typed(0, "INT32", "INT64", "FLOAT32"), ranked(0, 0), ranked(1, 0), ranked(2, 0), _LEADS),
 )
 REVERSE_V2 = TfliteOperator(
     "REVERSE_V2",
@@ -188,15 +293,29 @@ REVERSE_V2 = TfliteOperator(
     folding=_MOVES,
     delegate=DelegateRule(version=3, level=7, types=NUMBERS, since="2.8"),
     kernel=lambda inputs, outputs, options: [np.flip(data_of(inputs[0]), tuple(integers(inputs[1])))],
+    versions=(1, 4),
+    loads=(
+        ranked(1, 1),
+        ranked(0, 0, 8),
+        typed(0, "FLOAT32", "UINT8", "INT8", "INT16", "INT32", "INT64", "BOOL", "FLOAT16", "BFLOAT16"),
+        typed(1, "INT32"),
+        SAME,
+        _FEW_AXES,
+    ),
 )
 REVERSE_SEQUENCE = TfliteOperator(
     "REVERSE_SEQUENCE",
     "The first elements of each sequence backwards, as many as its length states.",
     inputs("input", "lengths"),
     options=(Option("seq_dim", 0, "the dimension of time"), Option("batch_dim", 0, "the dimension of sequences")),
+    loads=(ranked(1, 1), typed(0, "FLOAT32", "INT32", "UINT8", "INT16", "INT64"), typed(1, *INDEXES), SAME),
 )
-MATRIX_DIAG = TfliteOperator("MATRIX_DIAG", "Matrices that are zero but for their diagonals.", inputs("diagonals"))
-MATRIX_SET_DIAG = TfliteOperator("MATRIX_SET_DIAG", "Matrices with other diagonals.", inputs("matrices", "diagonals"))
+MATRIX_DIAG = TfliteOperator(
+    "MATRIX_DIAG", "Matrices that are zero but for their diagonals.", inputs("diagonals"), loads=(ranked(0, 1, 0),)
+)
+MATRIX_SET_DIAG = TfliteOperator(
+    "MATRIX_SET_DIAG", "Matrices with other diagonals.", inputs("matrices", "diagonals"), loads=(ranked(0, 2, 0),)
+)
 
 
 @RESHAPE.lowering()

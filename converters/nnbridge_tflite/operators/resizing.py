@@ -9,13 +9,23 @@ import numpy as np
 
 from nnbridge.converters.declaration import lowers
 from nnbridge.converters.rules import since
+from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import rdbp
 from nnbridge.operations.resizing import Neighbours, neighbours, neighbours_fixed
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
+from nnbridge_tflite.loads import ranked, requires, typed
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, DelegateRule, constant, from_level, input_in, input_rank
+
+_TWO = requires("a size of two numbers", lambda node: node.shape(1) == (2,), lambda node: str(node.at(1)), Why.OPERAND_SIZE)
+_ALIGNED = requires(
+    "half_pixel_centers without align_corners",
+    lambda node: node.numbers(1) is None or not (node.option("half_pixel_centers") and node.option("align_corners")),
+    lambda node: "both",
+)
+_SIZES = requires("sizes above 0", lambda node: min(node.numbers(1) or [1]) > 0, lambda node: str(node.numbers(1)))
 
 _CONDITIONS = (
     constant(1, "size"),
@@ -45,6 +55,8 @@ RESIZE_BILINEAR = TfliteOperator(
             ),
         ),
     ),
+    versions=(1, 4),
+    loads=(ranked(0, 4), ranked(1, 1), _TWO, typed(1, "INT32"), _ALIGNED, _SIZES),
 )
 RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     "RESIZE_NEAREST_NEIGHBOR",
@@ -52,6 +64,8 @@ RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     inputs("images", "size!"),
     options=ALIGNMENT,
     delegate=DelegateRule(version=3, level=3, types=FLOAT_QUANT8, conditions=(since("2.4", _CONDITIONS[0]), *_CONDITIONS[1:])),
+    versions=(1, 4),
+    loads=(ranked(0, 4), ranked(1, 1), typed(1, "INT32"), _TWO),
 )
 
 
@@ -117,7 +131,7 @@ def _step_between(size: int, out: int, options: Options) -> np.float32:
 
 
 def _nearest(size: int, out: int, options: Options) -> Array:
-    """Where each of ``out`` pixels comes from."""
+    """The source index of each of ``out`` pixels."""
     half = np.float32(0.5 if options["half_pixel_centers"] else 0)
     positions = (np.arange(out, dtype=np.float32) + half) * _step_between(size, out, options)
     whole = np.floor(positions + np.float32(0.5)) if options["align_corners"] else np.floor(positions)

@@ -9,13 +9,41 @@ from typing import Any
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.folding import Folding
-from nnbridge.errors import Reason, Stage
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
+from nnbridge_tflite.loads import INDEXES, OUT, SAME, PreparedOperator, alike, ranked, requires, same_shape, typed
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, DelegateRule, Past, type_in
+
+
+def _slices(node: PreparedOperator) -> bool:
+    """True if a slice, where it is known, is within its input and has the dimensions that the file states."""
+    first, sizes, shape = node.numbers(1), node.numbers(2), node.shape(0)
+    if first is None or sizes is None:
+        return True
+    if len(first) != len(shape) or any(
+        size < -1 or (size >= 0 and at + size > d) for at, size, d in zip(first, sizes, shape, strict=True)
+    ):
+        return False
+    found, out = tuple(d - at if size == -1 else size for at, size, d in zip(first, sizes, shape, strict=True)), node.at(OUT)
+    return out is None or not out.shape or -1 in out.signature or found == out.shape
+
+
+_SLICE_FITS = requires(
+    "a slice within the input, of the output's dimensions",
+    _slices,
+    lambda node: f"{node.numbers(1)} and sizes {node.numbers(2)} of {node.at(0)}",
+)
+_UPDATE_FITS = requires(
+    "an update that fits the operand, and an index for each dimension",
+    lambda node: len(node.shape(0)) == len(node.shape(1)) == node.shape(2)[0]
+    and all(small <= large for small, large in zip(node.shape(1), node.shape(0), strict=True)),
+    kind=Why.OPERAND_SIZE,
+)  # fmt: skip
+_MOVES = requires("steps that are not 0", lambda node: 0 not in (node.numbers(3) or ()), lambda node: str(node.numbers(3)))
 
 
 def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
@@ -38,6 +66,8 @@ SLICE = TfliteOperator(
     folding=Folding(moves_only=True),
     delegate=DelegateRule(version=2, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"), type_in(2, "INT32"))),
     dynamic_unless=_block,
+    versions=(1, 8),
+    loads=(SAME, typed(1, *INDEXES), typed(2, *INDEXES), ranked(1, 1), ranked(2, 1), same_shape(1, 2), _SLICE_FITS),
 )
 STRIDED_SLICE = TfliteOperator(
     "STRIDED_SLICE",
@@ -56,9 +86,26 @@ STRIDED_SLICE = TfliteOperator(
     dynamic_unless=_strided,
     known_when_prepared=True,
     needs_ranks=True,
+    versions=(1, 8),
+    loads=(
+        ranked(1, 1),
+        ranked(2, 1),
+        ranked(3, 1),
+        same_shape(1, 2),
+        same_shape(1, 3),
+        SAME,
+        typed(1, "INT32"),
+        typed(2, "INT32"),
+        typed(3, "INT32"),
+        _MOVES,
+    ),
 )
 DYNAMIC_UPDATE_SLICE = TfliteOperator(
-    "DYNAMIC_UPDATE_SLICE", "A block replaced; the start is shifted so that it fits.", inputs("input", "update", "start")
+    "DYNAMIC_UPDATE_SLICE",
+    "A block replaced; the start is shifted so that it fits.",
+    inputs("input", "update", "start"),
+    versions=(1, 6),
+    loads=(ranked(2, 1), _UPDATE_FITS, alike(0, 1), typed(2, *INDEXES)),
 )
 
 
@@ -80,7 +127,7 @@ def host_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
 
 @dataclass(frozen=True, slots=True)
 class StridedRange:
-    """What a STRIDED_SLICE reads of one dimension."""
+    """The range that a STRIDED_SLICE reads of one dimension."""
 
     begin: int
     size: int

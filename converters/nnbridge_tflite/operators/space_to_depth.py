@@ -8,25 +8,79 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
+from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
+from nnbridge_tflite.loads import (
+    OUT,
+    QUANTISED,
+    SAME,
+    Prepare,
+    PreparedOperator,
+    positive,
+    ranked,
+    requires,
+    same_parameters,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, DelegateRule, OperatorView, constant
 
 
-def _of_blocks(code: OperationCode, summary: str, version: int) -> TfliteOperator:
+def _blocks(node: PreparedOperator) -> bool:
+    """True if there are a block size and two numbers for each dimension between the first and the last."""
+    if node.numbers(1) is None or node.numbers(2) is None:
+        return True
+    between = len(node.shape(0)) - 2
+    return node.shape(1) == (between,) and node.shape(2) == (between, 2) and 0 not in (node.numbers(1) or ())
+
+
+def _padded(node: PreparedOperator) -> bool:
+    sizes, ends = node.numbers(1), node.numbers(2)
+    if sizes is None or ends is None:
+        return True
+    return all((node.shape(0)[i + 1] + ends[2 * i] + ends[2 * i + 1]) % size == 0 for i, size in enumerate(sizes))
+
+
+def _split_batches(node: PreparedOperator) -> bool:
+    sizes, crops, batches = node.numbers(1), node.numbers(2), node.shape(0)[0]
+    if sizes is None or crops is None:
+        return True
+    return min(crops, default=0) >= 0 and batches % math.prod(sizes) == 0
+
+
+_BLOCKS = requires("a block size and two numbers for each dimension between the outer ones", _blocks, kind=Why.OPERAND_SIZE)
+_BLOCKS_FIT = requires("padded dimensions that the block sizes divide", _padded)
+_BATCHES_SPLIT = requires("batches that the block sizes divide, and crops of 0 at least", _split_batches)
+_WHOLE_BLOCKS = requires(
+    "a height and width that the block size divides",
+    lambda node: all(d % int(node.option("block_size")) == 0 for d in node.shape(0)[1:3]),
+    kind=Why.OPERAND_SIZE,
+)
+_WHOLE_CHANNELS = requires(
+    "channels that the square of the block size divides",
+    lambda node: node.shape(0)[3] % int(node.option("block_size")) ** 2 == 0,
+    kind=Why.OPERAND_SIZE,
+)
+_DEEP = typed(OUT, "FLOAT32", "UINT8", "INT8", "INT32", "INT64")
+
+
+def _of_blocks(code: OperationCode, summary: str, version: int, fits: Prepare) -> TfliteOperator:
     return TfliteOperator(
         code.name,
         summary,
         options=(Option("block_size", 0, "pixels along each side of a block"),),
         delegate=DelegateRule(version=version, types=FLOAT_QUANT8),
+        versions=(1, 2),
+        loads=(ranked(0, 4), _DEEP, SAME, positive("block_size"), fits),
         lowerings=[Lowering(lambda to: to.finish(code, to.input(0), to.scalar(to.option("block_size"))))],
     )
 
 
-SPACE_TO_DEPTH = _of_blocks(OperationCode.SPACE_TO_DEPTH, "Blocks of pixels as channels.", 2)
-DEPTH_TO_SPACE = _of_blocks(OperationCode.DEPTH_TO_SPACE, "Channels as blocks of pixels.", 99)
+SPACE_TO_DEPTH = _of_blocks(OperationCode.SPACE_TO_DEPTH, "Blocks of pixels as channels.", 2, _WHOLE_BLOCKS)
+DEPTH_TO_SPACE = _of_blocks(OperationCode.DEPTH_TO_SPACE, "Channels as blocks of pixels.", 99, _WHOLE_CHANNELS)
 
 
 def _uncropped(node: OperatorView) -> bool:
@@ -39,6 +93,8 @@ SPACE_TO_BATCH_ND = TfliteOperator(
     "Blocks of a padded array as batches.",
     inputs("input", "block_shape!", "paddings!"),
     delegate=DelegateRule(version=2, level=2),
+    versions=(1, 4),
+    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BLOCKS_FIT),
 )
 _NO_CROPS = Condition("two crops of 0", _uncropped, lambda node: node.input(2))
 BATCH_TO_SPACE_ND = TfliteOperator(
@@ -46,6 +102,8 @@ BATCH_TO_SPACE_ND = TfliteOperator(
     "Batches as blocks of an array, which is cropped.",
     inputs("input", "block_shape!", "crops!"),
     delegate=DelegateRule(version=2, level=2, conditions=(constant(2, "crops"), _NO_CROPS)),
+    versions=(1, 4),
+    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BATCHES_SPLIT),
 )
 
 

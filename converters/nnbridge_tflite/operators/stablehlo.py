@@ -12,6 +12,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.codes import BODY
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first
+from nnbridge_tflite.loads import alike, same_shape
 from nnbridge_tflite.operators.elementwise import host_as_stored
 from nnbridge_tflite.operators.pooling import dilated, windows_reduced
 
@@ -22,15 +23,19 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "STABLEHLO_MINIMUM": np.minimum,
     "STABLEHLO_MULTIPLY": np.multiply,
     "STABLEHLO_OR": np.bitwise_or,
+    "STABLEHLO_SHIFT_LEFT": np.left_shift,
 }
 """Operators that a body may consist of."""
-STABLEHLO_ADD, STABLEHLO_MAXIMUM, STABLEHLO_MINIMUM, STABLEHLO_MULTIPLY = (
-    TfliteOperator(name, summary, inputs("a", "b"), kernel=host_as_stored(FUNCTIONS[name]))
+_PAIRS = (alike(0, 1), same_shape(0, 1))
+STABLEHLO_ADD, STABLEHLO_AND, STABLEHLO_MAXIMUM, STABLEHLO_MINIMUM, STABLEHLO_MULTIPLY, STABLEHLO_SHIFT_LEFT = (
+    TfliteOperator(name, summary, inputs("a", "b"), loads=_PAIRS, kernel=host_as_stored(FUNCTIONS[name]))
     for name, summary in (
         ("STABLEHLO_ADD", "a + b"),
+        ("STABLEHLO_AND", "a and b, bit by bit."),
         ("STABLEHLO_MAXIMUM", "The larger of a and b."),
         ("STABLEHLO_MINIMUM", "The smaller of a and b."),
         ("STABLEHLO_MULTIPLY", "a · b"),
+        ("STABLEHLO_SHIFT_LEFT", "a · 2^b, bits that do not fit dropped."),
     )
 )
 _INDEX_VECTOR = Option("index_vector_dim", 0, "the dimension of the indexes' components")

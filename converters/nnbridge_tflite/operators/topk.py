@@ -1,4 +1,4 @@
-"""Where the largest and smallest numbers are, and which numbers there are."""
+"""Operators that find the largest, smallest or unique numbers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,33 @@ from nnbridge.errors import Why
 from nnbridge.types import FLOATS, OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
+from nnbridge_tflite.loads import INDEXES, SAME, constant_axes, ranked, requires, single, typed
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import NUMBERS, NUMBERS_HALF, Condition, DelegateRule, constant, first_type, type_in
+
+_TYPE_OF_INDEX = requires(
+    "output_type INT32 or INT64", lambda node: node.option("output_type") in (2, 4), lambda node: node.option("output_type")
+)
+_TOP_FITS = requires(
+    "as many numbers as there are, at most, of rank 1 at least",
+    lambda node: (
+        (k := node.numbers(1)) is None
+        or -1 in node.inputs[0].signature
+        or (len(k) == 1 and node.shape(0) and k[0] <= node.shape(0)[-1])
+    ),
+    lambda node: f"{node.numbers(1)} of {node.at(0)}",
+)
+_INDEXES_TYPED = requires(
+    "indexes of the type that idx_out_type names",
+    lambda node: node.type(-2) == ("INT64" if node.option("idx_out_type") == 4 else "INT32"),
+    lambda node: node.type(-2),
+    Why.OUTPUT_TYPE,
+)
+_SORTED = requires(
+    "sorted boundaries", lambda node: np.all(np.diff(np.ravel(node.operator.options.get("boundaries", ()))) >= 0),
+    lambda node: "others",
+)  # fmt: skip
 
 _EXTREME = DelegateRule(
     version=2,
@@ -43,6 +67,15 @@ ARG_MAX = TfliteOperator(
     options=_TYPE,
     delegate=_EXTREME,
     wide_constants=True,
+    versions=(1, 3),
+    loads=(
+        single(1),
+        typed(1, *INDEXES),
+        _TYPE_OF_INDEX,
+        typed(0, "FLOAT32", "UINT8", "INT8", "INT32", "BOOL"),
+        ranked(0, 1, 0),
+        constant_axes(1, 0),
+    ),
 )
 ARG_MIN = TfliteOperator(
     "ARG_MIN",
@@ -51,6 +84,15 @@ ARG_MIN = TfliteOperator(
     options=_TYPE,
     delegate=_EXTREME,
     wide_constants=True,
+    versions=(1, 3),
+    loads=(
+        single(1),
+        typed(1, *INDEXES),
+        _TYPE_OF_INDEX,
+        typed(0, "FLOAT32", "UINT8", "INT8", "INT32", "BOOL"),
+        ranked(0, 1, 0),
+        constant_axes(1, 0),
+    ),
 )
 
 
@@ -67,6 +109,8 @@ TOPK_V2 = TfliteOperator(
     delegate=DelegateRule(version=2, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"), constant(1, "k"))),
     dynamic_unless=_top,
     as_stored=True,
+    versions=(1, 3),
+    loads=(SAME, typed(1, "INT32", "INT16"), _TOP_FITS),
 )
 UNIQUE = TfliteOperator(
     "UNIQUE",
@@ -75,9 +119,13 @@ UNIQUE = TfliteOperator(
     options=(Option("idx_out_type", 2, "the indexes' TensorType; the tensor itself states it"),),
     data_dependent=True,
     dynamic_unless=NEVER_KNOWN,
+    loads=(SAME, ranked(0, 1), _INDEXES_TYPED),
 )
 BUCKETIZE = TfliteOperator(
-    "BUCKETIZE", "Index of the interval between boundaries for each number.", options=(Option("boundaries", (), "in order"),)
+    "BUCKETIZE",
+    "Index of the interval between boundaries for each number.",
+    options=(Option("boundaries", (), "in order"),),
+    loads=(_SORTED, typed(0, "INT32", "FLOAT32", "INT64", "FLOAT64")),
 )
 
 

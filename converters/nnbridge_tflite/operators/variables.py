@@ -12,6 +12,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge_tflite.declaration import NEVER_KNOWN, NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
+from nnbridge_tflite.loads import single, typed
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key
 from nnbridge_tflite.read.graph import Operator, Tensor
@@ -43,9 +44,16 @@ READ_VARIABLE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     dynamic_unless=_read,
     refusal=_UNASSIGNED,
+    loads=(typed(0, "RESOURCE", "INT32"), single(0)),
 )
 ASSIGN_VARIABLE = TfliteOperator(
-    "ASSIGN_VARIABLE", "A variable's value from now on.", inputs("handle", "value"), (), delegate=NO_SUBGRAPHS, effects=True
+    "ASSIGN_VARIABLE",
+    "A variable's value from now on.",
+    inputs("handle", "value"),
+    (),
+    delegate=NO_SUBGRAPHS,
+    effects=True,
+    loads=(typed(0, "RESOURCE", "INT32"), single(0)),
 )
 HASHTABLE = TfliteOperator(
     "HASHTABLE",

@@ -68,7 +68,7 @@ def _first_bytes(variables: Variables, key: Key) -> bytes:
 
 
 def _next(key: Key, variables: Variables) -> Value:
-    """What a variable holds after a run; it must be of the type and dimensions that the next run starts with."""
+    """The next value of a variable after a run; it must be of the type and dimensions that the next run starts with."""
     start, end = variables.starts[key], variables.now[key]
     if (start.type, start.dims) != (end.type, end.dims) or 0 in start.dims:
         raise ConversionError(Reason(f"a variable that stays {start.operand()}", str(end.operand()), start.name))

@@ -37,10 +37,13 @@ MAX_REPEATS = 100
 
 RESOURCE = "RESOURCE"
 
+_WORK_OF_HOST = 6
+"""How much of the budget of operations an operator on the host takes: its shapes are inferred by drafting all its lowerings."""
+
 
 @dataclass
 class Context:
-    """What all subgraphs of a conversion share."""
+    """The state that all subgraphs of a conversion share."""
 
     file: TfliteFile
     options: ConversionOptions
@@ -112,7 +115,7 @@ class Conversion:
         return Conversion(self.context, number, called, draft, variables, Calls(callers, inlined, label))
 
     def source(self, operator: Operator) -> Source:
-        """Where an operator's operations come from."""
+        """The origin of an operator's operations."""
         return Source(operator.index, operator.name, self.number, self._calls.inlined)
 
     @np.errstate(all="ignore")
@@ -127,6 +130,7 @@ class Conversion:
             self.graph.operators, self.graph.outputs, lambda o: [i for i in o.inputs if i >= 0], lambda o: o.outputs, lasting
         )
         alive = {operator.index for operator in found}
+        self.draft.place(len(self.graph.operators), f"subgraph {self.number}")
         for operator in self.graph.operators:
             declared = self._declared[operator.index]
             self.check_operator(declared, operator)
@@ -229,7 +233,7 @@ class Conversion:
         return bool(found) and not remains
 
     def _left_to_host(self, declared: TfliteOperator | None, operator: Operator, sixteen: bool) -> Reason | None:
-        """Why no lowering is tried, whatever there is."""
+        """The reason why no lowering is tried at all."""
         if self.context.file.graph.is_compiled:
             return Reason("an operator of a compiled partition", operator.name, operator.label)
         if self.context.refused is not None:
@@ -318,7 +322,8 @@ class Conversion:
         ``memory`` is a variable that the operator has beside its operands: one more input, and one more output.
         """
         declared, tensors = self._declared[operator.index], self.graph.tensors
-        inputs = [self.values.value(i) if i >= 0 else self.draft.omitted(0) for i in operator.inputs]
+        absent = [i < 0 or self._is_workspace(operator, i) for i in operator.inputs]
+        inputs = [self.draft.omitted(0) if no else self.values.value(i) for i, no in zip(operator.inputs, absent, strict=True)]
         outputs = [self.values.fresh_output(i) for i in operator.outputs]
         if not outputs:
             raise ConversionError(Reason("an operator with outputs", "none", operator.label))
@@ -346,6 +351,11 @@ class Conversion:
             self.variables.assign(memory, after[-1])
         return Mapped(operator.index, operator.name, MappingKind.HOST, tuple(reasons))
 
+    def _is_workspace(self, operator: Operator, index: int) -> bool:
+        """True for a tensor that nothing writes before a custom operator: memory that its kernel computes in, as Vela's does."""
+        tensor, states = self.graph.tensors[index], self.values.is_state(index)
+        return operator.custom and tensor.data is None and not states and index not in {*self.graph.inputs, *self.graph.written}
+
     @staticmethod
     def _decided_at_run(declared: TfliteOperator | None, inputs: Sequence[Value]) -> bool:
         """True if computed numbers are an output's dimensions."""
@@ -361,6 +371,7 @@ class Conversion:
         )
         operands = (*inputs, options_value(options or {}))
         code = extension_code(operator.code)
+        self.draft.place(_WORK_OF_HOST, title)
         self.draft.add(Step(code, operands, tuple(outputs), title, MappingKind.HOST, self.source(operator)))
 
     def _body(self, declared: TfliteOperator | None, operator: Operator) -> str:

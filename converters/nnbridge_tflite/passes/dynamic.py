@@ -37,7 +37,7 @@ class DynamicTensor:
     """The one of a body, where that is why."""
 
     def reason(self) -> Reason:
-        """Why TFLite refuses a delegate."""
+        """The reason why TFLite refuses a delegate."""
         place = f" of subgraph {self.subgraph}" if self.subgraph else ""
         inner = f" (so has {self.inner.operator.label} of subgraph {self.inner.subgraph})" if self.inner is not None else ""
         return Reason(
@@ -56,6 +56,13 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
     """
     prepared = _PreparedSubgraphs(graph)
     return next((found for number in offered(graph) if (found := prepared.dynamic(number)) is not None), None)
+
+
+def first_dynamic_operators(graph: Graph) -> list[Operator | None]:
+    """Of each subgraph the operator after which TFLite prepares none: it writes the first tensor that only a run sizes."""
+    prepared = _PreparedSubgraphs(graph)
+    found = (prepared.dynamic(number) for number in range(len(graph.subgraphs)))
+    return [None if one is None else one.operator for one in found]
 
 
 def offered(graph: Graph) -> list[int]:

@@ -1,190 +1,174 @@
 """Files that TFLite itself does not load: its kernels refuse an operator when the graph is prepared, before any delegate sees it.
 
-Conditions of the kernels' ``Prepare`` in LiteRT 2.3.0 (``tflite/kernels/``, the file of each operator) that neither the delegate
-nor NNAPI has. What makes a file wrong everywhere is an error of the reader or of an operator's check.
+The operators' declarations have the conditions (``versions``, ``loads``). What makes a file wrong everywhere is an error of the
+reader or of an operator's check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
 
-from nnbridge.converters.rules import Condition, first_refusal
-from nnbridge.errors import Reason, Stage, Why
+import numpy as np
+
+from nnbridge.converters.draft import Draft
+from nnbridge.converters.rules import first_refusal
+from nnbridge.errors import ConversionError, Reason, Stage, Why
+from nnbridge.model import Array
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
-from nnbridge_tflite.host.kinds import WRITTEN_QUANTISATION
+from nnbridge_tflite.declaration import TfliteOperator, definition_of
+from nnbridge_tflite.loads import PreparedOperator
+from nnbridge_tflite.passes.dynamic import first_dynamic_operators
+from nnbridge_tflite.passes.folding import folded
+from nnbridge_tflite.passes.nodes import budget_for
+from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
+from nnbridge_tflite.read.reader import TfliteFile
+
+NAMELESS = "CUSTOM"
+"""The name that the reader gives to custom operators without one."""
+_SMALL = 1 << 16
+"""Elements of a constant that a condition may read; such constants are axes, sizes and paddings."""
 
 
-@dataclass(frozen=True)
-class PreparedOperator:
-    """An operator with its tensors, as its kernel sees it when it is prepared."""
+def not_loaded(file: TfliteFile) -> Reason | None:
+    """The reason why TFLite does not load a file, as far as these conditions have it; None where they all hold.
 
-    graph: TfliteSubgraph
-    operator: Operator
-
-    def input(self, number: int) -> Tensor | None:
-        """Input ``number``; None if it is omitted."""
-        return self._tensor(self.operator.inputs, number)
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        """The inputs that are there."""
-        return [self.graph.tensors[i] for i in self.operator.inputs if i >= 0]
-
-    @property
-    def output(self) -> Tensor:
-        """The first output."""
-        return self.graph.tensors[self.operator.outputs[0]]
-
-    def _tensor(self, indexes: Sequence[int], number: int) -> Tensor | None:
-        return self.graph.tensors[indexes[number]] if number < len(indexes) and indexes[number] >= 0 else None
+    TFLite looks for kernels of all operators first. Of each graph it then prepares the operators up to the first one whose
+    output's dimensions only the run knows.
+    """
+    found = chain(_with_numbers(file.graph), _without_kernel(file.graph), _unprepared(file))
+    return next(found, None)
 
 
-Prepare = Condition[PreparedOperator]
+def _with_numbers(graph: Graph) -> Iterator[Reason]:
+    """Variables that have stored numbers."""
+    for subgraph in graph.subgraphs:
+        for tensor in subgraph.tensors:
+            if tensor.is_variable and tensor.data is not None:
+                yield Reason("variables without stored numbers", str(tensor), tensor.label, stage=Stage.LOADING)
 
 
-def _parameters(tensor: Tensor) -> tuple[float, int]:
-    return tensor.quantisation.scale, tensor.quantisation.zero_point
-
-
-def _same_parameters(types: Sequence[str], title: str, most: int | None = None) -> Prepare:
-    """Inputs of some types, the first ``most`` of them or all, have the output's scale and zero point."""
-
-    def wrong(node: PreparedOperator) -> list[Tensor]:
-        applies = not types or node.inputs[0].type.name in types
-        return [one for one in node.inputs[:most] if _parameters(one) != _parameters(node.output)] if applies else []
-
-    def found(node: PreparedOperator) -> str:
-        pairs = (_parameters(wrong(node)[0]), _parameters(node.output))
-        return " for ".join(f"{scale:g}, {point}" for scale, point in pairs)
-
-    return Condition(f"{title} of the output's scale and zero point", lambda node: not wrong(node), found)
-
-
-def _bias(weights_dim: int, number: int = 2, weights: int = 1) -> Prepare:
-    """A bias has as many elements as the weights' dimension."""
-
-    def pair(node: PreparedOperator) -> tuple[int, int] | None:
-        bias, filter = node.input(number), node.input(weights)
-        if bias is None or filter is None or weights_dim >= len(filter.shape):
-            return None
-        return bias.elements, filter.shape[weights_dim]
-
-    def holds(node: PreparedOperator) -> bool:
-        sizes = pair(node)
-        return sizes is None or sizes[0] == sizes[1]
-
-    def found(node: PreparedOperator) -> str:
-        sizes = pair(node) or (0, 0)
-        return f"{sizes[0]} for {sizes[1]} outputs"
-
-    return Condition("a bias element for each output channel", holds, found)
-
-
-def _no_zero_point(rule: str, types: Sequence[str], tensors: Callable[[PreparedOperator], Sequence[Tensor | None]]) -> Prepare:
-    """Tensors of some types have only zero points of 0."""
-
-    def points(node: PreparedOperator) -> list[int]:
-        listed = (one for one in tensors(node) if one is not None and one.type.name in types)
-        return [point for one in listed for point in one.quantisation.zero_points if point]
-
-    return Condition(rule, lambda node: not points(node), lambda node: points(node)[0])
-
-
-def _data(*numbers: int) -> Prepare:
-    """16-bit inputs and outputs have a zero point of 0."""
-    rule = "16-bit integers with a zero point of 0"
-    return _no_zero_point(rule, ("INT16",), lambda node: [*map(node.input, numbers), node.output])
-
-
-_WEIGHTS = _no_zero_point("8-bit weights with zero points of 0", ("INT8",), lambda node: [node.input(1)])
-
-
-def _written(node: PreparedOperator) -> tuple[float, int] | None:
-    """The scale and zero point that a kernel writes, where they are fixed."""
-    return WRITTEN_QUANTISATION.get(node.operator.name, {}).get(node.output.type.name.lower())
-
-
-def _is_written(node: PreparedOperator) -> bool:
-    fixed = _written(node)
-    if fixed is None or not node.output.quantisation.scales or node.inputs[0].type != node.output.type:
-        return True
-    scale, point = _parameters(node.output)
-    return abs(scale - fixed[0]) <= fixed[0] * 1e-3 and point == fixed[1]
-
-
-_MOVED = (_same_parameters(("UINT8", "INT8", "INT16"), "an input", 1), _data(0))
-"""Operators that only move elements."""
-_OWN_SIXTEEN: Prepare = _no_zero_point(
-    "16-bit integers with a zero point of 0",
-    ("INT16",),
-    lambda node: [node.input(0), node.output] if node.inputs[0].type.name == "INT16" else [],
-)
-_REVERSED = ("FLOAT32", "INT32", "UINT8", "INT16", "INT64")
-_FIXED: Prepare = Condition(
-    "an output of the scale and zero point that the kernel writes",
-    _is_written,
-    lambda node: "{:g}, {} for {:g}, {}".format(*_parameters(node.output), *(_written(node) or (0.0, 0))),
-)
-_ONE_TYPE: Prepare = Condition(
-    "inputs of one type", lambda node: len({one.type.name for one in node.inputs}) == 1,
-    lambda node: [one.type.name for one in node.inputs], kind=Why.INPUT_TYPE,
-)  # fmt: skip
-
-
-CONDITIONS: Mapping[str, Sequence[Prepare]] = {
-    "CONCATENATION": (_ONE_TYPE, _same_parameters(("INT8",), "inputs"), _no_zero_point(
-        "16-bit inputs with a zero point of 0", ("INT16",), lambda node: node.inputs)),
-    "PACK": (_ONE_TYPE, _same_parameters((), "inputs")),
-    "CONV_2D": (_bias(0), _WEIGHTS, _data(0)),
-    "DEPTHWISE_CONV_2D": (_bias(3), _data(0)),
-    "FULLY_CONNECTED": (_bias(0), _data(0)),
-    "TRANSPOSE_CONV": (_bias(0, number=3), _no_zero_point(
-        "16-bit integers with a zero point of 0", ("INT16",), lambda node: [node.input(2), node.output])),
-    "ADD": (_ONE_TYPE, _data(0, 1)),
-    "SUB": (_ONE_TYPE, _data(0, 1)),
-    "MUL": (_ONE_TYPE,),
-    "SOFTMAX": (_FIXED, _OWN_SIXTEEN),
-    "MIRROR_PAD": _MOVED,
-    "BATCH_TO_SPACE_ND": _MOVED,
-    "SPACE_TO_BATCH_ND": _MOVED,
-    "EXPAND_DIMS": (_same_parameters((), "an input", 1), _data(0)),
-    "UNPACK": (_same_parameters((), "an input", 1),),
-    "EXP": (_data(0),),
-    "LOG": (_data(0),),
-    "RELU": (_data(0),),
-    "RELU6": (_data(0),),
-    "RELU_N1_TO_1": (_data(0),),
-    "REDUCE_PROD": (_data(0),),
-    "REVERSE_SEQUENCE": (Condition(
-        f"an input of {', '.join(_REVERSED)}", lambda node: node.inputs[0].type.name in _REVERSED,
-        lambda node: node.inputs[0].type.name, kind=Why.INPUT_TYPE),),
-    "LOG_SOFTMAX": (_FIXED,),
-    "TANH": (_FIXED, _data(0)),
-    "LOGISTIC": (_FIXED, _data(0)),
-    "L2_NORMALIZATION": (_FIXED,),
-}  # fmt: skip
-"""Operator → what its kernel requires when it is prepared, in its order."""
-
-
-def not_loaded(graph: Graph) -> Reason | None:
-    """Why TFLite does not load a file, as far as these conditions have it; None where they all hold."""
-    return next(_refusals(graph), None)
-
-
-def _refusals(graph: Graph) -> Iterator[Reason]:
+def _without_kernel(graph: Graph) -> Iterator[Reason]:
     for number, subgraph in enumerate(graph.subgraphs):
-        place = f" of subgraph {number}" if number else ""
         for operator in subgraph.operators:
-            if not _is_whole(subgraph, operator):
-                continue
-            node = PreparedOperator(subgraph, operator)
-            conditions = CONDITIONS.get(operator.name, ())
-            label = f"{operator.label}{place}"
-            reason = first_refusal(conditions, node, RUNTIME_FEATURE_LEVEL, label, Stage.LOADING)
+            declared = definition_of(operator)
+            versions = (None if declared is None else declared.versions) if not operator.custom else (operator.version,) * 2
+            if operator.custom and operator.name == NAMELESS:
+                yield Reason("a custom operator with a name", "none", _label(operator, number), stage=Stage.LOADING)
+            elif versions is None:
+                required = "an operator that it has a kernel for"
+                yield Reason(required, operator.name, _label(operator, number), kind=Why.OPERATOR, stage=Stage.LOADING)
+            elif not versions[0] <= operator.version <= versions[1]:
+                first, last = versions
+                required = (
+                    f"version {first} of the operator" if first == last else f"a version from {first} to {last} of the operator"
+                )
+                found = str(operator.version)
+                yield Reason(
+                    f"{required} of the operator", found, _label(operator, number), kind=Why.OPERATOR_VERSION, stage=Stage.LOADING
+                )
+
+
+def _unprepared(file: TfliteFile) -> Iterator[Reason]:
+    graph = file.graph
+    called, last = _called(graph), first_dynamic_operators(graph)
+    for number in sorted(_prepared(graph)):
+        subgraph = graph.subgraphs[number]
+        seen = _as_called(subgraph, called.get(number, ()))
+        known = _PreparedValues(file, seen, number)
+        for operator in seen.operators:
+            declared = definition_of(operator)
+            if declared is not None and _is_whole(seen, operator):
+                reason = _first_refusal(declared, PreparedOperator(seen, operator, known.value), _label(operator, number))
+                if reason is not None:
+                    yield reason
+                known.prepare(declared, operator)
+            if operator is last[number]:
+                break
+
+
+def _prepared(graph: Graph) -> set[int]:
+    """The main graph, those of signatures, and all that they run."""
+    waiting, found = [0, *(signature.subgraph for signature in graph.signatures)], set[int]()
+    while waiting:
+        number = waiting.pop()
+        if number in found or not 0 <= number < len(graph.subgraphs):
+            continue
+        found.add(number)
+        for operator in graph.subgraphs[number].operators:
+            named = (value for name, value in operator.options.items() if name.endswith("subgraph_index"))
+            waiting += [value for value in named if isinstance(value, int)]
+    return found
+
+
+def _called(graph: Graph) -> dict[int, Sequence[Tensor]]:
+    """Subgraphs that an operator runs → the tensors that the first such operator passes to them."""
+    found: dict[int, Sequence[Tensor]] = {}
+    for subgraph in graph.subgraphs:
+        for operator in subgraph.operators:
+            declared = definition_of(operator)
+            for name in () if declared is None else declared.bodies:
+                passed = operator.inputs[1 if declared is not None and declared.control == "if" else 0 :]
+                if all(0 <= i < len(subgraph.tensors) for i in passed):
+                    found.setdefault(int(operator.options.get(name) or 0), [subgraph.tensors[i] for i in passed])
+    return found
+
+
+def _as_called(graph: TfliteSubgraph, passed: Sequence[Tensor]) -> TfliteSubgraph:
+    """A subgraph whose inputs have the types and dimensions of what it is called with, as TFLite prepares it."""
+    if len(passed) != len(graph.inputs):
+        return graph
+    given = dict(zip(graph.inputs, passed, strict=True))
+    same = all((graph.tensors[i].type, graph.tensors[i].shape) == (one.type, one.shape) for i, one in given.items())
+    if same:
+        return graph
+    tensors = (replace(t, type=given[t.index].type, shape=given[t.index].shape) if t.index in given else t for t in graph.tensors)
+    return replace(graph, tensors=tuple(tensors))
+
+
+class _PreparedValues:
+    """The numbers of a subgraph's tensors that are known when it is prepared: small constants, and what kernels compute then."""
+
+    def __init__(self, file: TfliteFile, graph: TfliteSubgraph, number: int) -> None:
+        draft = Draft(RUNTIME_FEATURE_LEVEL, budget_for(file.pool))
+        self._file, self._values = file, TensorValues(file, graph.tensors, graph.written, draft, subgraph=number)
+        self._computed: set[int] = set()
+
+    def value(self, tensor: Tensor) -> Array | None:
+        """The numbers of a tensor, None if only a run knows them."""
+        if tensor.index in self._computed:
+            return self._values.known(tensor.index)
+        if tensor.data is None or tensor.type.dtype is None or tensor.type.bits < 8 or tensor.sparsity is not None:
+            return None
+        if tensor.blocks is not None or tensor.elements > _SMALL or tensor.bytes_needed != tensor.data.length:
+            return None
+        return np.frombuffer(self._file.bytes_at(tensor.data), tensor.type.dtype).reshape(tensor.shape)
+
+    def prepare(self, declared: TfliteOperator, operator: Operator) -> None:
+        """Compute what the operator's kernel computes when it is prepared."""
+        if not declared.known_when_prepared and declared.folded_from_shape is None:
+            return
+        with suppress(ConversionError):
+            for index, array in zip(operator.outputs, folded(declared, operator, self._values), strict=False):
+                self._values.foresee(index, array)
+                self._computed.add(index)
+
+
+def _first_refusal(declared: TfliteOperator, node: PreparedOperator, label: str) -> Reason | None:
+    """The first condition that does not hold; the conversion refuses an operator that one of them cannot look at."""
+    for condition in declared.loads:
+        with suppress(ArithmeticError, LookupError, TypeError, ValueError):
+            reason = first_refusal((condition,), node, RUNTIME_FEATURE_LEVEL, label, Stage.LOADING)
             if reason is not None:
-                yield reason
+                return reason
+    return None
+
+
+def _label(operator: Operator, subgraph: int) -> str:
+    return f"{operator.label} of subgraph {subgraph}" if subgraph else operator.label
 
 
 def _is_whole(graph: TfliteSubgraph, operator: Operator) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnbridge.budget import ConversionBudget, conversion_budget
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
@@ -22,9 +23,9 @@ _SPARE_ELEMENTS, _PER_BYTE = 1 << 24, 4
 """How many elements of new constants a file may ask for: some, and for each byte two of 4 bits and their real numbers."""
 
 
-def most_new_elements(pool: Pool) -> int:
-    """The elements of new constants that a file may ask for."""
-    return _SPARE_ELEMENTS + _PER_BYTE * len(pool)
+def budget_for(pool: Pool) -> ConversionBudget:
+    """The most that one conversion of a file computes."""
+    return conversion_budget(len(pool), _SPARE_ELEMENTS + _PER_BYTE * len(pool))
 
 
 class NodeConversion(Conversion):
@@ -62,15 +63,20 @@ class NodeConversion(Conversion):
 
 
 def of_nodes(level: int, accelerated: bool, tflite: str) -> ConversionOptions:
-    """What decides for nodes that a delegate is offered."""
+    """The deciding facts for nodes that a delegate is offered."""
     return ConversionOptions(level, MappingKind.DELEGATE.value, accelerated=accelerated, tflite=tflite)
 
 
-def alone(file: TfliteFile, number: int, graph: TfliteSubgraph, options: ConversionOptions) -> NodeConversion:
-    """A graph of a file as a delegate is offered it, bodies and decompositions too; only what decides for nodes counts."""
+def alone(
+    file: TfliteFile, number: int, graph: TfliteSubgraph, options: ConversionOptions, budget: ConversionBudget | None = None
+) -> NodeConversion:
+    """A graph of a file as a delegate is offered it, bodies and decompositions too; only what decides for nodes counts.
+
+    ``budget``: what other graphs of the file have left of it.
+    """
     TYPES.register(HOST)
     options = of_nodes(options.feature_level, options.accelerated, options.tflite)
-    draft = Draft(options.feature_level, most_new_elements(file.pool))
+    draft = Draft(options.feature_level, budget or budget_for(file.pool))
     found = NodeConversion(Context(file, options, 0), number, graph, draft, Variables())
     found.values.make_inputs(graph.inputs)
     found.convert()

@@ -1,4 +1,5 @@
-"""What outlives an execution: variable tensors and resource variables, as values that a subgraph starts with and ends with."""
+"""State that outlives an execution: variable tensors and resource variables, as values that a subgraph starts with and ends
+with."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Variables:
         return self.now[key]
 
     def start(self, key: Key) -> Value:
-        """What the subgraph starts with for a variable."""
+        """The value that the subgraph starts with for a variable."""
         if key not in self.starts:
             outside = self.firsts.get(key) if self._outer is None else self._outer.held(key)
             assert outside is not None

@@ -84,16 +84,20 @@ class TensorValues:
         assert self.file is not None
         raw = self.file.bytes_at(tensor.data)
         # Packed elements do not lie in the file one after the other.
-        if tensor.sparsity is None and tensor.blocks is None and tensor.type.bits != 4:
+        if tensor.sparsity is None and tensor.blocks is None and tensor.type.bits >= 8:
             return np.frombuffer(raw, tensor.type.dtype).reshape(tensor.shape)
         self.draft.spend(tensor.elements)
         if tensor.blocks is not None:
             return self._of_blocks(tensor, tensor.blocks, raw)
-        return _nibbles(raw, tensor.shape) if tensor.sparsity is None else dense(tensor, raw, self.file.bytes_at)
+        return (
+            unpacked(raw, tensor.shape, tensor.type.bits, tensor.type.dtype)
+            if tensor.sparsity is None
+            else dense(tensor, raw, self.file.bytes_at)
+        )
 
     def _of_blocks(self, tensor: Tensor, blocks: Blocks, raw: memoryview) -> Array:
         """Each block times its scale."""
-        stored = _nibbles(raw, tensor.shape) if blocks.stored.name == "INT4" else np.frombuffer(raw, np.int8)
+        stored = unpacked(raw, tensor.shape, 4) if blocks.stored.name == "INT4" else np.frombuffer(raw, np.int8)
         scales = self.constant(blocks.scales)
         if scales is None:
             raise ConversionError(Reason("constant scales of blocks", str(self.tensors[blocks.scales]), tensor.label))
@@ -109,7 +113,7 @@ class TensorValues:
         return self._foreseen[index] if index in self._foreseen else self.constant(index)
 
     def foresee(self, index: int, array: Array) -> None:
-        """What a computed tensor will hold, for shape inference; it stays computed."""
+        """Foresee the value of a computed tensor for shape inference; it stays computed."""
         self.draft.spend(array.size)
         self._foreseen[index] = array
 
@@ -167,7 +171,7 @@ class TensorValues:
         self._constants[index] = array
 
     def carry(self, index: int, value: Value) -> None:
-        """What a variable tensor holds from now on, and in the next run."""
+        """Set the value of a variable tensor from now on, and for the next run."""
         value.name = value.name or f"{self.tensors[index].name} (next)"
         self._values[index] = value
         self.variables.assign((self._subgraph, index), value)
@@ -203,7 +207,7 @@ class TensorValues:
         self._make_per_channel(value, tensor)
         stored = self._in_nnapi(array, value)
         value.data = stored.reshape(value.dims)
-        in_place = tensor.sparsity is None and tensor.blocks is None and tensor.type.bits != 4
+        in_place = tensor.sparsity is None and tensor.blocks is None and tensor.type.bits >= 8
         in_place = in_place and (stored is array or np.shares_memory(stored, array))
         if in_place and tensor.data is not None and self.file is not None:
             value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
@@ -257,9 +261,9 @@ def _open_dims(tensor: Tensor) -> tuple[int, ...]:
     return tuple(0 if known < 0 else size for known, size in zip(tensor.signature, tensor.shape, strict=True))
 
 
-def _nibbles(raw: memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int8]:
-    """Two 4-bit integers from each byte, the low one first, sign-extended."""
-    packed = np.frombuffer(raw, np.int8)
-    both = np.stack([np.left_shift(packed, 4) >> 4, packed >> 4], axis=-1).reshape(-1)
+def unpacked(raw: memoryview, shape: tuple[int, ...], bits: int, dtype: npt.DTypeLike = np.int8) -> Array:
+    """Integers of some bits from each byte, the low ones first, sign-extended if they have a sign."""
+    packed = np.frombuffer(raw, dtype)
+    both = np.stack([np.left_shift(packed, 8 - bits - at) >> (8 - bits) for at in range(0, 8, bits)], axis=-1).reshape(-1)
     count = int(np.prod(shape, dtype=np.int64))
     return np.ascontiguousarray(both[:count]).reshape(shape)

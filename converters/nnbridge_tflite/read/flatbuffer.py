@@ -48,7 +48,7 @@ class Malformed(Exception):
 
     @property
     def place(self) -> str:
-        """Where in the tree of tables, such as ``subgraphs[0].tensors[3].shape``."""
+        """The place in the tree of tables, such as ``subgraphs[0].tensors[3].shape``."""
         return ".".join(self.path).replace(".[", "[") or "root"
 
 
@@ -59,7 +59,7 @@ def malformed(rule: str, found: str, _: str) -> Malformed:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How the tables of one class with one vtable are read: every scalar and offset by few calls of ``struct``."""
+    """The reader of all tables of one class with one vtable: every scalar and offset by few calls of ``struct``."""
 
     size: int
     """Bytes from the table's position to the end of its last field."""
@@ -72,7 +72,7 @@ class _Reading:
 
 
 class _Layout(NamedTuple):
-    """What all files with a vtable of these words have in common; see :class:`_Reading`."""
+    """The common properties of all files with a vtable of these words; see :class:`_Reading`."""
 
     size: int
     parts: tuple[tuple[struct.Struct, tuple[str, ...]], ...]
@@ -177,7 +177,7 @@ class Decoder:
         return _Reading(layout.size, parts, offsets, layout.defaults)
 
     def _reader(self, field: Field) -> Callable[[int, Table], Any]:
-        """What reads a field at the place that an offset leads to; the other fields of its table name a union's class."""
+        """The reader of a field at the place that an offset leads to; the other fields of its table name a union's class."""
         if field.kind is Kind.SCALARS:
             return self._span if field.format == "B" else self._scalars(field)
         if field.kind is Kind.TABLE:

@@ -30,13 +30,16 @@ class ElementType:
 
 
 _TYPES = """FLOAT32 f4, FLOAT16 f2, INT32 i4, UINT8 u1, INT64 i8, STRING, BOOL ?, INT16 i2, COMPLEX64 c8, INT8 i1, FLOAT64 f8,
-COMPLEX128 c16, UINT64 u8, RESOURCE, VARIANT, UINT32 u4, UINT16 u2, INT4 i1, BFLOAT16 u2"""
+COMPLEX128 c16, UINT64 u8, RESOURCE, VARIANT, UINT32 u4, UINT16 u2, INT4 i1, BFLOAT16 u2, INT2 i1, UINT4 u1,
+FLOAT8_E4M3FN u1, FLOAT8_E5M2 u1"""
+_PACKED = {"INT4": 4, "UINT4": 4, "INT2": 2}
+"""Bits of integers of which a byte has several, the low ones first."""
 
 
 def _element(code: int, listed: str) -> ElementType:
     name, *letters = listed.split()
     dtype = np.dtype(letters[0]) if letters else None
-    return ElementType(code, name, dtype, 4 if name == "INT4" else 0 if dtype is None else dtype.itemsize * 8)
+    return ElementType(code, name, dtype, _PACKED.get(name, 0 if dtype is None else dtype.itemsize * 8))
 
 
 ELEMENT_TYPES: Mapping[int, ElementType] = {code: _element(code, listed) for code, listed in enumerate(_TYPES.split(","))}

@@ -1,4 +1,5 @@
-"""Where a file's names and constants lie: a running interpreter points at them, which proves that it holds this file."""
+"""Places of a file's names and constants in memory: a running interpreter points at them, which proves that it holds this
+file."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.budget import operations_limit
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table
@@ -125,6 +126,9 @@ class _GraphReading:
         self._buffers = [self._buffer(i, table) for i, table in enumerate(root["buffers"] or ())]
         self._codes = [self._operator_code(i, table) for i, table in enumerate(root["operator_codes"] or ())]
         _check_once("subgraphs", "subgraph", root["subgraphs"])
+        most, found = operations_limit(len(self._data)), sum(len(table["operators"] or ()) for table in root["subgraphs"])
+        if found > most:
+            _refuse("subgraphs", f"at most {most:,} operators, for a file of this size", f"{found:,}")
         subgraphs = tuple(self._subgraph(table) for table in root["subgraphs"])
         return Graph(
             root["version"],
@@ -210,7 +214,7 @@ class _GraphReading:
         return tensor
 
     def _blocks(self, details: Mapping[str, Any], element: ElementType, place: str) -> Blocks | None:
-        """How a tensor with a scale for each block is stored; zero points are those of symmetric blocks."""
+        """The storage of a tensor with a scale for each block; zero points are those of symmetric blocks."""
         if "block_size" not in details:
             return None
         if details["zero_points"] > 0:

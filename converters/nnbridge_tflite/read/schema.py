@@ -32,7 +32,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class Kind(Enum):
-    """What a field holds."""
+    """The kind of a field's value."""
 
     SCALAR = "scalar"
     STRING = "string"

@@ -102,7 +102,7 @@ def _children(tensor: Tensor, level: _Level, parents: int) -> int:
 
 
 def _descend(parents: Indexes, level: _Level) -> Indexes:
-    """Where every node of the next level begins in the dense array."""
+    """The start of every node of the next level in the dense array."""
     if level.segments is None:
         return (parents[:, np.newaxis] + np.arange(level.size) * level.stride).reshape(-1)
     return np.repeat(parents, np.diff(level.segments)) + level.indices * level.stride

@@ -1,4 +1,4 @@
-"""Whether a rewritten file answers bit for bit as its original does, in every engine that runs the original."""
+"""Bitwise comparison of a rewritten file's outputs with its original's, in every engine that runs the original."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATED_SHAPE = {"TRANSPOSE_CONV": 0, "RESHAPE": 1}
 
 @dataclass(frozen=True)
 class Judgement:
-    """What engines answer for a file and for the rewritten one."""
+    """The engines' verdicts on a file and the rewritten one."""
 
     engines: tuple[str, ...] = ()
     """Those that ran both."""
@@ -64,12 +64,12 @@ class Proof:
 
     @property
     def wrong(self) -> str:
-        """What differs."""
+        """The differences."""
         return f"alone: {self.alone.wrong}" if self.alone.wrong else self.whole.wrong
 
     @property
     def judges(self) -> str:
-        """Which engines judged what."""
+        """The engines with the outputs that each judged."""
         if self.alone.engines:
             return f"the operator alone on all inputs by {self.alone}, the whole file on one by {self.whole}"
         return f"the whole file on all inputs by {self.whole}"
@@ -167,7 +167,7 @@ class _Trial:
         return self._runs[engine, file](self._inputs(seed))
 
     def refusal(self, engine: str, seed: int) -> str:
-        """Why an engine does not run the original; empty if it does."""
+        """The reason why an engine does not run the original; empty if it does."""
         try:
             self.run(engine, self.path, seed)
         except NnbridgeError as error:

@@ -1,4 +1,4 @@
-"""What became of plans and advices: each is in one class, and the classes add up."""
+"""Count of plans and advices by outcome: each is in one class, and the classes add up."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class _Page(HTMLParser):
-    """What a page links, and the anchors that it has."""
+    """The links of a page, and the anchors that it has."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

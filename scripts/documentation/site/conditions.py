@@ -1,4 +1,4 @@
-"""What lowerings of an importer require, read from their source: rules and the part of a phone that has each."""
+"""Requirements of an importer's lowerings, read from their source: rules and the part of a phone that has each."""
 
 from __future__ import annotations
 

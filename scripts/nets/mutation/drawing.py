@@ -1,4 +1,4 @@
-"""What changes in a kernel: its mutants, and the code of each."""
+"""Mutants of a kernel, and the code of each."""
 
 from __future__ import annotations
 

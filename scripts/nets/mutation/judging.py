@@ -1,4 +1,4 @@
-"""What kills a mutant, found in a fork of the process that has everything imported."""
+"""Search for the case or test that kills a mutant, in a fork of the process that has everything imported."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def limit(seconds: float) -> None:
 
 
 def killer_of(mutant: Mutant, known: Map, cases: Mapping[str, Case], session: Session) -> str:
-    """What kills a mutant: ``import``, or the name of a case or test; empty if nothing does."""
+    """The killer of a mutant: ``import``, or the name of a case or test; empty if there is none."""
     names = known.reaching(mutant)
     chosen = spread([name for name in names if name in cases])
     tests = [name for name in names if name not in cases]

@@ -1,4 +1,4 @@
-"""Which cases and tests execute which statements of the kernels.
+"""Map of the kernels' statements to the cases and tests that execute them.
 
 The modules of operations are imported with a note before each statement of their functions: tracing takes ten times as long.
 """
@@ -33,7 +33,7 @@ NOTED: set[Place] = set()
 
 @dataclass
 class Map:
-    """Which statements are executed by what, and how long that took."""
+    """The cases that execute each statement, and their times."""
 
     imported: set[Place] = field(default_factory=set)
     """What is executed while modules are imported and tests collected."""
@@ -65,7 +65,7 @@ class Map:
         return Map(self.imported, reached, {name: self.seconds[name] for name in names})
 
     def reaching(self, mutant: Mutant) -> list[str]:
-        """What executes a mutant's statement, the cheapest first."""
+        """The cases that execute a mutant's statement, the cheapest first."""
         found = self.reached.get((mutant.module, statement_of(mutant)), [])
         return sorted(found, key=lambda name: (self.seconds[name], name))
 

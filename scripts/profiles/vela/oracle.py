@@ -1,4 +1,4 @@
-"""What Arm's Vela (the package ``ethos-u-vela``, installed by whoever runs this) does with TFLite files."""
+"""Results of Arm's Vela (the package ``ethos-u-vela``, installed by the user) for TFLite files."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import click
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
-    from nnbridge.compare import Tolerances
+    from nnbridge.compare import Acceptance, Tolerances
     from nnbridge.inputs import Preparation
 
 
@@ -198,6 +198,15 @@ def tolerances_of(atol: float | None, rtol: float | None, quant_steps: int) -> T
         if value is not None and not 0 <= value < math.inf:
             raise InputError(Reason("a finite number from 0", str(value), operand=typed))
     return Tolerances(Tolerance(atol, rtol, quant_steps))
+
+
+def parse_acceptance(
+    accept_iou: float | None, accept_score: float | None, score_threshold: float | None, accept_top1: float | None, **others: Any
+) -> tuple[Acceptance, dict[str, Any]]:
+    """The figures that are enough for outputs of known forms, and the other options."""
+    from nnbridge.compare import Acceptance
+
+    return Acceptance(accept_iou, accept_score, score_threshold, accept_top1), others
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a shell completes of free text: names of devices, files, the words of a metavar such as ``litert|FILE.npz``."""
+"""Shell completion of free text: names of devices, files, the words of a metavar such as ``litert|FILE.npz``."""
 
 from __future__ import annotations
 

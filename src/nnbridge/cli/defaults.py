@@ -27,7 +27,7 @@ NONE = "none"
 """In place of a file's name: no defaults."""
 _OWN, _SHARED = "nnbridge.toml", "pyproject.toml"
 _WHAT = "a TOML file of defaults"
-_NAMED_ONLY = frozenset(("predicate", "scheduler", "cache_dir", "store", "path", "flags"))
+_NAMED_ONLY = frozenset(("predicate", "scheduler", "cache_dir", "store", "reports", "path", "flags"))
 _DEVICES = frozenset(("devices", "device", "against"))
 """Parameters that have to be named whatever their value, and those that have to for some devices."""
 _NOT_DEFAULTS = ("--help", "--version", "--config")
@@ -50,7 +50,7 @@ class Defaults:
     """True if ``--config`` names the file."""
 
     def behind(self, command: str, typed: Sequence[str]) -> dict[str, Any]:
-        """What is left for a command whose other arguments are typed; InputError for common values that it does not take."""
+        """The common values left for a command whose other arguments are typed; InputError for those that it does not take."""
         found = dict(self.table.get(command, {}))
         options = {text.partition("=")[0] for text in typed}
         for option, reason in self.refused.get(command, {}).items():

@@ -67,6 +67,7 @@ def in_section(section: str) -> Callable[..., Callable[[Command], Command]]:
 
 of_devices, of_conversion, of_inputs = in_section(DEVICES), in_section(CONVERSION), in_section(INPUTS)
 of_comparison, of_output = in_section(COMPARISON), in_section(OUTPUT)
+ACCEPTANCE = ("--accept-iou", "--accept-score", "--score-threshold", "--accept-top1")
 
 
 def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
@@ -178,6 +179,12 @@ def compute_options(command: Command) -> Command:
 
 
 def input_options(command: Command) -> Command:
+    """Options of every command that reads inputs from files and names classes."""
+    labels = of_inputs("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one in each line.")
+    return file_options(labels(command))
+
+
+def file_options(command: Command) -> Command:
     """Options of every command that reads inputs from files."""
     file = """A file for an input, of the model's first one without NAME; repeatable. Arrays (.npy; .npz by the inputs' names),
         images, sound (.wav), raw elements (.bin), numbers such as tokens (.txt, .csv). A folder is a data set: its files by name,
@@ -194,7 +201,21 @@ def input_options(command: Command) -> Command:
         of_inputs("--scale", default="", metavar="X", help="See --mean; fractions such as 1/255 are understood."),
         of_inputs("--image-layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
         of_inputs("--rate", type=click.IntRange(1, 10_000_000), metavar="HZ", help="Resample sound to this rate."),
-        of_inputs("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one in each line."),
+    )
+
+
+def acceptance_options(command: Command) -> Command:
+    """Options of commands that compare outputs of known forms by what they show (:mod:`nnbridge.compare.acceptance`)."""
+    iou = """Detections pass if each box has a counterpart on the other side, at any position: of its class, with an
+        intersection over union of X or more."""
+    return with_options(
+        command,
+        of_comparison("--accept-iou", type=float, metavar="X", help=iou),
+        of_comparison("--accept-score", type=float, metavar="X", help="With --accept-iou: largest difference of their scores."),
+        of_comparison("--score-threshold", type=float, metavar="X", help="With --accept-iou: ignore boxes of lower scores."),
+        of_comparison(
+            "--accept-top1", type=float, metavar="X", help="Classes pass if the first is the same for this share of samples."
+        ),
     )
 
 
@@ -262,7 +283,8 @@ def finished(file: ModelFile, target: Target) -> Planned:
 
 
 def interface_of(file: ModelFile) -> SignatureInfo:
-    """What the file states of its inputs and outputs. Metadata that is damaged is reported, and the model runs without it."""
+    """The description of inputs and outputs that the file states. Metadata that is damaged is reported, and the model runs
+    without it."""
     from nnbridge.converters.inspection import SignatureInfo
 
     try:

@@ -1,4 +1,4 @@
-"""What the commands print: tables, lines and JSON on standard output, progress and messages on standard error."""
+"""Printing of the commands: tables, lines and JSON on standard output, progress and messages on standard error."""
 
 from __future__ import annotations
 
@@ -50,14 +50,18 @@ def json_asked(context: click.Context | None, typed: Sequence[str]) -> bool:
 
 
 def _stored(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value:
+    if value not in (None, False):
         context.meta[f"{_META}{parameter.name}"] = value
 
 
 def _asked(name: str) -> bool:
     """True if an option of :func:`output_options` was typed, before the command or after it."""
+    return bool(_typed(name))
+
+
+def _typed(name: str) -> Any:
     context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(f"{_META}{name}"))
+    return None if context is None else context.meta.get(f"{_META}{name}")
 
 
 def verbose() -> bool:
@@ -66,11 +70,14 @@ def verbose() -> bool:
 
 
 def output_options() -> list[click.Option]:
-    """``-v``, ``-q`` and ``--no-color``, allowed before every command or after it."""
-    flag: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": _stored}
+    """``-v``, ``-q``, ``--top`` and ``--no-color``, allowed before every command or after it."""
+    stored: dict[str, Any] = {"expose_value": False, "callback": _stored}
+    flag = {"is_flag": True, **stored}
+    rows = "Rows of each table; 0 for all. Default: 20 on a terminal, where --full is not given; all elsewhere."
     return [
         click.Option(["-v", "--verbose"], **flag, help="The phone's log on standard error, as logcat shows it."),
         click.Option(["-q", "--quiet"], **flag, help="Only the result and errors: no notes, no progress."),
+        click.Option(["--top"], **stored, type=click.IntRange(min=0), metavar="N", help=rows),
         click.Option(["--no-color"], **flag, help="No colours on terminals, as with NO_COLOR in the environment."),
     ]
 
@@ -110,9 +117,16 @@ class LibraryNotes(logging.Handler):
             click.echo(printable(text), err=True)
 
 
-def print_blocks(blocks: Iterable[Table | str]) -> None:
-    """Print tables and lines one after another."""
-    show(blocks, _console())
+def shown_rows(default: int) -> int:
+    """The rows of each table that ``--top`` asks for; 0 for all."""
+    typed = _typed("top")
+    return default if typed is None else typed
+
+
+def print_blocks(blocks: Iterable[Table | str], *, top: int | None = None, verdict: str = "") -> None:
+    """Print tables and lines one after another; ``top`` is the number of rows where ``--top`` states none."""
+    typed = _typed("top")
+    show(blocks, _console(), top if typed is None else typed, verdict)
 
 
 def print_json(schema: str, data: Mapping[str, Any]) -> None:
@@ -225,7 +239,7 @@ def progress(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[i
 
 @contextmanager
 def drivers_apart() -> Iterator[None]:
-    """What drivers and their processes print goes to standard error: standard output is only for the command's result."""
+    """Send the output of drivers and their processes to standard error: standard output is only for the command's result."""
     out = sys.stdout
     with redirect_stdout(sys.stderr):
         try:

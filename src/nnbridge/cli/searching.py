@@ -1,4 +1,4 @@
-"""What ``bisect`` and ``reduce`` share: their options, drivers in separate processes, the samples that are searched on."""
+"""Parts shared by ``bisect`` and ``reduce``: options, drivers in separate processes, the samples that are searched on."""
 
 from __future__ import annotations
 
@@ -78,6 +78,7 @@ def search_of(
     with environment(TIMEOUT_VARIABLE, str(options["timeout"])):
         with working(f"Reading {path.name}"):
             planned = draft(file_of(path, options), target)
+        planned.require_loaded()
         with drivers_apart():
             search = Search(
                 planned.drivers,

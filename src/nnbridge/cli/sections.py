@@ -15,7 +15,7 @@ _ORDER = ("Options", ESTIMATE, SEARCH, RUN, DEVICES, CONVERSION, INPUTS, COMPARI
 """Options without a section, the most used ones, are first."""
 _NAMES = 30
 """Characters of the first column at most, as click has it; longer names have a line."""
-_OUTPUT_OPTIONS = frozenset(("as_json", "verbose", "quiet", "no_color"))
+_OUTPUT_OPTIONS = frozenset(("as_json", "verbose", "quiet", "top", "no_color"))
 """Parameters of every command."""
 
 

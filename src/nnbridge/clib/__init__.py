@@ -60,7 +60,7 @@ def preload() -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a client's process needs: where the library is, and the variables that nnbridge reads with their values now."""
+    """The environment of a client's process: the library's path, and the variables that nnbridge reads with their values now."""
     if not (folder / LIBRARY).is_file():
         raise InputError(Reason(f"a folder with {LIBRARY} (nnbridge build ndk)", "none", operand=str(folder)))
     path = trust.environment().get("LD_LIBRARY_PATH", "")

@@ -1,4 +1,4 @@
-"""What the C library's functions do: convert C's arguments to Python's, call :mod:`nnbridge.ndk`, write the results back.
+"""The C library's functions: convert C's arguments to Python's, call :mod:`nnbridge.ndk`, write the results back.
 
 Nothing is copied but numbers and names: values, inputs and outputs are seen through cffi buffers at the client's addresses.
 """
@@ -55,7 +55,7 @@ _Plan: TypeAlias = "Sequence[tuple[Callable[..., Any] | None, slice, bool]]"
 
 
 def _planned(signature: CSignature, converter: ArgumentConverter) -> tuple[_Plan, Sequence[tuple[CParameter, int]]]:
-    """How arguments are converted, and the results with the positions of their pointers."""
+    """A plan for converting the arguments, and the results with the positions of their pointers."""
     plan: list[tuple[Callable[..., Any] | None, slice, bool]] = []
     results: list[tuple[CParameter, int]] = []
     at = 0

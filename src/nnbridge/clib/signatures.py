@@ -124,7 +124,7 @@ class CSignature:
 
     @property
     def failed(self) -> int | None:
-        """What it returns where the library cannot start: OP_FAILED, or 0 from those that have no result code."""
+        """The result of a function where the library cannot start: OP_FAILED, or 0 from those that have no result code."""
         return {"void": None, "int": int(ResultCode.OP_FAILED)}.get(self.returns, 0)
 
     @property

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         DEFAULT_TOLERANCE,
         RELATIVE_TOLERANCE,
         SINGLE_OPERATION,
+        Acceptance,
         Tolerance,
         Tolerances,
         read_tolerances,
@@ -69,7 +70,15 @@ _NAMES = {
         "stored_samples",
         "unpacked",
     ),
-    "tolerance": ("DEFAULT_TOLERANCE", "RELATIVE_TOLERANCE", "SINGLE_OPERATION", "Tolerance", "Tolerances", "read_tolerances"),
+    "tolerance": (
+        "Acceptance",
+        "DEFAULT_TOLERANCE",
+        "RELATIVE_TOLERANCE",
+        "SINGLE_OPERATION",
+        "Tolerance",
+        "Tolerances",
+        "read_tolerances",
+    ),
 }
 _WHERE = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_WHERE)

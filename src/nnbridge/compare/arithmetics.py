@@ -92,7 +92,7 @@ def operand_value(model: Model, values: Mapping[int, Array], target: int) -> Arr
     read = {i for operation in operations for i in operation.inputs}
     used = {i: value for i, value in values.items() if i in read}
     try:
-        compilation = Compilation.create(extract(model, operations, list(used), [target]), [CpuDevice(Tier.REFERENCE)])
+        compilation = Compilation.create(extract(model, sorted(needed), list(used), [target]), [CpuDevice(Tier.REFERENCE)])
         compilation.finish()
         return next(iter(Execution(compilation).run(list(used.values())).values()))
     except NnapiError:

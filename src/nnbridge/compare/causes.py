@@ -1,4 +1,4 @@
-"""Why an operation computes something else than the reference, where that is known.
+"""Known causes of differences between an operation's result and the reference's.
 
 A cause is never guessed. The operation is computed again, from the reference's values and under the arithmetic that the
 cause names; it explains the difference if that removes it (integers: all but a tenth of the unequal elements; real numbers: it
@@ -74,7 +74,7 @@ _HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.D
 
 @dataclass(frozen=True)
 class Cause:
-    """Why one operation's result is not the reference's."""
+    """The cause of one operation's difference from the reference."""
 
     kind: str
     """A key of :data:`_CAUSES`."""
@@ -125,7 +125,7 @@ class LoneOperation:
         return result.astype(self.expected.dtype) if result.shape == self.expected.shape else None
 
     def off(self, result: Array) -> float:
-        """How far a result is off: the number of elements of integers, the largest difference of real numbers."""
+        """The size of a result's difference: the number of elements of integers, the largest difference of real numbers."""
         if self.expected.dtype.kind != "f":
             return float((result != self.expected).sum())
         return float(_apart(result, self.expected).max(initial=0.0))
@@ -355,7 +355,7 @@ def _function(case: LoneOperation) -> str:
 
 
 def _apart(a: Array, b: Array) -> Array:
-    """How far numbers, complex ones too, are apart: infinitely if only one is finite, not at all if they are the same."""
+    """The distance of numbers, complex ones too: infinite if only one is finite, 0 if they are the same."""
     with np.errstate(all="ignore"):
         difference = np.abs(a.astype(np.result_type(a.dtype, np.float64)) - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from nnbridge.compare.acceptance import Check, Checks, check_as_dict, check_sentence
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause
 from nnbridge.compare.metrics import Metrics
@@ -69,6 +71,8 @@ class OutputComparison:
     low: float = np.inf
     high: float = -np.inf
     """The reference's smallest and largest value, of floating outputs."""
+    check: Check | None = None
+    """Decides in place of the elements."""
     _dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32), repr=False)
     _magnitudes: Magnitudes = field(default_factory=Magnitudes, repr=False)
     _excesses: Array | None = field(default=None, repr=False)
@@ -91,9 +95,14 @@ class OutputComparison:
         return self.non_finite_unequal + (0 if self._excesses is None else int(self._excesses[self._allowed + 1 :].sum()))
 
     @property
-    def passed(self) -> bool:
+    def within(self) -> bool:
         """True if something was compared and all of it is within tolerance."""
         return self.beyond == 0 and not self.problem and self.arrays > 0
+
+    @property
+    def passed(self) -> bool:
+        """True if what decides does: the check, else the elements."""
+        return self.within if self.check is None else self.check.passed
 
     @property
     def max_abs_diff(self) -> float | None:
@@ -112,12 +121,13 @@ class OutputComparison:
 
     @property
     def span(self) -> float:
-        """What differences are a share of: 256 steps of integers, or the range."""
+        """The range that differences are a share of: 256 steps of integers, or the range."""
         return self.range if self.max_quant_diff is None else 256.0
 
     @property
     def _grid(self) -> Array:
-        """What atol may be: one value if it is known, otherwise many, one of which is chosen when all samples are known."""
+        """The candidates for atol: one value if it is known, otherwise many, one of which is chosen when all samples are
+        known."""
         return self.tolerance.absolute(self._dtype)
 
     @property
@@ -192,7 +202,8 @@ class OutputComparison:
         }
         tolerance = {"atol": self.atol, "rtol": self.rtol, "beyond": self.beyond, "worst": worst}
         non_finite = {"non_finite": self.non_finite, "non_finite_unequal": self.non_finite_unequal}
-        ends = {"pass": self.passed, **({"problem": self.problem} if self.problem else {})}
+        by = {} if self.check is None else {"pass_by": self.check.form}
+        ends = {"pass": self.passed, **by, **({"problem": self.problem} if self.problem else {})}
         return {
             **subject,
             **differences,
@@ -248,15 +259,31 @@ class Comparison(NotebookResult):
         return [each.device for each in self.evidence if not each.emulated]
 
     @property
+    def checks(self) -> list[tuple[Check, list[OutputComparison]]]:
+        """The checks that decide in place of elements, with their outputs."""
+        found = {id(output.check): output.check for output in self.outputs if output.check is not None}
+        return [(check, [output for output in self.outputs if output.check is check]) for check in found.values()]
+
+    @property
+    def check_sentences(self) -> list[str]:
+        """One for each."""
+        return [check_sentence(*each) for each in self.checks]
+
+    @property
     def verdict(self) -> str:
-        """``pass`` or ``FAIL``, or that the devices' numbers are unknown."""
-        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL" if self.failed else "not all compared"
+        """``pass`` or ``FAIL`` and what decided in place of elements, or that the devices' numbers are unknown."""
+        found = "pass" if self.passed else "FAIL" if self.failed else "not all compared"
+        by = f" by {' and '.join(check.title for check, _ in self.checks)}" if self.checks else ""
+        return NUMBERS_UNKNOWN if self.unknown else f"{found}{by}"
 
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
-        failing = [output.name for output in self.outputs if not output.passed]
-        verdict = f"beyond tolerance: {', '.join(failing)}" if failing else "all outputs are within tolerance"
+        others = [output for output in self.outputs if output.check is None]
+        failing = [output.name for output in others if not output.passed]
+        elements = f"beyond tolerance: {', '.join(failing)}" if failing else "all outputs are within tolerance"
+        elements = elements.replace("all", "the other", 1) if self.checks else elements
+        verdict = "; ".join([*self.check_sentences, *([elements] if others else [])])
         verdict = f"{NUMBERS_UNKNOWN}; of what was computed, {verdict}" if self.unknown else verdict
         samples = f"{self.samples} sample{'' if self.samples == 1 else 's'}"
         ended = f"; not compared, as {self.ended[0][1]}: {', '.join(label for label, _ in self.ended)}" if self.ended else ""
@@ -278,6 +305,7 @@ class Comparison(NotebookResult):
                 "atol": o.atol,
                 "rtol": o.rtol,
                 "pass": None if self.unknown else o.passed,
+                "by": o.check.title if o.check is not None else "",
                 "problem": o.problem,
             }
             for o in self.outputs
@@ -285,7 +313,7 @@ class Comparison(NotebookResult):
 
     @property
     def passed(self) -> bool:
-        """True if every output is within tolerance, and every sample was compared."""
+        """True if every output is within tolerance or passes its check, and every sample was compared."""
         return all(output.passed for output in self.outputs) and bool(self.outputs) and not self.ended
 
     @property
@@ -307,6 +335,7 @@ class Comparison(NotebookResult):
             "pass": self.passed,
             "evidence": [each.as_dict() for each in self.evidence],
             "outputs": outputs,
+            "checks": [check_as_dict(*each) for each in self.checks],
             "fallbacks": list(self.fallbacks),
             "offered": offered,
             **why,
@@ -327,6 +356,7 @@ def compare(
     """
     model = compilation.model
     outputs = new_comparisons(model, tolerance)
+    checks = Checks(model, as_tolerances(tolerance).accept, partial(_of_names, model, tolerance))
     count = 0
     states = States(model)
     fallbacks: dict[str, None] = {}
@@ -340,6 +370,7 @@ def compare(
             with endings.at(sample):
                 answers = execution.run(sample.inputs)
                 add_sample(model, outputs, answers, sample.outputs, sample.label)
+                checks.add(answers, sample.outputs, sample.label)
                 if observe is not None:
                     observe(sample, answers)
                 fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
@@ -349,6 +380,9 @@ def compare(
         if not count:
             raise
         interrupted = True
+    for check in checks.deciding(outputs):
+        for output in outputs:
+            output.check = check if output.name in check.outputs else output.check
     devices = ", ".join(ran) or "no device"
     known = evidences(device for device in compilation.devices if device.name in ran)
     return Comparison(
@@ -374,6 +408,10 @@ def new_comparisons(model: Model, tolerance: Tolerance | Tolerances = DEFAULT_TO
         OutputComparison(name, str(operand_dtype(o)), tolerances.of(name), zero_point=o.zero_point)
         for name, o in operands.items()
     ]
+
+
+def _of_names(model: Model, tolerance: Tolerance | Tolerances, names: Sequence[str]) -> list[OutputComparison]:
+    return [output for output in new_comparisons(model, tolerance) if output.name in names]
 
 
 def add_sample(
@@ -409,7 +447,7 @@ def _add_unpacked(output: OutputComparison, found: Sequence[Array], expected: Se
 
 
 def fallbacks_of(execution: Execution) -> list[str]:
-    """What fell back to the CPU in a run or already when the model was compiled, and why."""
+    """The operations that fell back to the CPU in a run or already when the model was compiled, and the reasons."""
     report, compiled = execution.report, execution.compilation.plan.fallback
     wholes = [f"whole model: {why}" for why in (compiled, report.fallback) if why is not None]
     return wholes + [f"step {step.step}: {step.fallback}" for step in report.steps if step.fallback is not None]

@@ -16,6 +16,7 @@ import numpy as np
 from nnbridge.compare.arithmetics import Runner, arithmetics
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.comparison import OutputComparison, new_comparisons
+from nnbridge.compare.detections import recognised
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
@@ -63,7 +64,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Envelope(NotebookResult):
-    """What every arithmetic makes of a model's outputs, and whether others' answers are among that."""
+    """The range of a model's outputs over every arithmetic, and whether other outputs are inside it."""
 
     model: str
     samples: int
@@ -181,16 +182,18 @@ class _Side:
     """One side's answers beside the centre's, added up over samples."""
 
     def __init__(self, model: Model, name: str, text: str, tolerance: Tolerance | Tolerances) -> None:
-        self.name, self.text = name, text
+        self.name, self.text, self.operands = name, text, named_outputs(model)
         self.comparisons = new_comparisons(model, tolerance)
         self.changes = [0] * len(self.comparisons)
         self.classified = [0] * len(self.comparisons)
 
     def add(self, outputs: Mapping[str, Array], centre: Mapping[str, Array], label: str = "") -> None:
+        detections = recognised(self.operands, centre)
+        boxes = () if detections is None else detections.outputs
         for k, comparison in enumerate(self.comparisons):
             here, there = outputs[comparison.name], centre[comparison.name]
             comparison.add(here, there, label)
-            if _names_classes(there) and here.shape == there.shape:
+            if comparison.name not in boxes and _names_classes(there) and here.shape == there.shape:
                 self.classified[k] += 1
                 self.changes[k] += int(here.argmax()) != int(there.argmax())
 

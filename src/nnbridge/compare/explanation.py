@@ -37,7 +37,7 @@ def with_causes(
 
 
 def _differs(output: OutputComparison) -> bool:
-    return not output.passed or bool(output.max_quant_diff)
+    return not output.within or bool(output.max_quant_diff)
 
 
 def _cause(layer: Layer) -> Cause | None:

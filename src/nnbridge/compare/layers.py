@@ -1,4 +1,4 @@
-"""Where a difference starts: every tensor that both sides have, in run order, with drift and own error.
+"""The first tensor with a difference: every tensor that both sides have, in run order, with drift and own error.
 
 *Drift* compares both networks, run from the same inputs. *Own error* is what the operations between a tensor and the nearest
 tensors that the reference has compute, on the same device, when they are fed the reference's values. Observing leaves plan,
@@ -130,8 +130,8 @@ class LayerComparison(NotebookResult):
 
     @cached_property
     def origin(self) -> Layer | None:
-        """Where :attr:`first` comes from: of it and what it depends on, the first with an own error beyond tolerance, else the
-        one with the largest own error. Without a first one, the same of all tensors. None if no own error is known."""
+        """The origin of :attr:`first`: of it and its inputs, the first with an own error beyond tolerance, else the one with
+        the largest own error. Without a first one, the same of all tensors. None if no own error is known."""
         layers = [layer for layer in self.layers if layer.own is not None and layer.own.mismatches]
         if self.first is not None:
             before = self._ancestors(self.first)
@@ -205,7 +205,8 @@ class LayerComparison(NotebookResult):
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Why operations have errors of their own, those that are explained, in run order; of several outputs once."""
+        """The causes of operations' own errors, as far as they are known, in run order; one for operations with several
+        outputs."""
         return tuple(dict.fromkeys(layer.cause for layer in self.layers if layer.cause is not None))
 
     def as_dict(self) -> dict[str, Any]:
@@ -334,7 +335,7 @@ class _Layers:
     def _known(
         self, sample: Sample, carried: Mapping[int, Array], observation: Observation, tensors: Tensors
     ) -> dict[Position, Array]:
-        """What the reference computes from: the inputs, states as it has them itself, and every tensor of it."""
+        """The reference's values to compute from: the inputs, states as it has them itself, and every tensor of it."""
         main = self.compilation.model.main
         known: dict[Position, Array] = {("", i): value for i, value in carried.items()}
         for k, i in enumerate(main.inputs):
@@ -493,7 +494,7 @@ class _Layers:
         used = {id(device): device for device in by if device is not None}
         offered = [device for device in used.values() if device.kind != "host"] or [device_list.cpu()]
         try:
-            part = extract(model, [main.operations[k] for k in order], list(inputs), [target])
+            part = extract(model, order, list(inputs), [target])
             compilation = Compilation.create_for_devices(part, offered)
             compilation.finish()
         except NnapiError as error:

@@ -154,7 +154,7 @@ def _subtracted(model: Model) -> tuple[int, int] | None:
 
 
 def _value(model: Model, inputs: Sequence[Array], i: int) -> Array:
-    """What an operand has that is a constant or an input of the model."""
+    """The value of an operand that is a constant or an input of the model."""
     constant = model.value(model.main.operands[i])
     return inputs[model.main.inputs.index(i)] if constant is None else constant
 

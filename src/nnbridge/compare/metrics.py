@@ -1,4 +1,4 @@
-"""How far an output is from the reference's as a whole, added up over samples: RMSE, SQNR, cosine, steps.
+"""Distances of a whole output from the reference's, added up over samples: RMSE, SQNR, cosine, steps.
 
 Differences are in the output's own unit: real numbers, or steps of integers. Signal and cosine are those of values less
 their zero point.

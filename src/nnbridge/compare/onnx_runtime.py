@@ -49,6 +49,7 @@ class OnnxRuntime:
             folder = os.path.dirname(os.path.abspath(path))
             model = self._with_outputs(path, folder) if preserve else str(path)
             self._session = open_session(model, options, folder=folder)
+            self._scalars = _scalars(path) if any(i.shape == [] for i in self._session.get_inputs()) else frozenset()
         except Exception as error:
             pass_shortage(error)
             raise InputError(Reason("a model that ONNX Runtime runs", first_line(error), file=str(path))) from error
@@ -95,7 +96,6 @@ class OnnxRuntime:
     def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         """Inputs with ONNX's scalars, which are vectors of one element in NNAPI, and float64 where it was narrowed."""
         declared = {i.name: i for i in self._session.get_inputs()}
-        scalars = {name for name, i in declared.items() if i.shape == []}
         doubles = {name for name, i in declared.items() if i.type == "tensor(double)"}
         typed: dict[str, Any] = {}
         for name, value in inputs.items():
@@ -104,14 +104,12 @@ class OnnxRuntime:
                 # A sequence is a list of arrays, text an array of strings, an optional one array or None.
                 held = codec.unpack(value)
                 typed[name] = held if declared[name].type.startswith("seq") else next(iter(held), None)
-                scalars.discard(name)
             elif name in declared and declared[name].type in _BITS:
                 typed[name] = self._of_bits(value, _BITS[declared[name].type])
             else:
                 typed[name] = value.astype(np.float64) if name in doubles else value
-        # An input of any shape is declared like a scalar.
         return {
-            name: value.reshape(()) if name in scalars and isinstance(value, np.ndarray) and value.size == 1 else value
+            name: value.reshape(()) if name in self._scalars and isinstance(value, np.ndarray) and value.size == 1 else value
             for name, value in typed.items()
         }
 
@@ -123,6 +121,16 @@ class OnnxRuntime:
         return OrtValue.ortvalue_from_numpy_with_onnx_type(bits, type)
 
 
+def _scalars(path: Path) -> frozenset[str]:
+    """A file's inputs that it declares as scalars: ONNX Runtime's description of those of any rank is the same, and it accepts
+    values of any rank for both."""
+    import onnx
+
+    inputs = onnx.load(str(path), load_external_data=False).graph.input
+    shaped = (i.name for i in inputs if i.type.tensor_type.HasField("shape") and not i.type.tensor_type.shape.dim)
+    return frozenset(shaped)
+
+
 _BITS = {
     "tensor(bfloat16)": 16, "tensor(float8e4m3fn)": 17, "tensor(float8e4m3fnuz)": 18, "tensor(float8e5m2)": 19,
     "tensor(float8e5m2fnuz)": 20,
@@ -131,7 +139,7 @@ _BITS = {
 
 
 def _codec(declared: str) -> Codec | None:
-    """How values of a type of ONNX Runtime's, such as ``seq(tensor(float))``, are held as bytes; None for tensors of numbers."""
+    """The encoding of values of an ONNX Runtime type such as ``seq(tensor(float))`` as bytes; None for tensors of numbers."""
     name = {"seq": "SEQUENCE", "opt": "OPTIONAL"}.get(declared[:3], "STRING" if declared == "tensor(string)" else "")
     if not name:
         return None

@@ -1,4 +1,4 @@
-"""How results of comparisons show themselves: on a terminal by rich, in notebooks as HTML, as pandas' data frames.
+"""Display of comparisons: on a terminal by rich, in notebooks as HTML, as pandas' data frames.
 
 A result is a frozen dataclass with a sentence, notes and records: dictionaries with the same keys.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NotebookResult:
-    """What a comparison came to."""
+    """The result of a comparison, with its display in notebooks."""
 
     __slots__ = ()
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array, load_arrays
 from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, Why
-from nnbridge.extensions import codec_of, operand_dtype
+from nnbridge.extensions import codec_of, is_tensor, operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.runtime.arguments import check_array
 from nnbridge.types import OperandCode
@@ -54,7 +54,7 @@ class Endings:
 
     @contextmanager
     def at(self, sample: Sample) -> Iterator[None]:
-        """What is computed of a sample; the end of a process while it is computed is a row."""
+        """The values computed for a sample; if the process ends while it computes one, that is a row."""
         try:
             yield
         except NnbridgeError as error:
@@ -135,9 +135,11 @@ def _drawn_inputs(model: Model, rng: np.random.Generator, without: Collection[st
 
 
 def drawn(rng: np.random.Generator, operand: Operand) -> Array:
-    """A random value of an operand; open dimensions are 1."""
+    """A random value of an operand; open dimensions are 1, and tensors of any rank are vectors, as NNAPI has no scalars among
+    them."""
     boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-    return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
+    dims = tuple(d or 1 for d in operand.dims) or ((1,) if is_tensor(operand) else ())
+    return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), dims)
 
 
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
@@ -161,7 +163,8 @@ def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int
 
 
 def open_dimensions(model: Model, stated: Iterable[str] = ()) -> str:
-    """Which inputs, but for stated ones, have dimensions that the model leaves open, and how to state them; empty for none."""
+    """The inputs, except stated ones, with dimensions that the model leaves open, and the option that states them; empty for
+    none."""
     found = [
         f"input {name} leaves dimension {', '.join(str(k) for k, d in enumerate(operand.dims) if not d)} of "
         f"[{', '.join(str(d or '?') for d in operand.dims)}] open and 1 was used: state it with "
@@ -252,7 +255,7 @@ def _stored_outputs(model: Model, path: Path) -> list[dict[str, Array]]:
 
 
 def _lengths(arrays: Mapping[str, Array], required: Sequence[str], path: Path) -> list[int]:
-    """How many samples the required arrays have, in ascending order without repetitions; InputError if one is missing."""
+    """The numbers of samples of the required arrays, in ascending order without repetitions; InputError if one is missing."""
     missing = [name for name in required if name not in arrays]
     if missing:
         rule = f"{', '.join(missing)} (run --samples writes such a file)"
@@ -271,6 +274,18 @@ def sign_flipped(operand: Operand, array: Array) -> Array:
         return array
     other = np.int8 if array.dtype == np.uint8 else np.uint8
     return (array.view(np.uint8) ^ np.uint8(0x80)).view(other)
+
+
+def dequantised(operand: Operand, stored: Array) -> Array:
+    """The real numbers that an output's stored values stand for; values without a scale as they are."""
+    if not is_quantised(operand) or stored.dtype.kind not in "iu":
+        return stored
+    return (stored.astype(np.float64) - operand.zero_point) * operand.scale
+
+
+def is_quantised(operand: Operand) -> bool:
+    """True for integers with a scale."""
+    return operand.scale != 0 and operand_dtype(operand).kind in "iu"
 
 
 def in_model(operand: Operand, array: Array) -> Array:

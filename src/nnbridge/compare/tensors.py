@@ -163,7 +163,7 @@ class ShowsTensors(Protocol):
 
 
 def tensors_of(runtime: ShowsTensors) -> Callable[[int], Tensors]:
-    """What :func:`compare_layers` asks for a sample's values, right after the runtime computed the sample."""
+    """The tensors that :func:`compare_layers` needs of a sample, asked right after the runtime computed the sample."""
 
     def last_run(sample: int) -> Tensors:
         values = runtime.tensors()

@@ -34,7 +34,7 @@ def operation_times(compilation: Compilation, inputs: Mapping[str, ArrayLike]) -
         if not isinstance(device, Device):
             continue
         try:
-            part = extract(compilation.model, [operation], reads, list(operation.outputs))
+            part = extract(compilation.model, [index], reads, list(operation.outputs))
             alone = Compilation.create_for_devices(part, [device])
             alone.finish()
             fed = {

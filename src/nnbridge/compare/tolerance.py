@@ -1,4 +1,4 @@
-"""How far an output may be from the reference's: for all outputs, or for each by name from a TOML file.
+"""The permitted distance of an output from the reference's: for all outputs, or for each by name from a TOML file.
 
 An element of a floating output agrees if ``|a - b| <= atol + rtol * |b|``, b being the reference's; 8- and 16-bit integers may
 differ by ``steps``, everything else not at all (docs/comparisons.md has the reasons).
@@ -53,7 +53,7 @@ class Tolerance:
         return max(RELATIVE_TOLERANCE, float(np.finfo(dtype).eps)) if self.rtol is None else self.rtol
 
     def absolute(self, dtype: np.dtype[Any]) -> Array:
-        """What atol of outputs of this type may be: one value, or many of which the output's typical magnitude decides."""
+        """The candidates for atol of outputs of this type: one value, or many of which the output's typical magnitude decides."""
         if dtype.kind not in "fc":
             return np.array([float(self.steps) if dtype.itemsize <= 2 and dtype.kind in "iu" else 0.0])
         return _absolute_tolerances() if self.atol is None else np.array([self.atol])
@@ -61,7 +61,7 @@ class Tolerance:
 
 @cache
 def _absolute_tolerances() -> Array:
-    """What atol may be: two digits, from 1e-7 on, which float32's rounding leaves where numbers of about 1 cancel."""
+    """The candidates for atol: two digits, from 1e-7 on, which float32's rounding leaves where numbers of about 1 cancel."""
     return np.outer(10.0 ** np.arange(-8, 307), np.arange(10, 100)).ravel()
 
 
@@ -98,6 +98,31 @@ SINGLE_OPERATION = Tolerance(1e-5, 5 * 2.0**-23)
 
 
 @dataclass(frozen=True)
+class Acceptance:
+    """Figures that are enough for outputs of known forms, in place of tolerances; None: the tolerances."""
+
+    iou: float | None = None
+    """Intersection over union of each box with its counterpart, from 0 to 1."""
+    score: float | None = None
+    """Largest difference of their scores; None: any."""
+    score_threshold: float | None = None
+    """Boxes of lower scores need no counterpart."""
+    top1: float | None = None
+    """Share of samples whose top class agrees, from 0 to 1."""
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("iou", self.iou, 1.0), ("top1", self.top1, 1.0), ("score", self.score, math.inf)):
+            if value is not None and not 0 <= value <= most:
+                rule = "a number from 0 to 1" if most == 1 else "a number from 0"
+                raise InputError(Reason(rule, str(value), operand=f"--accept-{name}"))
+        if self.score_threshold is not None and not math.isfinite(self.score_threshold):
+            raise InputError(Reason("a finite number", str(self.score_threshold), operand="--score-threshold"))
+        for name, value in (("accept-score", self.score), ("score-threshold", self.score_threshold)):
+            if value is not None and self.iou is None:
+                raise InputError(Reason("--accept-iou beside it", "none", operand=f"--{name}"))
+
+
+@dataclass(frozen=True)
 class Tolerances:
     """A tolerance for each output."""
 
@@ -105,6 +130,8 @@ class Tolerances:
     by_name: Mapping[str, Tolerance] = field(default_factory=dict)
     source: str = ""
     """The file that they come from."""
+    accept: Acceptance = Acceptance()
+    """What is enough for outputs of known forms instead."""
 
     def of(self, name: str) -> Tolerance:
         """The tolerance of an output."""

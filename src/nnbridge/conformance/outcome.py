@@ -16,7 +16,7 @@ the case; Android's suite skips such cases as well."""
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong in one case; ``output`` and ``index`` are -1 where no single value is wrong."""
+    """A fault of one case; ``output`` and ``index`` are -1 where no single value is wrong."""
 
     message: str
     output: int = -1
@@ -80,7 +80,7 @@ class SuiteOutcome:
 
     @property
     def unsupported(self) -> list[tuple[Reason, int]]:
-        """Why cases were not accepted, and how many for each reason, the most frequent first."""
+        """The reasons why cases were not accepted, each with its number of cases, the most frequent first."""
         return Counter(reason for result in self.results for reason in result.unsupported).most_common()
 
     @property

@@ -104,7 +104,7 @@ def run_case(case: Case, setting: Setting) -> CaseResult:
 
 
 def _unsupported(model: Model, setting: Setting) -> list[Answer]:
-    """What a single driver answers for the operations that it does not accept; the CPU must accept all of them."""
+    """The answers of a single driver for the operations that it does not accept; the CPU must accept all of them."""
     device = setting.found
     if setting.split is not None or device.kind != "device":
         return []

@@ -44,12 +44,12 @@ _QUESTION: Shape = {"model": {**_SUBGRAPH, "referenced?": [_SUBGRAPH]}, "relaxed
 
 
 def schema_error(content: object) -> Reason | None:
-    """What is wrong with the data of a spec file; None if its cases can be built."""
+    """The mistake in the data of a spec file; None if its cases can be built."""
     return next(_errors(content), None)
 
 
 def question_error(content: object) -> Reason | None:
-    """What is wrong with an object that holds a model to ask a device about; None if it can be built."""
+    """The mistake in an object that holds a model to ask a device about; None if it can be built."""
     wrong = mismatch(content, _QUESTION, "the object")
     return wrong or next(_model_errors(content["model"], "the model"), None)  # type: ignore[index]  # an object, as just checked
 

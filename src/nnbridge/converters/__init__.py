@@ -19,11 +19,12 @@ from nnbridge.converters.delegation import Delegation, InMemory
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.hosted import SourceParts
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
+from nnbridge.converters.other_formats import format_of_name, other_format
 from nnbridge.converters.recorded import Route
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
-from nnbridge.errors import ConversionError, OptionError, Reason
+from nnbridge.errors import ConversionError, InapplicableError, OptionError, Reason
 from nnbridge.model import Model
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.source import SourceDeclaration, SourceGraph
@@ -47,7 +48,7 @@ def late(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class ConversionOptions:
-    """What a user may ask of a conversion."""
+    """The options of a conversion."""
 
     feature_level: int = RUNTIME_FEATURE_LEVEL
     """The highest NNAPI feature level that the model may need, 1 to 8."""
@@ -120,19 +121,24 @@ class Importer(ABC):
         """The NNAPI model, and the outcome of each operator of the file where the importer reports it, else ``()``."""
 
     def inspect(self, options: ConversionOptions) -> Inspection:
-        """What is in the file; without a method of the format's own, what is in its NNAPI model."""
+        """Describe the file; for a format without a method of its own, its NNAPI model."""
         return inspect_model(self.convert(options)[0], self.path)
 
     def interface(self, options: ConversionOptions) -> SignatureInfo:
         """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
         return SignatureInfo("", (), ())
 
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Sentences that a reader needs before anything else: what besides its own runtime the file needs."""
+        return ()
+
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         """The file's own graphs; none where only the NNAPI model has some."""
         return ()
 
-    def edits(self) -> Iterable[Edit]:
-        """Every rewrite that applies to the file or an operator of it."""
+    def edits(self, options: ConversionOptions) -> Iterable[Edit]:
+        """Every rewrite that applies to the file or an operator of it; ``shapes`` of the options for open dimensions."""
         return ()
 
     def adjustable(self, subgraph: int, index: int) -> Adjustable | None:
@@ -162,8 +168,8 @@ class Importer(ABC):
         return False
 
     def operators(self, options: ConversionOptions) -> SourceGraph:
-        """The file's own operators, for devices that look at these; ConversionError for formats that no device looks at."""
-        raise ConversionError(
+        """The file's own operators, for devices that look at these; InapplicableError for formats that no device looks at."""
+        raise InapplicableError(
             Reason("a TFLite file, whose operators the device looks at", f"the format {self.name}", str(self.path))
         )
 
@@ -200,14 +206,6 @@ def converters() -> tuple[type[Importer], ...]:
     return tuple(sorted((*installed(CONVERTERS_GROUP), resolve_name(_SAVED)), key=lambda importer: importer.name))
 
 
-_NO_MODELS = {
-    b"version https://git-lfs": "a Git LFS pointer (`git lfs pull` fetches the file that it stands for)",
-    b"<!doctype html": "an HTML page, such as a download's error or preview page",
-    b"<html": "an HTML page, such as a download's error or preview page",
-}
-"""First bytes of files that are often taken for models, in lower case → what such files are."""
-
-
 def opened(path: str | Path) -> Importer:
     """A model file, opened by the importer that its first bytes name, else its suffix; refused where the two disagree.
 
@@ -218,6 +216,9 @@ def opened(path: str | Path) -> Importer:
     suffix = path.suffix.lower()
     by_suffix = next((importer for importer in converters() if suffix in importer.suffixes), None)
     by_content = next((importer for importer in converters() if importer.recognises(head)), None)
+    other = "" if by_content is not None else other_format(path, head)
+    if other:
+        raise ConversionError(Reason("a model file", other, file=str(path)))
     if by_content is not None and by_suffix is not None and by_content is not by_suffix:
         raise ConversionError(
             Reason(f"a file of the format {by_suffix.name}, as its name says", f"one of {by_content.name}", file=str(path))
@@ -225,7 +226,8 @@ def opened(path: str | Path) -> Importer:
     chosen = by_content or by_suffix
     if chosen is None:
         known = ", ".join(suffix for importer in converters() for suffix in importer.suffixes)
-        raise ConversionError(Reason(f"a model file ({known})", f"a file that begins with {head[:8]!r}", file=str(path)))
+        found = format_of_name(path) or f"a file that begins with {head[:8]!r}"
+        raise ConversionError(Reason(f"a model file ({known})", found, file=str(path)))
     return chosen(path)
 
 
@@ -238,8 +240,4 @@ def _head_of_model(path: Path) -> bytes:
             head = file.read(HEAD)
     except OSError as error:
         raise ConversionError(Reason("a readable model file", error.strerror or str(error), file=str(path))) from error
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    found = next((what for mark, what in _NO_MODELS.items() if start.startswith(mark)), "" if head else "an empty file")
-    if found:
-        raise ConversionError(Reason("a model file", found, file=str(path)))
     return head

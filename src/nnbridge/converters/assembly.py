@@ -69,7 +69,7 @@ NOTHING: Mapping[Step, Checked] = MappingProxyType({})
 
 
 def _in_file(value: Value) -> Region | None:
-    """Where a large constant of a file stays; None for small and computed ones, which are copied."""
+    """The place of a large constant in a file; None for small and computed ones, which are copied."""
     region = value.region
     return region if region is not None and region.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES else None
 

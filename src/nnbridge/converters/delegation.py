@@ -1,4 +1,4 @@
-"""What a running interpreter asks of an importer: which nodes of its graph NNAPI gets, and models of parts of the graph.
+"""Questions of a running interpreter to an importer: which nodes of its graph NNAPI gets, and models of parts of the graph.
 
 The file importer's rules decide, on the graph as the interpreter has it now: its dimensions, its groups of nodes.
 """
@@ -53,7 +53,7 @@ HALVES_RULE = "devices that accept all that the delegate maps, as it requires fo
 
 @dataclass(frozen=True)
 class DelegateTarget:
-    """What a delegate compiles for."""
+    """The devices, level and options that a delegate compiles for."""
 
     feature_level: int
     """The lowest of its devices."""
@@ -76,7 +76,7 @@ class Delegation(Protocol):
         """The dimensions that the file states for a subgraph's tensors."""
 
     def dynamic(self) -> Reason | None:
-        """Why TFLite refuses a delegate for the file that does not allow dynamic dimensions, if it does."""
+        """The reason why TFLite refuses a delegate that does not allow dynamic dimensions for the file, if it does."""
 
     def dynamic_operator(self) -> tuple[int, int] | None:
         """Subgraph and index of the operator that is why."""
@@ -119,7 +119,7 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of one graph: the groups that NNAPI gets, or the operator for which it gets nothing."""
+    """The decision on one graph: the groups that NNAPI gets, or the operator for which it gets nothing."""
 
     outcomes: Mapping[int, Mapped]
     groups: tuple[tuple[NodeGroup, Part], ...] = ()
@@ -138,7 +138,7 @@ FAILS_BUILDING = (Stage.BUILDER, Stage.BUILDING)
 
 
 def stage_of(one: Mapped) -> Stage | None:
-    """Which part of a phone refuses an operator; None for one that is not refused."""
+    """The part of a phone that refuses an operator; None for one that is not refused."""
     return one.reasons[0].stage if one.reasons and one.mapping == MappingKind.HOST else None
 
 
@@ -155,7 +155,8 @@ def decide(
     limit: int,
     log: Callable[[str], object],
 ) -> Decision:
-    """What Android's delegate makes of a graph: it validates nodes, builds models of their groups, asks the devices, limits.
+    """Decide on a graph as Android's delegate does: validate nodes, build models of their groups, ask the devices, apply the
+    limit.
 
     ``supported``: the devices' answers for each operation of a model; None where NNAPI's CPU may compute, and no device is asked.
     Groups whose model nnbridge cannot make stay with the interpreter, which ``log`` is told.
@@ -260,7 +261,7 @@ CLIENTS: Mapping[str, ClientWords] = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Where a phone fails, as the outcomes of a file's operators have it."""
+    """The stage at which a phone fails, as the outcomes of a file's operators have it."""
 
     stage: Stage
     """``loading``, ``graph``, ``provider-building``, ``building`` or ``running``."""
@@ -270,6 +271,19 @@ class Refusal:
     """Operators that the client takes."""
     operators: int
     client: ClientWords
+
+    @property
+    def judgement(self) -> str:
+        """The sentence in short; all of it where the file is not loaded."""
+        client, place = self.client, " ".join(part for part in (self.reason.operation, self.reason.operand) if part)
+        if self.stage is Stage.LOADING:
+            return self.sentence
+        if self.stage is Stage.GRAPH:
+            return f"No {client.operator} runs on NNAPI: {client.runtime} refuses the delegate for this file"
+        if self.stage in FAILS_BUILDING:
+            who = "the provider's builder" if self.stage is Stage.BUILDER else "NNAPI"
+            return f"{client.no_model[0].upper()}{client.no_model[1:]}: {who} refuses {place} when the model is built"
+        return f"NNAPI's CPU fails to run {place}; a driver may run it"
 
     @property
     def sentence(self) -> str:
@@ -291,7 +305,8 @@ class Refusal:
 
 
 def refusal_of(outcomes: Iterable[Mapped], mapping: str = MappingKind.DELEGATE) -> Refusal | None:
-    """Where a phone fails with the client of a mapping, of all the operators' reasons the first stage; None where it does not."""
+    """The stage at which a phone fails with the client of a mapping: the first of all the operators' stages; None where it
+    does not."""
     listed = [one for one in outcomes if one.mapping not in _NO_OPERATORS]
     client = CLIENTS.get(mapping)
     for stages in ((Stage.LOADING,), (Stage.GRAPH,), FAILS_BUILDING, (Stage.RUNNING,)) if client is not None else ():
@@ -305,7 +320,8 @@ def refusal_of(outcomes: Iterable[Mapped], mapping: str = MappingKind.DELEGATE) 
 
 
 def first_failure(outcomes: Iterable[Mapped], mapping: str) -> Reason | None:
-    """Why the client gets no model at all: the file is not loaded, or a model cannot be built. None under other mappings."""
+    """The reason why the client gets no model at all: the file is not loaded, or a model cannot be built. None under other
+    mappings."""
     client = CLIENTS.get(mapping)
     listed = list(outcomes)
     fatal = ((Stage.LOADING,), FAILS_BUILDING)
@@ -318,7 +334,7 @@ _NO_OPERATORS = (MappingKind.FOLDED, MappingKind.DEAD)
 
 @dataclass(frozen=True)
 class GraphVerdict:
-    """What NNAPI gets of one graph."""
+    """The nodes and partitions of one graph that NNAPI gets."""
 
     subgraph: int
     name: str
@@ -329,7 +345,7 @@ class GraphVerdict:
 
 @dataclass(frozen=True)
 class PhoneVerdict:
-    """What a phone makes of a file with TFLite's delegate, before anything runs."""
+    """The verdict of a phone with TFLite's delegate on a file, before anything runs."""
 
     graphs: tuple[GraphVerdict, ...]
     stage: Stage | None = None
@@ -364,7 +380,7 @@ def verdict_of(
     allow_dynamic_dimensions: bool = False,
     log: Callable[[str], object] = lambda text: None,
 ) -> PhoneVerdict:
-    """What a phone makes of a file: each of its graphs is offered to the delegate in turn."""
+    """The verdict of a phone on a file: each of its graphs is offered to the delegate in turn."""
     if not allow_dynamic_dimensions and (reason := delegation.dynamic()) is not None:
         graphs = [GraphVerdict(k, delegation.subgraph_name(k), len(delegation.codes(k))) for k in delegation.graphs()]
         return PhoneVerdict(tuple(graphs), Stage.GRAPH, reason)
@@ -398,7 +414,7 @@ def verdict_of(
 
 
 def building_failure(one: Mapped, subgraph: int = 0) -> Reason:
-    """Why no model can be built with an operator."""
+    """The reason why no model can be built with an operator."""
     return _required(one, subgraph)
 
 
@@ -411,7 +427,7 @@ def _required(one: Mapped, subgraph: int, word: str = "operator") -> Reason:
 
 @dataclass(frozen=True)
 class InMemory:
-    """How the graph of a running interpreter is read."""
+    """The reader of a running interpreter's graph."""
 
     mark: tuple[int, bytes]
     """Where the format's mark lies, and what it is."""

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
+from nnbridge.budget import ConversionBudget, conversion_budget
+from nnbridge.errors import NnapiError, Reason, Stage, Why
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
@@ -144,7 +145,7 @@ class Value:
         return Arg(self.type, self.dims, scale, self.zero_point, self.channel_quant, seen, not self.omitted, data is not None)
 
     def kind(self) -> OperandKind:
-        """What validation reads of the operand."""
+        """The properties of the operand that validation reads."""
         if self._scalar is not None:
             return self._scalar[1]
         channel_dim = None if self.channel_quant is None else self.channel_quant.channel_dim
@@ -185,7 +186,7 @@ StepKinds: TypeAlias = "tuple[tuple[OperandKind, ...], tuple[OperandKind, ...]]"
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found of an operation when it was drafted."""
+    """The findings of drafting an operation."""
 
     outputs: tuple[tuple[tuple[int, ...], float], ...]
     """Dimensions and scale that each output got."""
@@ -202,32 +203,31 @@ _MOST_CHECKED = 4096
 
 
 def kinds_of(step: Step) -> StepKinds:
-    """What validation reads of an operation's inputs and outputs."""
+    """The properties of an operation's inputs and outputs that validation reads."""
     return tuple([value.kind() for value in step.inputs]), tuple([value.kind() for value in step.outputs])
 
 
 class Draft:
     """Operations in run order, and constants that operations share."""
 
-    def __init__(self, feature_level: int, budget: int = 1 << 24, outer: Draft | None = None) -> None:
+    def __init__(self, feature_level: int, budget: ConversionBudget | None = None) -> None:
         self.feature_level = feature_level
-        self._budget = budget
-        self._outer = outer
+        self._budget = budget or conversion_budget()
         self.steps: list[Step] = []
         self.checked: dict[Step, Checked] = {}
         self._shared: dict[Any, Value] = {}
 
     def inner(self) -> Draft:
         """The draft of a body, which spends from this one's budget."""
-        return Draft(self.feature_level, self._budget, self)
+        return Draft(self.feature_level, self._budget)
 
     def spend(self, elements: int) -> None:
         """Account for constants that the file does not hold, before they are made; a file asks for a bounded amount."""
-        if self._outer is not None:
-            self._outer.spend(elements)
-        self._budget -= elements
-        if self._budget < 0:
-            raise ConversionError(Reason("fewer new constants (zeros, unpacked weights)", f"{elements} elements more"))
+        self._budget.elements.spend(elements)
+
+    def place(self, operators: int, where: str) -> None:
+        """Account for operators before they are placed."""
+        self._budget.operations.spend(operators, where)
 
     # -- constants --------------------------------------------------------------------------------------------------
 
@@ -267,6 +267,7 @@ class Draft:
 
     def add(self, step: Step) -> None:
         """Append an operation whose outputs get the dimensions that NNAPI computes; Unmappable if it is not valid."""
+        self._budget.operations.spend(1, step.name)
         if step.code in CONTROL_FLOW:
             _check_control_flow(step, self.feature_level)
         elif not is_extension(step.code):
@@ -300,7 +301,7 @@ class Draft:
         self.checked[step] = found
 
     def _checked(self, step: Step, *, large: bool) -> Checked | None:
-        """What an operation gets, or Unmappable; None if that depends on numbers of large constants, not looked at."""
+        """The findings for an operation, or Unmappable; None if they depend on numbers of large constants, which are not read."""
         inferred = self._resolve(step, large=large)
         if inferred is None:
             return None
@@ -355,7 +356,7 @@ class Draft:
 
 
 def _key_of(step: Step) -> Key | None:
-    """What :data:`_CHECKED` has an operation under; None where a dimension is open or a type may come to mean another."""
+    """The key of an operation in :data:`_CHECKED`; None where a dimension is open or a type may come to mean another."""
     values = (*step.inputs, *step.outputs)
     for value in values:
         if value._scalar is None and (value.type > _LAST_TYPE or (not value.omitted and _is_open(value.type, value.dims))):

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TypeAlias
 
-from nnbridge.errors import Why
+from nnbridge.errors import ConversionError, Reason, Why
 
 Value: TypeAlias = "int | float | str"
+Key: TypeAlias = "tuple[int, int]"
+"""An operator's subgraph and index in the file."""
 WHOLE = -1
 """In place of an operator's index: the edit concerns the whole file."""
 
 
+MOST_EDITED = 1 << 30
+"""Bytes of a file with its weights beyond which it is not edited: each edit would be a file of that size."""
+
+
+def require_editable(size: int, path: Path) -> None:
+    """ConversionError for a file that is too large to be edited; ``size``: its bytes with all weights."""
+    if size > MOST_EDITED:
+        raise ConversionError(Reason(f"at most {MOST_EDITED:,} bytes with all weights, to be edited", f"{size:,}", str(path)))
+
+
 class Answers(str, Enum):
-    """What an edit does to the answers. Values are stable: JSON has them."""
+    """The effect of an edit on the model's outputs. Values are stable: JSON has them."""
 
     SAME = "same"
     """They stay, bit for bit."""
@@ -44,6 +57,17 @@ class Edit:
     answers: Answers = Answers.SAME
     alone: Callable[[], bytes] | None = None
     """A file of the replacement of the operator; None for edits of the whole file."""
+    converter: str = ""
+    """The option of the converter that does the same at the source, or the change of the model that does, in one sentence."""
+    several: Callable[[Sequence[Key]], bytes] | None = None
+    """A file in which several operators are replaced so; None where each has a change for itself."""
+    together: tuple[Key, ...] = ()
+    """The operators of an edit of several of them."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The operators that it replaces; none for an edit of the whole file."""
+        return self.together if self.index == WHOLE else ((self.subgraph, self.index),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +86,8 @@ class Parameter:
     answers: Answers = Answers.CHANGE
     kinds: frozenset[Why] = frozenset()
     """Refusals of which this may be the cause; empty for any."""
+    converter: str = ""
+    """The option of the converter that does the same at the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +98,5 @@ class Adjustable:
     parameters: tuple[Parameter, ...]
     content: Callable[[Mapping[str, Value], bool], bytes]
     """``content(changes, alone)``: the edited file, or a file of only the operator; values by the names of parameters."""
+    converter: str = ""
+    """What may help at the source, where no edit of the file does."""

@@ -1,4 +1,4 @@
-"""What an importer knows of the operators that its host extension stands for: their tensors in the file, and parts of the file.
+"""An importer's knowledge of the operators of its host extension: their tensors in the file, and parts of the file.
 
 By this an inference runtime computes what a plan leaves to the host (:mod:`nnbridge.engines`).
 """

@@ -19,7 +19,7 @@ ON_NNAPI = ("delegate", "provider", "wide")
 
 @dataclass(frozen=True, slots=True)
 class TensorMetadata:
-    """What a file states of how an input is prepared, or of what an output means; empty or 0 where it states nothing."""
+    """The file's statement on how an input is prepared, or what an output means; empty or 0 where it states nothing."""
 
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -97,6 +97,10 @@ class Inspection:
     """Mapping → the number of TRANSPOSEs between operations, and at inputs and outputs."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """Notes that come before anything else: what besides its own runtime the file needs."""
+    loads: bool | None = None
+    """Whether its own runtime by itself loads it, by nnbridge's rules; None where they do not say."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -105,6 +109,8 @@ class Inspection:
             for tensor in (*side["inputs"], *side["outputs"]):
                 del tensor["metadata"]  # All that the file states is under the key of that name.
         data["mappings"] = {name: mapped_as_dict(mapped) for name, mapped in self.mappings.items()}
+        data["notes"] = [*data.pop("remarks"), *data["notes"]]
+        del data["loads"]
         del data["transposes"]
         for name, found in self.transposes.items():
             data["mappings"][name]["counts"] |= transposes_as_dict(found)

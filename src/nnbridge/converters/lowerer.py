@@ -1,4 +1,4 @@
-"""What a lowering function works with, whatever the file format: constants, axes, scalars, emitted operations, refusals.
+"""The interface of lowering functions, for any file format: constants, axes, scalars, emitted operations, refusals.
 
 An importer's ``Lowerer`` extends :class:`LowererBase` by access to the file's operator. Names mean the same in all importers.
 """

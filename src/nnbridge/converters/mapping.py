@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class MappingKind(str, Enum):
-    """How an operator was mapped (its outcome); the first three are also what a user may ask of a conversion."""
+    """The outcome of an operator's mapping; the first three are also the mappings that a user may ask for."""
 
     DELEGATE = "delegate"
     """As Android's TFLite NNAPI delegate does."""

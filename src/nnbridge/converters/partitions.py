@@ -1,4 +1,4 @@
-"""Which claimed nodes of a graph run as one, by ONNX Runtime's rule."""
+"""Partitions of claimed nodes of a graph, by ONNX Runtime's rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class PartitionedNode(Protocol):
-    """What the rule reads of a node: names of values, empty for omitted ones."""
+    """The properties of a node that the rule reads: names of values, empty for omitted ones."""
 
     @property
     def inputs(self) -> tuple[str, ...]: ...

@@ -79,7 +79,7 @@ class Expressed(Protocol):
         """The same graph, of which nothing is known of what these operators compute."""
 
     def question(self, operators: Collection[int] | None = None) -> Model | None:
-        """What is expressed of these operators, or of all, as one model for devices to be asked; None if there is nothing."""
+        """One model of these operators, or of all, for devices to be asked about; None if nothing can be expressed."""
 
     def model(self) -> Model:
         """The whole graph as a model with the inputs and outputs as they were passed. ConversionError if it is not possible."""
@@ -97,10 +97,10 @@ class Passed:
 
 
 class Route(Protocol):
-    """How a file format takes part in LiteRT's route to MediaTek."""
+    """A file format's part in LiteRT's route to MediaTek."""
 
     def express(self, recording: Recording) -> Expressed:
         """The graph that calls passed."""
 
     def passed(self, path: Path) -> tuple[Passed, ...]:
-        """What the compiler passes on of each subgraph of a file."""
+        """The operators of each subgraph of a file that the compiler passes on."""

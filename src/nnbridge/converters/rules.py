@@ -1,4 +1,4 @@
-"""When Android's TFLite delegate, or ONNX Runtime's NNAPI provider, hands an operator to NNAPI: conditions as data.
+"""Conditions, as data, under which Android's TFLite delegate, or ONNX Runtime's NNAPI provider, hands an operator to NNAPI.
 
 Conditions state what the delegate or provider itself checks. What NNAPI does not accept is not repeated here.
 """
@@ -21,7 +21,7 @@ LAST_LEVEL = 99
 
 @dataclass(frozen=True)
 class Condition(Generic[Node]):
-    """What must hold, and how to state what was found instead."""
+    """A condition that must hold, and the text for what was found instead."""
 
     rule: str
     holds: Callable[[Node], object]

@@ -1,4 +1,4 @@
-"""What an inference runtime asks of an importer: which nodes of its graph NNAPI gets, and models of groups of them.
+"""Questions of an inference runtime to an importer: which nodes of its graph NNAPI gets, and models of groups of them.
 
 The file importer's rules decide, on the graph as the runtime has it now: after its own optimisations.
 """
@@ -74,7 +74,7 @@ class RuntimePart:
 
 
 class Claims(Protocol):
-    """What NNAPI gets of a graph."""
+    """The nodes of a graph that NNAPI gets."""
 
     @property
     def outcomes(self) -> tuple[Mapped, ...]:

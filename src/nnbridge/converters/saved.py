@@ -54,7 +54,7 @@ class SavedModelFile(Importer):
         """The model as it was saved."""
         return self.model, ()
 
-    def edits(self) -> Iterator[Edit]:
+    def edits(self, options: ConversionOptions) -> Iterator[Edit]:
         """Every rewrite that applies to an operation of the main model."""
         model = self._editable
         for index, operation in enumerate(model.main.operations if model else ()):
@@ -86,7 +86,7 @@ class SavedModelFile(Importer):
 
 
 def _key(operation: Operation, index: int) -> tuple[int, int]:
-    """What reports count operations by: the operator of the file that one came from, or its own index."""
+    """The key that reports count operations by: the operator of the file that one came from, or its own index."""
     return (0, index) if operation.source is None else operation.source.key
 
 

@@ -1,4 +1,4 @@
-"""What a plan costs: multiply-adds, parameters and bytes of each operation, step and border, from declared dimensions only."""
+"""Costs of a plan: multiply-adds, parameters and bytes of each operation, step and border, from declared dimensions only."""
 
 from nnbridge.cost.formulas import multiply_adds
 from nnbridge.cost.plan import (

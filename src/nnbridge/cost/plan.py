@@ -35,7 +35,7 @@ class OperationCost:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What a step reads from outside or leaves to others: tensors and their bytes, None where dimensions are open."""
+    """The tensors that a step reads from outside or leaves to others, and their bytes, None where dimensions are open."""
 
     tensors: int
     bytes: int | None
@@ -227,7 +227,7 @@ def bytes_alive(partition: Partition) -> tuple[int, ...]:
 
 
 def _ends(partition: Partition, place: dict[SourceOperation, int]) -> dict[SourceOperation, int]:
-    """When each operation ends: interpreted control flow does with the last operation of its bodies."""
+    """The end of each operation in run order: interpreted control flow ends with the last operation of its bodies."""
     ends = dict(place)
     for number in reversed(range(1, len(partition.sources))):
         source = partition.sources[number]

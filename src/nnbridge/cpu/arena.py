@@ -125,7 +125,7 @@ def _in_order(sizes: Sequence[int], leases: Sequence[tuple[int, int, int]]) -> t
 
 
 class _Interface(ctypes.Structure):
-    """What an array's ``__array_struct__`` points to, as NumPy's array interface lays it down."""
+    """The record that an array's ``__array_struct__`` points to, as NumPy's array interface defines it."""
 
     _fields_ = (
         ("version", ctypes.c_int),
@@ -144,7 +144,7 @@ _interface_at = _Interface.from_address
 
 
 def address_of(array: Array) -> int:
-    """Where an array's bytes begin, in a third of the time that ``array.ctypes`` or ``__array_interface__`` takes."""
+    """The address of an array's bytes, in a third of the time that ``array.ctypes`` or ``__array_interface__`` takes."""
     capsule = array.__array_struct__  # what it points to is freed with it
     address: int = _interface_at(_pointer(capsule, None)).data
     return address

@@ -17,7 +17,7 @@ from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, OperationCode
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds one run, an absolute deadline (``time.monotonic_ns``) and the time for each WHILE loop, and who observes it."""
+    """The limits of one run, an absolute deadline (``time.monotonic_ns``) and the time for each WHILE loop, and its observer."""
 
     deadline: int | None = None
     loop_timeout: int = DEFAULT_LOOP_TIMEOUT_NS

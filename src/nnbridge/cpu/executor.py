@@ -510,7 +510,7 @@ class _Program:
     # -- binding -----------------------------------------------------------------------------------------------------
 
     def _infer(self, position: int, operation: Operation) -> None:
-        """What one operation leaves known of its outputs, and its call if that is known before a run."""
+        """The known properties of one operation's outputs, and its call if that is known before a run."""
         operands, control_flow = self._subgraph.operands, operation.type in CONTROL_FLOW
         specs = [self._specs[i] for i in operation.inputs]
         inputs = [spec for spec in specs if spec is not None]

@@ -1,4 +1,4 @@
-"""How CPU executors compute: with which tier of kernels and on how many threads.
+"""Settings of CPU executors: the tier of kernels and the number of threads.
 
 One rule for all of them: what the caller states, else what is in force where the executor is prepared (:func:`preparing`, which
 compilations use, so that drivers that compute with the executor follow them), else the environment's ``NNBRIDGE_KERNELS``, else
@@ -29,7 +29,7 @@ MOST_THREADS = 256
 
 
 class Tier(enum.IntEnum):
-    """What implements kernels; the highest tier that has one for an operation computes it."""
+    """The implementation of kernels; the highest tier that has one for an operation computes it."""
 
     REFERENCE = 0
     """NumPy. Always there, and what every other tier must equal: bit for bit in integers."""
@@ -78,7 +78,7 @@ _IN_FORCE: ContextVar[Settings | None] = ContextVar("settings", default=None)
 
 
 def current() -> Settings:
-    """What is in force here; InputError for an unknown word in the environment."""
+    """The settings in force here; InputError for an unknown word in the environment."""
     found = _IN_FORCE.get()
     if found is not None:
         return found
@@ -90,7 +90,7 @@ def current() -> Settings:
 
 @contextmanager
 def preparing(settings: Settings) -> Iterator[None]:
-    """What is prepared in the block computes so."""
+    """Apply the settings to everything that is prepared in the block."""
     token = _IN_FORCE.set(settings)
     try:
         yield

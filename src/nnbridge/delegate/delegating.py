@@ -1,4 +1,4 @@
-"""What Android's NNAPI delegate decides about a graph: devices, nodes, partitions, compilations."""
+"""Decisions of Android's NNAPI delegate about a graph: devices, nodes, partitions, compilations."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Delegate:
 
     @property
     def decisive(self) -> DelegateTarget:
-        """What decides about nodes: the lowest feature level of the target devices, and whether there are such."""
+        """The facts that decide about nodes: the lowest feature level of the target devices, and whether there are such."""
         levels = [int(device.level) for device in self.target if device.kind == "device"]
         return DelegateTarget(min([*levels, int(RUNTIME_FEATURE_LEVEL)]), bool(levels))
 
@@ -168,7 +168,7 @@ class Delegate:
         return graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, dims, self.decisive)
 
     def decide(self, context: InterpreterContext, graph: OpenGraph, dims: Dims, plan: Sequence[int]) -> Decision:
-        """What becomes of an interpreter's graph."""
+        """Decide on an interpreter's graph."""
 
         def part(group: NodeGroup) -> Part:
             made = self.part(DelegatePartition(graph, group.nodes, group.inputs, group.outputs, dims))

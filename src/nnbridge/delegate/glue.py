@@ -1,4 +1,4 @@
-"""What the delegate's C functions do: TFLite's calls come here, and no exception leaves for C."""
+"""The delegate's C functions: TFLite calls them, and no exception leaves for C."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def log(text: str) -> None:
 
 
 def message(error: Exception) -> str:
-    """What a user reads of an error: Android's words for NNAPI's, with the reason."""
+    """The text of an error for users: Android's words for NNAPI's, with the reason."""
     if isinstance(error, NnapiError):
         frame = traceback.extract_tb(error.__traceback__)
         line = frame[0].lineno if frame else 0
@@ -187,7 +187,7 @@ class _Glue:
         return OK
 
     def _places(self, node: _Node) -> tuple[tuple[int, int], ...]:
-        """Where a node's tensors lie, and their sizes."""
+        """The places of a node's tensors, and their sizes."""
         record, cast = node.record, self._ffi.cast
         return tuple((int(cast("uintptr_t", record.data[i])), int(record.bytes[i])) for i in range(record.count))
 

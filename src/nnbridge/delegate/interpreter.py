@@ -78,7 +78,7 @@ class InterpreterContext:
                 inputs.data[i] = tensor
 
     def partitions(self, nodes: Sequence[int]) -> list[tuple[list[int], list[int], list[int]]]:
-        """How TFLite would group nodes: nodes, input tensors and output tensors of each group."""
+        """TFLite's groups of nodes: nodes, input tensors and output tensors of each group."""
         array, count = self._ffi.new("TfLiteDelegateParams**"), self._ffi.new("int*")
         listed = int_array(self._ffi, nodes)
         self._check(self._context.PreviewDelegatePartitioning(self._context, listed, array, count), "PreviewDelegatePartitioning")
@@ -144,7 +144,7 @@ class InterpreterContext:
         return all(codes[node] == code for node, code in own)
 
     def _addresses(self) -> list[tuple[int, int]]:
-        """Where the names and the constants of the tensors lie."""
+        """The addresses of the tensors' names and constants."""
         tensors = (self._context.tensors[i] for i in range(self._context.tensors_size))
         return [(self._number(t.name), self._number(t.data) if t.allocation_type == CONSTANT else 0) for t in tensors]
 
@@ -185,7 +185,7 @@ def _fits(
 
 
 def _candidates(ffi: Any, reader: InMemory, addresses: Sequence[int]) -> Iterator[tuple[memoryview, int]]:
-    """Where a file may begin in front of an address, nearest first: the bytes from there on, and their address."""
+    """The places in front of an address where a file may begin, nearest first: the bytes from there on, and their address."""
     offset, mark = reader.mark
     with Path("/proc/self/mem").open("rb", buffering=0) as memory:
         for begin, end in _mappings():

@@ -18,7 +18,7 @@ Hint = tuple[str, int, bytes]
 
 @dataclass(frozen=True)
 class DelegateOptions:
-    """What a delegate was created with."""
+    """The options that a delegate was created with."""
 
     execution_preference: int = -1
     """A PreferenceCode; -1 leaves NNAPI's own."""

@@ -35,6 +35,10 @@ LOG = logging.getLogger("nnbridge.devices")
 _CACHING = "caching:"
 _REMOTE = ("process:", "socket:")
 DEVICES_GROUP = "nnbridge.devices"
+_MOST = 5
+"""Names that an error lists."""
+_ALIKE = 0.8
+"""How similar a device's name is at least that is named instead of hardware of a similar name."""
 
 
 _PROFILES = {"shipped": "profile_file", "shipped_at_source": "profile_levels"}
@@ -140,17 +144,36 @@ def known_names() -> list[str]:
     return [found.name for found in (*drivers(), cpu(), *shipped(), *shipped_at_source())]
 
 
-def _near(name: str) -> str:
-    """Where to find what could have been meant: a device, or the chip, board or phone of that name."""
-    from nnbridge.devices.hardware import find
+def _all_names() -> list[str]:
+    """The known names, and other names of profiles."""
+    from nnbridge.devices.profile_file import shipped
+    from nnbridge.devices.profile_levels import shipped_at_source
 
-    meant = [] if any(known.startswith(name) for known in known_names()) else find(name)
+    profiles = (*shipped(), *shipped_at_source())
+    return [*known_names(), *(alias for profile in profiles for alias in getattr(profile, "aliases", ()))]
+
+
+def _near(name: str) -> str:
+    """A hint at what could have been meant: a device, one of a family, or that of the chip, board or phone of that name."""
+    from nnbridge.devices.families import family_named
+    from nnbridge.devices.hardware import find, plain
+
+    spelled = [known for known in _all_names() if name and plain(known) == plain(name)]
+    if spelled:
+        return f"such as {spelled[0]}"
+    family = family_named(name)
+    if family:
+        return family.choice
+    known = known_names()
+    beginning = [full for full in reversed(known) if name and full.startswith(name.lower())]
+    meant = [] if beginning else find(name)
+    alike = beginning or similar(name, known, least=0.5 if not meant else 1 if meant[0].near else _ALIKE)
+    if alike:
+        return f"such as {' or '.join(alike[:_MOST])}; `nnbridge devices --all` lists all"
     if meant:
-        return f"{meant[0].sentence}; `nnbridge devices find` says more"
-    near = similar(name, known_names())
-    if near:
-        return f"such as {' or '.join(near)}; `nnbridge devices` and `nnbridge devices --profiles` list all"
-    return "one of `nnbridge devices` or `nnbridge devices --profiles`, FILE.toml, module:Attribute"
+        more = f"; {len(meant) - 2} more" if len(meant) > 2 else ""
+        return f"{'; or '.join(one.sentence for one in meant[:2])}{more}; `nnbridge devices find` says more"
+    return "one of `nnbridge devices`, FILE.toml, module:Attribute; `nnbridge devices find` knows chips, boards and phones"
 
 
 def _at_level(found: Device, level: int) -> Device:

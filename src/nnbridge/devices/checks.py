@@ -1,4 +1,5 @@
-"""What a device says of itself, checked once when it is found. NNAPI does not list a device that describes itself wrongly."""
+"""Checks of a device's description of itself, once when it is found. NNAPI does not list a device that describes itself
+wrongly."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _OTHERS = ("relaxed_scalar", "relaxed_tensor", "if_performance", "while_performa
 
 
 def description_fault(device: Device) -> Reason | None:
-    """What is wrong with a device's name, version, level, type, capabilities, extensions or cache files; None if nothing is."""
+    """The mistake in a device's name, version, level, type, capabilities, extensions or cache files; None if there is none."""
     name = getattr(device, "name", None)
     label = name if isinstance(name, str) and name else type(device).__name__
     try:
@@ -69,7 +70,7 @@ def _extensions_fault(device: Device) -> Reason | None:
 
 
 def extension_fault(extension: Extension) -> Reason | None:
-    """What is wrong with an extension's operand types."""
+    """The mistake in an extension's operand types."""
     numbers = [declared.number for declared in extension.operand_types]
     if len(set(numbers)) != len(numbers):
         return Reason("each operand type once", str(numbers), operand=extension.name)

@@ -140,7 +140,7 @@ def _unknown(operation: Operation) -> str:
 
 
 def _made(model: Model, output: int) -> tuple[int, int]:
-    """When an output is made: its operation in run order, and its place among the operation's outputs."""
+    """The time when an output is made: its operation in run order, and its place among the operation's outputs."""
     operation = model.main.producers.get(output)
     return (-1, 0) if operation is None else (operation, model.main.operations[operation].outputs.index(output))
 
@@ -153,7 +153,8 @@ def _fits(buffer: OutputBuffer, operand: Operand) -> bool:
 
 
 def _refusal(model: Model, output: int) -> Reason | None:
-    """Why an output cannot be omitted: its operation requires every operand; None if only its buffer is too small (fact U12)."""
+    """The reason why an output cannot be omitted: its operation requires every operand; None if only its buffer is too small
+    (fact U12)."""
     maker = model.main.operations[model.main.producers[output]] if output in model.main.producers else None
     declared = None if maker is None else definition(maker.type)
     if declared is None or declared.handled != "resolver" or declared.accepts_omitted:

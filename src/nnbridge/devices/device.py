@@ -1,4 +1,4 @@
-"""What a device is: capabilities, supported operations, preparation, execution.
+"""The Device protocol: capabilities, supported operations, preparation, execution.
 
 The protocol is that of NNAPI's drivers (``IDevice``, ``IPreparedModel``, HAL 1.3 and AIDL), in Python's terms. A driver
 answers with values; what it may raise is an :class:`~nnbridge.errors.NnapiError`. Anything else it does wrong becomes
@@ -52,7 +52,7 @@ class Performance:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a device says of its speed and power (``Capabilities``)."""
+    """A device's statement of its speed and power (``Capabilities``)."""
 
     operands: Mapping[int, Performance] = field(default_factory=dict)
     """Figures by operand type; a type that is missing performs at FLT_MAX."""
@@ -87,7 +87,7 @@ def uniform_capabilities(
 
 @dataclass(frozen=True, slots=True)
 class OutputBuffer:
-    """Where an output goes: writable bytes (flat uint8; None for an omitted output) and what is known of its shape."""
+    """The memory of an output: writable bytes (flat uint8; None for an omitted output) and its shape as far as it is known."""
 
     data: npt.NDArray[np.uint8] | None
     dims: tuple[int, ...] = ()
@@ -126,7 +126,7 @@ def deadline_after(nanoseconds: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class OutputShape:
-    """What an execution says of an output: its dimensions, and whether the buffer was large enough."""
+    """An execution's statement on an output: its dimensions, and whether the buffer was large enough."""
 
     dims: tuple[int, ...]
     sufficient: bool = True
@@ -149,7 +149,7 @@ MAX_CACHE_FILES = 32
 
 @dataclass(frozen=True, slots=True)
 class CacheFiles:
-    """What a device stores of a compiled model: the contents of its model cache files and of its data cache files.
+    """The cache of a compiled model: the contents of its model cache files and of its data cache files.
 
     The model cache is for what must not be tampered with, the data cache for what only would change the answer (constants).
     """
@@ -160,7 +160,7 @@ class CacheFiles:
 
 @dataclass(frozen=True, slots=True)
 class PrepareModelConfig:
-    """How a model is to be prepared (``PrepareModelConfig``)."""
+    """The settings with which a model is prepared (``PrepareModelConfig``)."""
 
     preference: int = PreferenceCode.FAST_SINGLE_ANSWER
     priority: int = PriorityCode.MEDIUM
@@ -340,7 +340,8 @@ class Device(ABC):
 
 
 def cache_files_needed(device: Device) -> tuple[int, int] | Reason:
-    """How many cache files a device needs, or what is wrong with its answer; NNAPI does not list such a device (fact D12)."""
+    """The number of cache files that a device needs, or the mistake in its answer; NNAPI does not list such a device (fact
+    D12)."""
     rule = f"0 to {MAX_CACHE_FILES} model cache files and as many data cache files"
     try:
         models, data = device.number_of_cache_files_needed()

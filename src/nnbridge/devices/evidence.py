@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -86,16 +86,40 @@ def _rules(source: str) -> str:
 
 
 def _verified(text: str, name: str) -> str:
-    """How many operations were put to the device's own code, and how many answers were not the same."""
+    """A clause on the number of operations that were put to the device's own code, and of answers that differed."""
     if not text:
         return "not compared with the driver itself"
-    counts = sum(int(count.replace(",", "")) for count in _COUNTS.findall(text))
-    others = sum(int(count.replace(",", "")) for count in _DISAGREEMENTS.findall(text))
+    counts, others = _counted(text)
     if not counts or not _DISAGREEMENTS.search(text):
         return f"verified: {_short(text)}"
     stated = _VERIFIED_AS.search(text)
     by = f" of {stated[1]}" if stated and stated[1] != name else ""
     return f"verified: {counts:,} random operations{by}, {others:,} disagreements"
+
+
+def _counted(text: str) -> tuple[int, int]:
+    """The operations that a text of a profile names, and the disagreements."""
+    return _sum(_COUNTS, text), _sum(_DISAGREEMENTS, text)
+
+
+def _sum(form: re.Pattern[str], text: str) -> int:
+    return sum(int(count.replace(",", "")) for count in form.findall(text))
+
+
+def shared_evidence(profiles: Sequence[ProfileDevice | SourceProfile]) -> Evidence:
+    """The evidence of the profiles of a family as that of one device."""
+    each = [evidence(profile) for profile in profiles]
+    if len(each) == 1:
+        return each[0]
+    counts = [_counted(profile.verified) for profile in profiles if profile.verified]
+    least, most = min(counts, default=(0, 0))[0], max(counts, default=(0, 0))[0]
+    amount = f"{least:,} to {most:,}" if least != most else f"{most:,}"
+    who = "each" if len(counts) == len(each) else f"{len(counts)} of {len(each)}"
+    wrong = sum(disagreements for _, disagreements in counts)
+    verified = f"verified: {amount} random operations {who}, {wrong:,} disagreements" if counts else each[0].verified
+    rules = {one.rules.partition(",")[0] for one in each}
+    numbers = {one.numbers for one in each}
+    return Evidence("", " and ".join(sorted(rules)), verified, " or ".join(sorted(numbers)), all(one.emulated for one in each))
 
 
 def _short(text: str) -> str:

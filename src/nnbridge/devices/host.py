@@ -236,7 +236,7 @@ class _Bodies:
         return FunctionGraph(model, subgraph, functions, names)
 
     def function(self, model: Model, subgraph: Subgraph, operation: Operation, mixed: bool) -> Function:
-        """What computes an operation: the host's kernel, or NNAPI's where these are ``mixed``."""
+        """The function that computes an operation: the host's kernel, or NNAPI's where these are ``mixed``."""
         if mixed and not is_extension(operation.type):
             return self._nnapi(subgraph, operation)
         return _host_kernel(model, subgraph, operation, self)
@@ -305,7 +305,7 @@ def _truth(value: Array) -> bool:
 
 
 def host_functions(model: Model) -> list[Function]:
-    """What computes each operation of a model of host operations."""
+    """The function that computes each operation of a model of host operations."""
     bodies = _Bodies(model)
     return [bodies.function(model, model.main, operation, False) for operation in model.main.operations]
 

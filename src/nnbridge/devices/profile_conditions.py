@@ -57,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Definitions:
-    """What the conditions of a device may refer to."""
+    """The names that conditions of a device may refer to."""
 
     hardware: Mapping[str, int | float] = field(default_factory=dict)
     sets: Mapping[str, tuple[OperandCode, ...]] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class ConditionReader:
     # -- definitions -------------------------------------------------------------------------------------------------
 
     def define(self, tables: Sequence[Mapping[str, Any]]) -> None:
-        """What the device defines, each name once and none that the language has: DEFINED's tables, in this order."""
+        """Read the names that the device defines, each once and none that the language has: DEFINED's tables, in this order."""
         hardware, sets, terms, conditions = tables
         for name in (*hardware, *sets, *terms, *conditions):
             if not _NAME.fullmatch(name) or keyword.iskeyword(name) or reserved(name):
@@ -205,7 +205,7 @@ class ConditionReader:
         return found
 
     def open_questions(self, key: str, entries: Sequence[Entry]) -> tuple[tuple[RuleCondition, str], ...]:
-        """Where the source leaves the answer open: (condition under which it does, why)."""
+        """The questions that the source leaves open: (condition under which it does, why)."""
         words = self.definitions.vocabulary(key)
         opened = [(replace(e, require=e.when, when=""), e.uncertain) for e in entries if not e.require]
         return tuple((c, why) for entry, why in opened for c in self._checked(key, entry, words))

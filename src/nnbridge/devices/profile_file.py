@@ -381,7 +381,7 @@ class _ProfileReader(TableValues):
         return InputError.of(self._mistakes)
 
     def _text_place(self, text: str, at: int) -> int | None:
-        """Where a character of a text is in the file: of the operation's, the device's, or any place with this text."""
+        """The place of a character of a text in the file: of the operation's, the device's, or any place with this text."""
         places = (self._text.find(text, low, self._end) for low in (self._start, 0))
         found = next((place for place in places if place >= 0), self._place(text))
         return None if found is None else found + at

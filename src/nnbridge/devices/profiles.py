@@ -47,7 +47,7 @@ _AS_THE_CPU = Capabilities()
 
 @dataclass(frozen=True)
 class ProfileRule:
-    """What a device supports of one operation."""
+    """A device's rule for one operation."""
 
     types: frozenset[OperandCode] = frozenset()
     """Types of the subject; empty for all."""
@@ -144,7 +144,7 @@ class ProfileDevice(Device):
         return [dead or answer or True for answer in answers]
 
     def uncertainties(self, model: Model) -> list[str]:
-        """Why the answer for each operation is open; empty where the source leaves no doubt."""
+        """The reasons why the answer for each operation is open; empty where the source leaves no doubt."""
         facts = ModelFacts(model, self.name)
         return [self._doubt(facts, operation) for operation in model.main.operations]
 
@@ -159,7 +159,8 @@ class ProfileDevice(Device):
         return ""
 
     def _answers(self, model: Model) -> list[Reason | None]:
-        """Why each operation is refused; None where it is not. One operand that the device does not know refuses all."""
+        """The reason why each operation is refused; None where it is not. One operand that the device does not know refuses
+        all."""
         facts = ModelFacts(model, self.name)
         fault = self._operand_fault(facts, "support")
         operations = model.main.operations
@@ -168,7 +169,7 @@ class ProfileDevice(Device):
         return [fault or self._refusal(facts, operation, left) for operation in operations]
 
     def _operand_fault(self, facts: ModelFacts, stage: str) -> Reason | None:
-        """Why the device refuses the whole model at a stage."""
+        """The reason why the device refuses the whole model at a stage."""
         required = self.operands.get(stage, ())
         subjects = (OperandFacts(facts, i) for i in range(len(facts.model.main.operands))) if required else ()
         return next((_reason(c, s, "the model", s.name) for s in subjects for c in required if c.broken(s)), None)
@@ -252,7 +253,7 @@ _ALIVE = "a driver that survives the question"
 
 
 def _reason(condition: RuleCondition, subject: Subject, name: str, operand: str = "") -> Reason:
-    """Why a broken condition refuses an operation."""
+    """The reason that a broken condition gives for refusing an operation."""
     found = condition.found(subject)
     if condition.dies:
         died = f"one that dies where not: {condition.sentence} ({found})"

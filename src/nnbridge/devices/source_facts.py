@@ -95,7 +95,7 @@ class OperatorFacts:
         self._found: dict[str, Value] = {}
 
     def get(self, name: str) -> Value:
-        """What a name stands for; None if the operator has nothing of this name."""
+        """The value of a name; None if the operator has nothing of this name."""
         if name not in self._found:
             self._found[name] = self._find(name)
         return self._found[name]

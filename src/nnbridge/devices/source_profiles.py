@@ -28,7 +28,7 @@ from nnbridge.devices.requantise import prepared_with
 from nnbridge.devices.rules import RuleCondition, Suspects, suspects
 from nnbridge.devices.rules.facts import evaluations
 from nnbridge.devices.source_facts import OperatorFacts
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InapplicableError, InputError, Reason
 from nnbridge.estimate.numbers import Cost
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operation
@@ -97,13 +97,13 @@ class SourceProfile(Device):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it claims it runs."""
+        """The capabilities of the operators that it says it runs."""
         return _FASTER
 
     def claims(self, graph: SourceGraph) -> tuple[Claim, ...]:
         """The answer for each operator of a file."""
         if graph.format != self.format:
-            raise InputError(Reason(f"a {self.format} file", f"a {graph.format} file", self.name))
+            raise InapplicableError(Reason(f"a {self.format} file", f"a {graph.format} file", self.name))
         asked = ((conditions, o) for o in graph.operators for conditions in self.rules.operators.get(o.name, ()))
         work = evaluations(len(graph.operators), self.name)
         left = suspects(asked, partial(self._facts, graph, work))
@@ -196,7 +196,7 @@ class BoundDevice(Device):
         return tuple(TYPES.host_extensions().values())
 
     def answer(self, index: int) -> Reason | None:
-        """Why an operator of the file is left to the CPU; None if the device runs it."""
+        """The reason why an operator of the file is left to the CPU; None if the device runs it."""
         return self.claims[index].reason or self.left.get(index)
 
     def supported_operations(self, model: Model) -> Sequence[Support]:

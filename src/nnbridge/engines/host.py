@@ -71,7 +71,7 @@ class EngineHost(HostDevice):
         return f"--host {self.title}" if self.strict else f"host {self.title} (--host {HostDevice.version} is another)"
 
     def leave(self, sources: Iterable[Source], why: Reason) -> None:
-        """What the runtime refused when it was to run, for dimensions that were not known before."""
+        """Leave to the host an operator that the runtime refused at the run, for dimensions that were not known before."""
         self._ran.difference_update(sources)
         self._refused.update(dict.fromkeys(sources, why))
 
@@ -153,7 +153,7 @@ class _Loading:
             self._loaded[tuple(members)] = group, group.function(self._host)
 
     def _refusal(self, k: int) -> Reason | None:
-        """Why the runtime does not run an operator by itself."""
+        """The reason why the runtime does not run an operator by itself."""
         try:
             self._open([k])
         except (ConversionError, InputError) as error:
@@ -215,7 +215,7 @@ class _HostedGroup:
         self.writes = (*self._outputs.values(), *self._states.values())
 
     def function(self, host: EngineHost) -> Function:
-        """What computes the group's outputs, then its variables."""
+        """Compute the group's outputs, then its variables."""
         operands = self._model.main.operands
         declared = FunctionGraph(self._model, replace(self._model.main, operations=()), (), ()).declared
         constants = {t: data for t, i in self._known.items() if (data := declared[i].data) is not None}

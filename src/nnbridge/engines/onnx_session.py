@@ -27,7 +27,7 @@ _OVERRIDABLE_IR = 4
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Where an operator has its signed factor, mostly weights, with its zero point, and what that is multiplied with."""
+    """The place of an operator's signed factor, mostly weights, with its zero point, and the other factor."""
 
     weights: Sequence[tuple[int, int]]
     left: Sequence[int] = ()
@@ -134,7 +134,7 @@ def with_unsigned_weights(model: Any, folder: str = "") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What is known of the values that a graph and those around it have."""
+    """The known properties of the values of a graph and of those around it."""
 
     types: ChainMap[str, int] = field(default_factory=ChainMap)
     constants: ChainMap[str, Any] = field(default_factory=ChainMap)

@@ -68,7 +68,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Block:
-    """What is computed at once, the input that it needs, and the order of a convolution."""
+    """The outputs computed at once, the input that they need, and the order of a convolution."""
 
     out: Plane
     source: Plane
@@ -156,7 +156,7 @@ def _banks(size: Array, granule: int) -> Array:
 
 
 def _cost(work: Pass, full: tuple[Array, ...], out: tuple[Array, ...], source: tuple[Array, ...]) -> Array:
-    """What is fetched for each output element, single precision as the compiler computes it."""
+    """The bytes fetched for each output element, in single precision as the compiler computes it."""
     single = np.float32
     elements = math.prod(work.out)
     if work.form == "elementwise":

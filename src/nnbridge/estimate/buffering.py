@@ -45,7 +45,7 @@ NO_BUFFER = Buffer()
 
 
 def buffer_of(depth: int, stored: float, found: PassCost, numbers: ArrayNumbers, slack: float | None) -> Buffer:
-    """How a product with ``depth`` output channels and ``stored`` bytes of weights buffers them.
+    """The buffering of a product with ``depth`` output channels and ``stored`` bytes of weights.
 
     ``slack``: cycles of the operator before while which they can be copied; None for the first one.
     """

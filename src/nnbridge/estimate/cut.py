@@ -1,4 +1,4 @@
-"""Which groups of operators to delegate: TFLite's N largest, or the cut that takes least time under a memory limit."""
+"""Choice of groups of operators to delegate: TFLite's N largest, or the cut that takes least time under a memory limit."""
 
 from __future__ import annotations
 

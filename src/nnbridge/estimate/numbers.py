@@ -31,7 +31,7 @@ class Band:
 
 @dataclass(frozen=True)
 class PartitionCost:
-    """What each execution of a partition costs beside its operators."""
+    """The cost of each execution of a partition beside its operators."""
 
     call_us: float = 0.0
     copy_gbps: float = 0.0

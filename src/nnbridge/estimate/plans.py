@@ -27,7 +27,7 @@ _RUNS = 400
 
 @dataclass(frozen=True)
 class Choice:
-    """Which partitions are delegated, and what that costs."""
+    """The delegated partitions, and their cost."""
 
     name: str
     cut: Cut

@@ -1,4 +1,4 @@
-"""What an operator of a TFLite file makes an array of multipliers do: a kind, output and input sides, kernel, bytes."""
+"""Work of a TFLite operator on an array of multipliers: a kind, output and input sides, kernel, bytes."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class _Source:
     # -- tables -----------------------------------------------------------------------------------------------------
 
     def texts(self, name: str) -> dict[str, str]:
-        """What the templates need of the model."""
+        """The texts of the model that the templates need."""
         model = self._model
         level = required_level(model)
         inputs = [model.main.operands[i] for i in model.own_inputs]

@@ -123,7 +123,7 @@ class Dataset:
 
 
 def metadata_by_name(names: Sequence[str], stated: Sequence[TensorInfo]) -> dict[str, TensorMetadata]:
-    """What a file states of tensors: by their names, or by position where a conversion has named them otherwise."""
+    """The file's metadata of tensors: by their names, or by position where a conversion has named them otherwise."""
     by_name = {info.name: info.metadata for info in stated}
     if len(stated) == len(names) and not by_name.keys() & set(names):
         return {name: info.metadata for name, info in zip(names, stated, strict=True)}

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnbridge.compare.arrays import MAX_BYTES, Array, load_array, load_arrays
-from nnbridge.compare.samples import in_model
+from nnbridge.compare.samples import in_model, is_quantised
 from nnbridge.converters.inspection import TensorMetadata
 from nnbridge.errors import BadDataError, InputError, OpFailedError, PackageError, Reason, pass_shortage
 from nnbridge.extensions import Codec, codec_of, operand_dtype
-from nnbridge.inputs.quantisation import is_quantised, quantised
+from nnbridge.inputs.quantisation import quantised
 from nnbridge.model import Operand
 from nnbridge.runtime.arguments import check_array
 
@@ -43,7 +43,7 @@ SUFFIXES = (".npy", *IMAGES, ".wav", ".bin", *NUMBERS)
 
 @dataclass(frozen=True)
 class Preparation:
-    """How images and sound become an input, beyond what the model's metadata states."""
+    """The preparation of images and sound as an input, beyond what the model's metadata states."""
 
     resize: str = "stretch"
     """``stretch`` to the input's height and width; ``fit`` all of the image in and leave black borders; ``crop`` the centre."""

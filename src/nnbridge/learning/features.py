@@ -1,4 +1,4 @@
-"""What rules of a learned profile may be about: expressions of the rule language over an operation, simple ones first."""
+"""Candidates for rules of a learned profile: expressions of the rule language over an operation, simple ones first."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Logged:
 
 @dataclass(frozen=True)
 class Delegated:
-    """What a delegate or compiler says of the operators of one file."""
+    """A delegate's or compiler's statement on the operators of one file."""
 
     device: str
     where: str
@@ -115,7 +115,7 @@ def _number(digits: str, where: str) -> int:
 
 
 def _lines_of(text: str, name: str) -> Log:
-    """What the lines of programs say."""
+    """The meaning of programs' lines."""
     lines = [line for line in read_lines(text) if line.pattern is not None and not line.cut]
     return Log(tuple(_android(lines, name)), tuple(_delegates(lines, name)))
 
@@ -180,7 +180,7 @@ def _android(lines: Iterable[ReadLine], name: str) -> Iterator[Logged]:
 
 
 def _delegates(lines: Iterable[ReadLine], name: str) -> Iterator[Delegated]:
-    """What delegates and compilers refuse, block by block."""
+    """The refusals of delegates and compilers, block by block."""
     refused: dict[str, dict[str, str]] = {}
     indexes: dict[str, dict[int, str]] = {}
     listing = ""

@@ -1,4 +1,4 @@
-"""Which model a log speaks of: files of a folder whose operations are those of the log, in its order."""
+"""Search for the model of a log: files of a folder whose operations are those of the log, in its order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class KnownFile:
 
 @dataclass(frozen=True, eq=False)
 class ModelPlace:
-    """Where a model has the operations that a log names."""
+    """The place in a model of the operations that a log names."""
 
     file: KnownFile
     model: Model
@@ -152,7 +152,8 @@ def _whole(file: KnownFile, operations: tuple[str, ...]) -> ModelPlace | None:
 
 
 def _parts(file: KnownFile, operations: tuple[str, ...]) -> Iterator[ModelPlace]:
-    """Where consecutive operations of NNAPI have these types, a partition of TFLite's delegate; of each model two at most."""
+    """The places of consecutive operations of NNAPI with these types, a partition of TFLite's delegate; of each model two at
+    most."""
     for model, names, nnapi in file.named:
         # One character for each type: Python finds a part of a text in linear time.
         letters: dict[str, str] = {}

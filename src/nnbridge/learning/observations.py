@@ -1,4 +1,4 @@
-"""What is known of each operation that a device answered for: its operands, where the model is there, and the answer."""
+"""Observations of the operations that a device answered for: operands, where the model is there, and the answer."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _alone(model: Model, index: int) -> Model | None:
     operands = model.main.operands
     inputs = tuple(dict.fromkeys(i for i in operation.inputs if not operands[i].is_constant and operands[i].is_tensor))
     try:
-        return extract(model, [operation], inputs, operation.outputs) if inputs else None
+        return extract(model, [index], inputs, operation.outputs) if inputs else None
     except NnbridgeError:
         return None
 

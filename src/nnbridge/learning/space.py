@@ -64,7 +64,7 @@ class Atom:
 
 @dataclass
 class Rules:
-    """What was learned of one operation."""
+    """The learned rules of one operation."""
 
     features: Sequence[Feature]
     never: bool = False
@@ -88,7 +88,7 @@ class Rules:
         return _text(self.features[atom.feature], atom.way, atom.limit)
 
     def guard(self, atom: Atom) -> str:
-        """When the condition holds; empty for always."""
+        """The condition under which it holds; empty for always."""
         return "" if atom.guard is None else _text(self.features[atom.guard.feature], "in", (atom.guard.value,))
 
     def beyond(self, atom: Atom, value: Any) -> str:
@@ -236,7 +236,7 @@ class _Learner:
                 yield atom
 
     def _sizes(self, required: Sequence[Atom]) -> Iterator[Atom]:
-        """What required conditions allow exactly, and wide bounds of every other number."""
+        """The exact limits that required conditions set, and wide bounds of every other number."""
         exact = {(atom.feature, atom.way) for atom in required if atom.guard is None}
         for atom in self._atoms(self.positive, None):
             if atom.way == "in":

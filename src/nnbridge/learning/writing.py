@@ -98,7 +98,7 @@ def _refused_terms(key: str, rules: Rules, terms: dict[str, str], count: int) ->
 
 
 def _open(rules: Rules, refused: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Where answers are open: outside of what was seen, unless it is refused for sure."""
+    """The conditions under which answers are open: outside of what was seen, unless it is refused for sure."""
     unless = "".join(f" and not {name}" for name in refused)
     broken = [" and ".join(filter(None, (rules.guard(atom), f"not ({rules.text(atom)})"))) for atom in rules.seen]
     for text in _packed(broken, " or ", _MAX_TEXT - len(unless)):

@@ -144,7 +144,7 @@ def _walked(pieces: tuple[tuple[str, str], ...], rest: str, least: int) -> Mappi
 
 
 def _end(name: str, following: str, rest: str) -> int:
-    """Where a field ends: before the text that follows it, or before as much of that as there is."""
+    """The end of a field: before the text that follows it, or before as much of that as there is."""
     if following and (end := rest.find(following)) >= 0:
         return end
     expression = re.compile(_FIELDS.get(name, _NUMBER).removesuffix("?"))

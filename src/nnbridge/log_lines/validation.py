@@ -1,4 +1,4 @@
-"""Where NNAPI's validation looks at the types of an operation: files and lines of Android 13.
+"""The places where NNAPI's validation checks the types of an operation: files and lines of Android 13.
 
 The files are those of packages/modules/NeuralNetworks/common/types/operations/src (LineageOS at commit 99d8a8b1, 2024-01-06).
 """

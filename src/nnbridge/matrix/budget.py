@@ -1,4 +1,4 @@
-"""Limits from a TOML file, held against cells: a build fails where one is broken.
+"""Limits from a TOML file, held against cells: a build fails where one is exceeded.
 
 [[budget]]
 models = "mobilenet*"        # patterns; all without them
@@ -52,19 +52,18 @@ class MatrixLimit:
     limits: Mapping[str, float | bool] = field(default_factory=dict)
 
     def broken(self, cell: Cell) -> list[str]:
-        """What a cell breaks; a limit on what was not measured is broken, too."""
-        if not fnmatchcase(cell.model, self.models) or not fnmatchcase(cell.device, self.devices):
+        """The limits that a cell exceeds; a limit on what was not measured is exceeded, too.
+
+        A cell that failed fails the build by itself, one whose device does not apply has nothing to hold.
+        """
+        if not fnmatchcase(cell.model, self.models) or not fnmatchcase(cell.device, self.devices) or not cell.answered:
             return []
-        if cell.error:
-            return [f"failed: {cell.error}"]
         return [line for key, limit in self.limits.items() if (line := _check(key, limit, cell))]
 
 
 def _check(key: str, limit: float | bool, cell: Cell) -> str:
     if key == _FLAG:
-        return (
-            "" if not limit or cell.passed else f"{key}: outside tolerance" if cell.passed is False else f"{key}: no --reference"
-        )
+        return "" if not limit or cell.passed else f"{key}: outside tolerance" if cell.passed is False else f"{key}: not compared"
     value = (_MOST.get(key) or _LEAST[key])(cell)
     if value is None:
         return f"{key}: at {'most' if key in _MOST else 'least'} {limit}, not measured"
@@ -97,6 +96,6 @@ def _budget(table: Mapping[str, Any], where: str) -> MatrixLimit:
 
 
 def broken_limits(budgets: Sequence[MatrixLimit], cells: Sequence[Cell]) -> dict[int, list[str]]:
-    """The limits that each cell breaks, by its position; cells that break none are not listed."""
+    """The limits that each cell exceeds, by its position; cells that exceed none are not listed."""
     found = {i: [line for budget in budgets for line in budget.broken(cell)] for i, cell in enumerate(cells)}
     return {i: lines for i, lines in found.items() if lines}

@@ -4,50 +4,66 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import __version__
-from nnbridge.compare.comparison import compare
+from nnbridge.compare.comparison import Comparison, compare
 from nnbridge.compare.references import reference as reference_runtime
-from nnbridge.compare.samples import Sample, seeded_inputs, seeded_samples
+from nnbridge.compare.samples import Reference, Sample, named_inputs, named_outputs, seeded_inputs
 from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.cost.plan import cost_of
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.errors import NnbridgeError, OpFailedError, Reason, shortage_of
+from nnbridge.errors import InapplicableError, InputError, NnbridgeError, OpFailedError, Reason, shortage_of
 from nnbridge.estimate.numbers import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
 from nnbridge.file import ModelFile
 from nnbridge.foreign import MAX_TEXT, MAX_WHOLE, Shape, checked, shape_of
+from nnbridge.inputs import Preparation
 from nnbridge.plan import Planned, plan
 from nnbridge.plan_data import PLACES
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.report.outcomes import reasons_off
+from nnbridge.report.page import PageFacts, page, page_data
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.plan import Plan
-from nnbridge.storage.atomic import file_checksum
+from nnbridge.sampling import samples_of
+from nnbridge.storage.atomic import atomic_write, file_checksum
 from nnbridge.target import PREFERENCES, Target
-from nnbridge.types import PreferenceCode
+from nnbridge.types import PreferenceCode, android_name
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
 
+_LOG = logging.getLogger(__name__)
+_REVISION = 2
+"""Of what a cell has: cells of an older one are computed again."""
 _TIMED_RUNS = 5
 _AND = "+"
+FAILED, INAPPLICABLE, NOT_COMPARED = "failed", "n/a", "not compared"
+"""Verdicts of cells without a comparison."""
+_REFERENCES = {"tflite": "litert", "onnx": "onnxruntime"}
+"""The runtime of each format."""
+_NAME = 120
+"""Characters of a report's name before its checksum."""
 _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
 class MatrixSettings:
-    """What all cells of a run share."""
+    """The settings that all cells of a run share."""
 
     mapping: str = PHONE
     reference: str = ""
@@ -59,6 +75,11 @@ class MatrixSettings:
     tflite: str = NEWEST
     ort: str = NEWEST
     """The releases of TFLite and ONNX Runtime that hand operators over."""
+    inputs: tuple[str, ...] = ()
+    """``[NAME=]FILE`` of inputs that are compared, as ``--input`` has them; drawn with the seeds where there are none."""
+    content: str = ""
+    """A checksum of these files."""
+    how: Preparation = field(default_factory=Preparation)
 
 
 @dataclass(frozen=True)
@@ -74,12 +95,22 @@ class Task:
     settings: MatrixSettings
     name: str = ""
     """The model's name in tables."""
+    reports: str = ""
+    """The folder of reports; empty for none."""
+
+    @property
+    def report(self) -> Path | None:
+        """The file of the cell's report, whose name has a checksum of all that the cell depends on."""
+        if not self.reports:
+            return None
+        words = re.sub(r"[^\w.+-]+", "_", f"{self.name}-{self.device}-{android_name(self.level)}", flags=re.ASCII)
+        return Path(self.reports, f"{words[:_NAME]}-{self.key[:12]}.html")
 
     @property
     def key(self) -> str:
-        """What the answer depends on, as a checksum: files of profiles with their content, code by its name."""
+        """A checksum of everything that the answer depends on: files of profiles with their content, code by its name."""
         own = [file_checksum(Path(name.partition("#")[0])) for name in self.device.split(_AND) if SUFFIX in name]
-        known = [__version__, self.digest, self.device, own, self.level, asdict(self.settings)]
+        known = [__version__, _REVISION, self.digest, self.device, own, self.level, asdict(self.settings)]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
@@ -110,7 +141,7 @@ class Cell:
     """Why the whole model went to the CPU."""
     reference: str = ""
     passed: bool | None = None
-    """True if every output is within tolerance; None without a reference."""
+    """True if every output is within tolerance, or detections match; None without a reference."""
     difference: float | None = None
     """The largest difference of an output: in steps for integers."""
     quantised: bool = False
@@ -123,6 +154,40 @@ class Cell:
     """Operations off the device: index, type, name, why."""
     placed: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Type and name of each operation."""
+    inapplicable: str = ""
+    """Why the device does not apply to a file of this format, which is no failure; counts are then as they start."""
+    unknown: bool = False
+    """True if a device ran something whose arithmetic nothing emulates: NNAPI's CPU was compared in its place."""
+    tolerance: float | None = None
+    """The absolute tolerance of the output with the largest difference, in steps for integers."""
+    passed_by: str = ""
+    """What decided in place of elements, such as ``matched boxes``."""
+    notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """Warnings while it was computed; those of a file's conversion are in the first cell that needed it."""
+
+    @property
+    def answered(self) -> bool:
+        """True if there are counts: the cell neither failed, nor does the device not apply."""
+        return not self.error and not self.inapplicable
+
+    @property
+    def whole(self) -> bool:
+        """True if every operation is on the device."""
+        return self.answered and self.on_device == self.operations
+
+    @property
+    def verdict(self) -> str:
+        """``failed``, ``n/a``, ``not compared``, ``pass`` or ``FAIL``; or that the device's numbers are unknown."""
+        if not self.answered:
+            return FAILED if self.error else INAPPLICABLE
+        if self.passed is None:
+            return NOT_COMPARED
+        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"
+
+    @property
+    def android(self) -> str:
+        """The first Android version with the cell's feature level."""
+        return android_name(self.level)
 
     @property
     def share(self) -> float:
@@ -136,7 +201,7 @@ class Cell:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {**asdict(self), "share": self.share, "mac_share": self.mac_share}
+        return {**asdict(self), "share": self.share, "mac_share": self.mac_share, "verdict": self.verdict}
 
     @classmethod
     def of(cls, data: object, where: str = "a cell") -> Cell:
@@ -144,6 +209,7 @@ class Cell:
         found = checked(data, _cell_shape(), where)
         known = {key: value for key, value in found.items() if key in cls.__dataclass_fields__}
         known.update({key: tuple(map(tuple, known[key])) for key in ("refused", "placed") if key in known})
+        known["notes"] = tuple(known.get("notes", ()))
         return cls(**known)
 
 
@@ -153,12 +219,15 @@ def _cell_shape() -> dict[str, Shape]:
 
 
 def tasks(
-    models: Mapping[str, Path], devices: Sequence[str], levels: Sequence[int], settings: MatrixSettings
+    models: Mapping[str, Path], devices: Sequence[str], levels: Sequence[int], settings: MatrixSettings, reports: str = ""
 ) -> list[list[Task]]:
-    """The cells, in groups of one model and level that share what is read and what the reference answers."""
+    """The cells, in groups of one model and level that share what is read and what the reference computes.
+
+    ``reports``: the folder that the report of each cell is written to, if any.
+    """
     digests = {path: file_checksum(path) for path in models.values()}
     return [
-        [Task(str(path), digests[path], device, level, settings, name) for device in devices]
+        [Task(str(path), digests[path], device, level, settings, name, reports) for device in devices]
         for name, path in models.items()
         for level in levels
     ]
@@ -168,10 +237,31 @@ def compute_all(group: Sequence[Task]) -> Iterator[Cell]:
     """The cells of one model at one level, one after another."""
     opened: _Opened | str | None = None
     for task in group:
-        if opened is None:
-            opened = _guarded(_Opened, task)
-        found = opened if isinstance(opened, str) else _guarded(_cell, task, opened)
-        yield failed(task, found) if isinstance(found, str) else found
+        with _warnings() as notes:
+            if opened is None:
+                opened = _guarded(_Opened, task)
+            found = opened if isinstance(opened, str) else _guarded(_cell, task, opened)
+        yield replace(failed(task, found) if isinstance(found, str) else found, notes=tuple(dict.fromkeys(notes)))
+
+
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage()[:MAX_TEXT])
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """The libraries' warnings: printed here, they would be in the middle of the parent's progress."""
+    notes, root = _Warnings(), logging.getLogger()
+    root.addHandler(notes)
+    try:
+        yield notes.texts
+    finally:
+        root.removeHandler(notes)
 
 
 def failed(task: Task, why: str) -> Cell:
@@ -180,7 +270,7 @@ def failed(task: Task, why: str) -> Cell:
 
 
 def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | str:
-    """What a function returns; in place of an exception its text."""
+    """The result of a function; the text of an exception in its place."""
     try:
         return compute(*arguments)
     except NnbridgeError as error:
@@ -202,30 +292,64 @@ class _Opened:
         file = ModelFile(task.path, ConversionOptions(task.level, task.settings.mapping))
         known = {name: getattr(task.settings, name) for name in RUNTIMES if name in file.importer.options}
         self.file = file.with_(**known)
+        self._samples: dict[str, list[Sample]] = {}
         self.file.importer.resolved(self.file.asked)
 
     @cached_property
     def reference(self) -> str:
-        """The reference's name."""
-        name = self.settings.reference
-        return {"tflite": "litert", "onnx": "onnxruntime"}.get(self.file.format, "") if name == "auto" else name
+        """The reference's name; empty where none was asked for, or another one than the format's."""
+        own = _REFERENCES.get(self.file.format, "")
+        return own if self.settings.reference in ("auto", own) else ""
 
     @cached_property
-    def samples(self) -> list[Sample]:
-        """Inputs with the reference's outputs."""
-        return list(seeded_samples(self.file.model, reference_runtime(self.reference, self.file.path), self.settings.seeds))
+    def _runtime(self) -> Reference:
+        return reference_runtime(self.reference, self.file.path)
+
+    def samples(self, planned: Planned) -> list[Sample]:
+        """Inputs with the reference's outputs, once for all plans with the same interface.
+
+        A device's feature level may change it: below level 4 int8 is uint8.
+        """
+        interface = (named_inputs(planned.model), named_outputs(planned.model))
+        key = repr([(name, one.type, one.dims, one.source_type) for each in interface for name, one in each.items()])
+        if key not in self._samples:
+            asked = self.settings
+            drawn = samples_of(planned, self._runtime, asked.inputs, None, asked.how, asked.seeds)
+            self._samples[key] = list(drawn.draw())
+            for note in drawn.files.dataset.notes if drawn.files else ():
+                _LOG.warning("%s: %s", self.file.path, note)
+        return self._samples[key]
 
 
 def _cell(task: Task, opened: _Opened) -> Cell:
     level, preference = task.level, PreferenceCode(task.settings.preference)
     word = next(name for name, code in PREFERENCES.items() if code == preference)
-    planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word))
+    try:
+        planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word))
+    except InapplicableError as error:
+        return Cell(task.name, task.device, task.level, task.settings.mapping, inapplicable=str(error)[:MAX_TEXT])
+    planned.require_loaded()
     compilation = planned.compilation
     counted = {**_placement(planned), **_work(compilation.plan)}
-    compared = _comparison(compilation, opened) if opened.reference else {}
+    comparison = compare(compilation, opened.reference, opened.samples(planned)) if opened.reference else None
+    compared = {} if comparison is None else _compared(comparison)
     time_ms = _time(compilation) if task.settings.timed else None
     found = {**counted, **compared, "time_ms": time_ms, "estimated_ms": _estimate(planned.drivers)}
+    if task.report is not None:
+        _write_report(task, planned, comparison)
     return Cell(task.name, task.device, task.level, planned.mapping, **found)
+
+
+def _write_report(task: Task, planned: Planned, comparison: Comparison | None) -> None:
+    """Write the page of a cell (docs/report.md). A cell is as good without one: why there is none is a warning."""
+    asked = task.settings
+    samples = "inputs from files" if asked.inputs else f"seeds {', '.join(map(str, asked.seeds))}"
+    facts = replace(PageFacts.of(planned), comparison=comparison, samples=samples)
+    try:
+        with atomic_write(task.report or Path(), follow_links=False) as out:
+            out.write(page(page_data(facts)))
+    except InputError as error:
+        _LOG.warning("no report: %s", error)
 
 
 def _estimate(devices: Sequence[Device]) -> float | None:
@@ -288,18 +412,21 @@ def _sentence(reason: Mapping[str, Any]) -> str:
     return f"{reason['device']}: {operand}requires {reason['rule']}{found}"
 
 
-def _comparison(compilation: Compilation, opened: _Opened) -> dict[str, Any]:
-    comparison = compare(compilation, opened.reference, opened.samples)
+def _compared(comparison: Comparison) -> dict[str, Any]:
     if comparison.ended and not comparison.failed:
         label, why = comparison.ended[0]
         raise OpFailedError(Reason(f"{why} at {label}"))
-    worst = [(output.max_quant_diff is not None, output.largest) for output in comparison.outputs]
-    quantised = bool(worst) and all(integer for integer, _ in worst)
+    outputs = comparison.outputs
+    worst = max(outputs, key=lambda output: output.largest, default=None)
+    quantised = bool(outputs) and all(output.max_quant_diff is not None for output in outputs)
     fell_back = {"fallback": "; ".join(comparison.fallbacks)} if comparison.fallbacks else {}
     return {
-        "reference": opened.reference,
+        "reference": comparison.reference,
         "passed": comparison.passed,
-        "difference": max((largest for _, largest in worst), default=None),
+        "unknown": bool(comparison.unknown),
+        "difference": None if worst is None else worst.largest,
+        "tolerance": None if worst is None else worst.atol,
+        "passed_by": " and ".join(check.title for check, _ in comparison.checks),
         "quantised": quantised,
         **fell_back,
     }

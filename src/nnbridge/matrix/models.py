@@ -1,10 +1,11 @@
-"""Which models and devices a matrix has: folders, patterns, addresses of fsspec; names, patterns, groups of devices."""
+"""The models and devices of a matrix: folders, patterns, addresses of fsspec; names, patterns, groups of devices."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from nnbridge import devices as device_list
 from nnbridge.caches import folder_fault
 from nnbridge.converters import converters
+from nnbridge.devices.evidence import Evidence, evidence
 from nnbridge.errors import InputError, PackageError, Reason, pass_shortage
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.trust import foreign_file
@@ -120,6 +122,12 @@ def find_devices(texts: Iterable[str]) -> list[str]:
                 device_list.device(part)
         found.update(dict.fromkeys(names))
     return list(found)
+
+
+def evidence_of(devices: Iterable[str]) -> list[Evidence]:
+    """The evidence of each device, of each part of a pair, under the name that was asked for."""
+    parts = dict.fromkeys(part for name in devices for part in name.split("+"))
+    return [replace(evidence(device_list.device(part)), device=part) for part in parts]
 
 
 def _matching(text: str, known: Sequence[str]) -> list[str]:

@@ -30,14 +30,20 @@ def run(
     """
     keys = {task: task.key for group in groups for task in group}
     found = store.find(keys.values())
-    progress(sum(key in found for key in keys.values()))
-    missing = [left for group in groups if (left := [task for task in group if keys[task] not in found])]
+    missing = [left for group in groups if (left := [task for task in group if _is_missing(task, found.get(keys[task]))])]
+    store.renew(key for key in keys.values() if key in found)
+    progress(len(keys) - sum(map(len, missing)))
     for task, cell in _on_dask(missing, scheduler) if scheduler else compute(missing, jobs, timeout):
         store.add(keys[task], cell)
         found[keys[task]] = cell
         progress(1)
     # A file may have been stored under another name; a store from elsewhere may have anything under a key.
     return [replace(found[key], model=task.name, device=task.device, level=task.level) for task, key in keys.items()]
+
+
+def _is_missing(task: Task, stored: Cell | None) -> bool:
+    """True for a cell that is not stored, or whose report is asked for and was not written."""
+    return stored is None or (stored.answered and task.report is not None and not task.report.is_file())
 
 
 def _on_dask(groups: Sequence[Sequence[Task]], address: str) -> Iterator[tuple[Task, Cell]]:

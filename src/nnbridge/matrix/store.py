@@ -141,6 +141,12 @@ class Store:
         with self._checked(), self._database:
             self._database.execute("INSERT OR REPLACE INTO cells VALUES (?, ?)", (key, json.dumps(cell.as_dict())))
 
+    def renew(self, keys: Iterable[str]) -> None:
+        """Put the cells of these keys after all others: of several of one model, device and level the last one counts."""
+        with self._checked(), self._counted(), self._database:
+            statement = "INSERT OR REPLACE INTO cells SELECT key, cell FROM cells WHERE key = ?"
+            self._database.executemany(statement, ((key,) for key in keys))
+
     def remove(self, keys: Iterable[str]) -> None:
         """Forget the cells of these keys."""
         with self._checked(), self._database:
@@ -152,8 +158,8 @@ class Store:
         return dict(self._read("SELECT key, cell FROM cells", lambda key: key in requested))
 
     def all(self) -> list[Cell]:
-        """Every cell, by model, device and level."""
-        cells = [cell for _, cell in self._read("SELECT key, cell FROM cells", lambda key: True)]
+        """Every cell, by model, device and level; of several alike the one that was asked for last comes last."""
+        cells = [cell for _, cell in self._read("SELECT key, cell FROM cells ORDER BY rowid", lambda key: True)]
         return sorted(cells, key=lambda cell: (cell.model, cell.device, cell.level))
 
     def _read(self, statement: str, requested: Callable[[str], bool]) -> Iterator[tuple[str, Cell]]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
 from xml.etree import ElementTree
 
-from nnbridge.matrix.cells import Cell
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN
+from nnbridge.matrix.cells import FAILED, INAPPLICABLE, NOT_COMPARED, Cell
 from nnbridge.report.csv_text import csv_text
 from nnbridge.report.terminal import Table, counted, printable
+from nnbridge.types import android_name
 
 _COLUMNS = (
     "model",
@@ -33,12 +38,17 @@ _COLUMNS = (
     "estimated_ms",
     "fallback",
     "error",
+    "inapplicable",
+    "verdict",
 )
 OUTSIDE = ", outside tolerance"
-_MOST_ROWS = 60
-"""Cells that are listed one by one on a terminal."""
+UNKNOWN = NUMBERS_UNKNOWN.partition(" (")[0]
+"""``numbers unknown``, where what they were computed as is said beside."""
+Broken: TypeAlias = Mapping[int, Sequence[str]]
+"""The limits that cells exceed, by the cell's position."""
 _FEW = 3
-"""Devices that a failure is listed with by name."""
+"""Devices and models that a line has by name."""
+_NOTHING = "-"
 _MARKS = re.compile(r"[\\`*\[\]<>&|]")
 """What Markdown, or the HTML in it, reads as more than a character."""
 
@@ -46,20 +56,36 @@ _MARKS = re.compile(r"[\\`*\[\]<>&|]")
 def percent(share: float | None) -> str:
     """A share that is 0 or 100 % only if it is that."""
     if share is None:
-        return "-"
+        return _NOTHING
     if 0 < share < 0.01 or 0.99 < share < 1:
         return f"{share:.2%}" if 0.0001 <= share <= 0.9999 else ("<0.01%" if share < 0.5 else ">99.99%")
     return f"{share:.0%}"
 
 
 def difference(cell: Cell) -> str:
-    """A cell's largest difference from the reference, with a mark where it is outside tolerance."""
+    """A cell's largest difference from the reference, with a mark where it is outside tolerance; not of unknown numbers."""
     if cell.passed is None:
         return "-"
+    if cell.passed and cell.unknown:
+        return UNKNOWN
+    text = f"{UNKNOWN}; as computed {_largest(cell)}" if cell.unknown else _largest(cell)
+    return text if cell.passed else f"{text}{OUTSIDE}"
+
+
+def verdict_words(cell: Cell) -> str:
+    """A cell's verdict with its sign: ``✓ equal``, ``✕ 3 steps``, ``numbers unknown``."""
+    if cell.unknown:
+        return UNKNOWN if cell.passed else f"{UNKNOWN}, as computed ✕ {_largest(cell)}"
+    return f"{'✓' if cell.passed else '✕'} {_largest(cell)}"
+
+
+def _largest(cell: Cell) -> str:
     if cell.difference is None:
         return "no finite value"
-    text = "equal" if cell.difference == 0 else f"{cell.difference:.3g}" + (" steps" if cell.quantised else "")
-    return text if cell.passed else f"{text}{OUTSIDE}"
+    by = f" by {cell.passed_by}" if cell.passed_by else ""
+    if cell.quantised and cell.difference:
+        return f"{cell.difference:.3g} step{'' if cell.difference == 1 else 's'}{by}"
+    return (f"{cell.difference:.3g}" if cell.difference else "equal") + by
 
 
 def size(number: int) -> str:
@@ -70,71 +96,256 @@ def size(number: int) -> str:
     return f"{number} B"
 
 
+def placed(cell: Cell) -> str:
+    """The share of operations on the device, and in how many partitions; or ``n/a``, ``failed``."""
+    if not cell.answered:
+        return cell.verdict
+    return f"{percent(cell.share)} in {cell.partitions}" if cell.partitions else percent(cell.share)
+
+
+def androids(cells: Sequence[Cell]) -> str:
+    """``Android 10, 13``: the versions of cells."""
+    names = list(dict.fromkeys(cell.android for cell in sorted(cells, key=lambda cell: cell.level)))
+    return ", ".join([*names[:1], *(name.removeprefix("Android ") for name in names[1:])])
+
+
 def summary(cells: Sequence[Cell]) -> str:
     """The whole in one sentence."""
-    models, devices = ({getattr(cell, key) for cell in cells} for key in ("model", "device"))
-    errors = sum(bool(cell.error) for cell in cells)
-    compared = [cell for cell in cells if cell.passed is not None]
-    whole = sum(not cell.error and cell.on_device == cell.operations for cell in cells)
-    text = f"{counted(len(models), 'model')} on {counted(len(devices), 'device')}: {counted(len(cells), 'cell')}"
-    text += f", {whole} with every operation on the device"
-    if compared:
-        text += f", {sum(cell.passed is True for cell in compared)} of {len(compared)} within tolerance"
-    return text + (f", {errors} failed" if errors else "")
+    models, devices = (_one_or_count([getattr(cell, side) for cell in cells], side) for side in ("model", "device"))
+    text = f"{models} on {devices}, {androids(cells)}: "
+    text += f"{counted(len(cells), 'cell')}, {sum(cell.whole for cell in cells)} with every operation on the device"
+    verdicts = Counter(cell.verdict for cell in cells)
+    return "; ".join(
+        [text, compared(verdicts), *(f"{verdicts[word]} {word}" for word in (INAPPLICABLE, FAILED) if verdicts[word])]
+    )
 
 
-def matrix_tables(cells: Sequence[Cell]) -> list[Table | str]:
-    """Every cell, or a row for each device where they are many; then what failed."""
-    table = _every(cells) if len(cells) <= _MOST_ROWS else _by_device(cells)
-    return [summary(cells), table, *_failures(cells)]
+def _one_or_count(names: Sequence[str], noun: str) -> str:
+    return names[0] if len(set(names)) == 1 else counted(len(set(names)), noun)
+
+
+def compared(verdicts: Mapping[str, int]) -> str:
+    """The number of cells of each verdict on numbers, or that nothing was compared."""
+    words = {"pass": "within tolerance", "FAIL": "outside tolerance", NUMBERS_UNKNOWN: NUMBERS_UNKNOWN}
+    found = [f"{verdicts[verdict]} {word}" for verdict, word in words.items() if verdicts.get(verdict)]
+    if found and verdicts.get(NOT_COMPARED):
+        found.append(f"{verdicts[NOT_COMPARED]} {NOT_COMPARED}")
+    return ", ".join(found) or NOT_COMPARED
+
+
+def judgement(cells: Sequence[Cell], broken: Broken) -> tuple[bool, str]:
+    """True for a build that fails, and why."""
+    outside = [cell for cell in cells if cell.passed is False]
+    verdicts, unknown = Counter(cell.verdict for cell in cells), sum(cell.unknown for cell in outside)
+    computed = f", {unknown} of them as NNAPI's CPU computes" if unknown else ""
+    complaints = [
+        *([f"{counted(verdicts[FAILED], 'cell')} failed"] if verdicts[FAILED] else []),
+        *([f"{len(outside)} outside tolerance{computed}"] if outside else []),
+        *([f"{counted(sum(map(len, broken.values())), 'limit')} exceeded"] if broken else []),
+    ]
+    return bool(complaints), "; ".join(complaints) or f"no cell failed; {compared(verdicts)}"
+
+
+def ending(cells: Sequence[Cell], broken: Broken) -> str:
+    """The exit status, and why: the last line of a long output."""
+    failing, text = judgement(cells, broken)
+    return f"Exit status {int(failing)}: {text}."
+
+
+def matrix_tables(
+    cells: Sequence[Cell], broken: Broken = MappingProxyType({}), evidence: Sequence[str] = (), top: int = 0
+) -> list[Table | str]:
+    """Every cell, or where they are more than ``top`` (0: no limit) a row for each device and for each model; what does not
+    apply, failed or exceeds a limit; the evidence of devices; the exit status."""
+    every = not top or len(cells) <= top
+    tables = [_every(cells)] if every else _by_side(cells, top)
+    lists = (_failures(cells), [_exceeded(cells, broken, top)] if broken else [])
+    rest = [line for lines in (_inapplicable(cells), lists[0], evidence) for line in first(lines, top)]
+    return [summary(cells), *tables, *lists[1], *rest, ending(cells, broken)]
+
+
+def first(lines: Sequence[str], top: int) -> list[str]:
+    """The first lines, and how many more there are."""
+    if not top or len(lines) <= top:
+        return list(lines)
+    return [*lines[:top], _more(len(lines), top)]
+
+
+def _more(number: int, top: int) -> str:
+    return f"… and {number - top:,} more (--top {number})"
+
+
+def _where(cells: Iterable[Cell]) -> str:
+    """Devices and Android versions of cells."""
+    members = list(cells)
+    devices = list(dict.fromkeys(cell.device for cell in members))
+    return f"{', '.join(devices) if len(devices) <= _FEW else counted(len(devices), 'device')}, {androids(members)}"
 
 
 def _failures(cells: Sequence[Cell]) -> list[str]:
-    """What failed, alike failures of a model together."""
+    """The failures, with equal ones of a model together."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         if cell.error:
             groups.setdefault((cell.model, cell.error), []).append(cell)
-    lines = []
-    for (model, error), members in groups.items():
-        devices = list(dict.fromkeys(cell.device for cell in members))
-        where = ", ".join(devices) if len(devices) <= _FEW else counted(len(devices), "device")
-        lines.append(f"Failed: {model} on {where}: {error}")
-    return lines
+    return [f"Failed: {model} on {_where(members)}: {error}" for (model, error), members in groups.items()]
 
 
-_SHOWN = ("model", "device", "level", "on device", "multiply-adds", "partitions", "transfers", "difference", "ms", "estimate")
+def _inapplicable(cells: Sequence[Cell]) -> list[str]:
+    """Devices that do not apply to models, those with the same devices together."""
+    devices: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        if cell.inapplicable:
+            devices.setdefault(cell.model, {})[cell.device] = None
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for model, names in devices.items():
+        groups.setdefault(tuple(names), []).append(model)
+    return [
+        f"n/a: {_some(models, 'model')} on {_some(names, 'device')}: for files of another format"
+        for names, models in groups.items()
+    ]
+
+
+def _some(names: Sequence[str], noun: str) -> str:
+    return ", ".join(names) if len(names) <= _FEW else counted(len(names), noun)
+
+
+def exceeded(cells: Sequence[Cell], broken: Broken) -> list[tuple[str, str, str, str]]:
+    """Model, device, Android versions and limit of what cells exceed; the same under several versions together."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for i, lines in broken.items():
+        for line in lines:
+            groups.setdefault((cells[i].model, cells[i].device, line), []).append(cells[i])
+    return [(model, device, androids(members), line) for (model, device, line), members in groups.items()]
+
+
+def _exceeded(cells: Sequence[Cell], broken: Broken, top: int) -> Table:
+    rows = [(model, device, _plain_version(android), line) for model, device, android, line in exceeded(cells, broken)]
+    shown = rows[:top] if top else rows
+    more = _more(len(rows), top) if len(shown) < len(rows) else ""
+    return Table("Budget exceeded", ("model", "device", "Android", "limit"), shown, more)
+
+
+_SHOWN = ("model", "device", "Android", "on device", "work", "moved", "verdict", "largest", "ms", "estimate")
+_SUMMED = ("Android", "cells", "complete", "share", "outside", "unknown", "n/a", "failed")
+_MEANING = (
+    f"complete: every operation on the device; share: of operations; outside: tolerance, of those compared; "
+    f"unknown: {NUMBERS_UNKNOWN}; each cell: --top 0, --csv, --html"
+)
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", known: Sequence[str] = ()
+) -> Table:
+    """A table without columns that have nothing in them, and without ``known`` ones: the summary has what they have."""
+    kept = [k for k, name in enumerate(columns) if name not in known and any(row[k] != _NOTHING for row in rows)]
+    return Table(title, [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], caption)
+
+
+def _known(cells: Sequence[Cell]) -> list[str]:
+    """Columns that have the same in every row, as the summary says."""
+    values = {"Android": "level", "model": "model", "device": "device"}
+    return [column for column, name in values.items() if len({getattr(cell, name) for cell in cells}) == 1]
 
 
 def _every(cells: Sequence[Cell]) -> Table:
-    return Table("", _SHOWN, [_row(cell) for cell in cells])
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for cell in cells:
+        rows.setdefault((cell.model, cell.device, *_row(cell)), []).append(_version(cell))
+    merged = [(model, device, ", ".join(versions), *figures) for (model, device, *figures), versions in rows.items()]
+    meaning = ["on device: operations, in how many partitions; work: multiply-adds; moved: across partition borders"]
+    meaning += [NUMBERS_UNKNOWN] if any(cell.unknown for cell in cells) else []
+    return _table("", _SHOWN, merged, "; ".join(meaning), [] if len(cells) == 1 else _known(cells))
 
 
 def _row(cell: Cell) -> tuple[str, ...]:
-    start = (cell.model, cell.device, str(cell.level))
-    if cell.error:
-        return *start, "failed", *("-",) * 6
-    counts = f"{cell.on_device}/{cell.operations}"
-    times = ("-" if ms is None else f"{ms:.3g}" for ms in (cell.time_ms, cell.estimated_ms))
-    moved = size(cell.transfers) if cell.transfers else "-"
-    return *start, counts, percent(cell.mac_share), str(cell.partitions), moved, difference(cell), *times
+    if not cell.answered:
+        return cell.verdict, *(_NOTHING,) * 6
+    counts = f"{cell.on_device}/{cell.operations}" + (f" in {cell.partitions}" if cell.partitions else "")
+    times = (_NOTHING if ms is None else f"{ms:.3g}" for ms in (cell.time_ms, cell.estimated_ms))
+    moved = size(cell.transfers) if cell.transfers else _NOTHING
+    verdict = _NOTHING if cell.passed is None else UNKNOWN if cell.unknown else cell.verdict
+    largest = _NOTHING if cell.passed is None or (cell.passed and cell.unknown) else _largest(cell)
+    largest = f"{largest} outside" if cell.passed is False and cell.unknown else largest
+    return counts, percent(cell.mac_share), moved, verdict, largest, *times
 
 
-def _by_device(cells: Sequence[Cell]) -> Table:
-    groups: dict[tuple[str, int], list[Cell]] = {}
+def _version(cell: Cell) -> str:
+    return _plain_version(cell.android)
+
+
+def _plain_version(name: str) -> str:
+    return name.removeprefix("Android ")
+
+
+def _by_side(cells: Sequence[Cell], top: int) -> list[Table]:
+    """A row for each device, and one for each model, of which there are several; the longer side first."""
+    sides = [("device", {cell.device for cell in cells}), ("model", {cell.model for cell in cells})]
+    sides.sort(key=lambda side: -len(side[1]))
+    return [_by(name, cells, top) for name, names in sides if len(names) > 1] or [_by("device", cells, top)]
+
+
+def _by(side: str, cells: Sequence[Cell], top: int) -> Table:
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.device, cell.level), []).append(cell)
-    rows = []
-    for (device, level), members in groups.items():
-        done = [cell for cell in members if not cell.error]
-        whole = sum(cell.on_device == cell.operations for cell in done)
-        share = sum(cell.on_device for cell in done) / max(1, sum(cell.operations for cell in done))
-        beyond = sum(cell.passed is False for cell in done)
-        rows.append(
-            (device, str(level), *map(str, (len(done), whole)), percent(share), str(beyond), str(len(members) - len(done)))
-        )
-    columns = ("device", "level", "models", "fully on device", "operations", "outside tolerance", "failed")
-    return Table("By device", columns, rows, "fully on device: every operation; --csv and --html have each cell")
+        groups.setdefault((getattr(cell, side), _version(cell)), []).append(cell)
+    found = list(groups.items())
+    caption = _MEANING
+    if top and len(found) > top:
+        found.sort(key=lambda group: _badness(group[1]), reverse=True)
+        caption = f"the worst first, {_more(len(found), top)}; {caption}"
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for (name, version), members in found[:top] if top else found:
+        rows.setdefault((name, *_counts(members)), []).append(version)
+    merged = [(name, ", ".join(versions), *figures) for (name, *figures), versions in rows.items()]
+    return _table(f"By {side}", (side, *_SUMMED), merged, caption, _known(cells))
+
+
+def _badness(cells: Sequence[Cell]) -> tuple[int, int, float]:
+    return sum(bool(cell.error) for cell in cells), sum(cell.passed is False for cell in cells), -_share(cells)
+
+
+def _share(cells: Sequence[Cell]) -> float:
+    return sum(cell.on_device for cell in cells) / max(1, sum(cell.operations for cell in cells))
+
+
+def _counts(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """The figures of a device or a model."""
+    done = [cell for cell in cells if cell.answered]
+    verdicts = Counter(cell.verdict for cell in cells)
+    outside = sum(cell.passed is False for cell in done)
+    against, unknown = (sum(cell.passed is not None for cell in done), verdicts[NUMBERS_UNKNOWN])
+    numbers = f"{outside} of {against}" if outside or against > unknown else _NOTHING
+    if done and not against and any(cell.reference for cell in cells):
+        numbers = NOT_COMPARED
+    others = (str(count or _NOTHING) for count in (unknown, verdicts[INAPPLICABLE], verdicts[FAILED]))
+    share = percent(_share(done)) if done else _NOTHING
+    return str(len(cells)), str(sum(cell.whole for cell in done)), share, numbers, *others
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of one Android version as rows and columns: the longer side down."""
+
+    level: int
+    side: str
+    """What a row is: ``model``, or ``device`` where there are more devices than models."""
+    rows: list[str]
+    columns: list[str]
+    cells: Mapping[tuple[str, str], int]
+    """Row and column → position of the cell."""
+
+
+def grids(cells: Sequence[Cell]) -> list[Grid]:
+    """A grid for each Android version, all of them turned the same way."""
+    count = {side: len({getattr(cell, side) for cell in cells}) for side in ("model", "device")}
+    side, other = ("device", "model") if count["device"] > count["model"] else ("model", "device")
+    found = []
+    for level in dict.fromkeys(cell.level for cell in cells):
+        here = {(getattr(c, side), getattr(c, other)): i for i, c in enumerate(cells) if c.level == level}
+        rows, columns = ([*dict.fromkeys(key[k] for key in here)] for k in (0, 1))
+        found.append(Grid(level, side, rows, columns, here))
+    return found
 
 
 def as_csv(cells: Sequence[Cell]) -> str:
@@ -142,22 +353,30 @@ def as_csv(cells: Sequence[Cell]) -> str:
     return csv_text([_COLUMNS, *([cell.as_dict()[column] for column in _COLUMNS] for cell in cells)])
 
 
-def as_markdown(cells: Sequence[Cell]) -> str:
-    """A table for each level: a row for each model, a column for each device."""
-    lines = ["### Models on devices", "", summary(cells) + ".", ""]
-    for level in dict.fromkeys(cell.level for cell in cells):
-        here = {(cell.model, cell.device): cell for cell in cells if cell.level == level}
-        devices = list(dict.fromkeys(device for _, device in here))
+def as_markdown(cells: Sequence[Cell], broken: Broken = MappingProxyType({}), evidence: Sequence[str] = ()) -> str:
+    """A table for each Android version, the longer side of models and devices down; limits exceeded, failures, evidence."""
+    lines = ["### Models on devices", "", f"{_plain(summary(cells))}.", ""]
+    for grid in grids(cells):
         lines += [
-            f"Feature level {level}",
+            android_name(grid.level),
             "",
-            _line(["model", *map(_plain, devices)]),
-            _line(["---", *("--:" for _ in devices)]),
+            _line([grid.side, *map(_plain, grid.columns)]),
+            _line(["---", *("--:" for _ in grid.columns)]),
         ]
-        for model in dict.fromkeys(model for model, _ in here):
-            lines.append(_line([_plain(model), *(_short(here.get((model, device))) for device in devices)]))
+        for row in grid.rows:
+            found = (grid.cells.get((row, column)) for column in grid.columns)
+            lines.append(_line([_plain(row), *("" if i is None else _short(cells[i], broken.get(i, ())) for i in found)]))
         lines.append("")
-    return "\n".join(lines)
+    limits = [
+        f"Budget exceeded ({android}): {model} on {device}: {line}" for model, device, android, line in exceeded(cells, broken)
+    ]
+    lines += [f"- {_plain(line)}" for line in (*limits, *_failures(cells), *_inapplicable(cells), *evidence)]
+    return "\n".join([*lines, "", ending(cells, broken), ""])
+
+
+def limit_lines(cells: Sequence[Cell], broken: Broken) -> list[str]:
+    """A line for each limit that a cell exceeds."""
+    return [f"{cells[i].model} on {cells[i].device}, {cells[i].android}: {line}" for i, lines in broken.items() for line in lines]
 
 
 def _line(texts: Sequence[str]) -> str:
@@ -169,17 +388,17 @@ def _plain(name: str) -> str:
     return _MARKS.sub(lambda found: f"\\{found[0]}", printable(name))
 
 
-def _short(cell: Cell | None) -> str:
-    if cell is None:
-        return ""
-    if cell.error:
-        return "failed"
-    differs = [f"differs by {difference(cell).removesuffix(OUTSIDE)}"] if cell.passed is False else []
-    return ", ".join([f"{percent(cell.share)} in {cell.partitions}", *differs, *figures(cell)])
+def _short(cell: Cell, broken: Sequence[str]) -> str:
+    if not cell.answered:
+        return cell.verdict
+    unknown = [UNKNOWN] if cell.unknown else []
+    differs = [f"differs by {_largest(cell)}"] if cell.passed is False else []
+    limits = [counted(len(broken), "limit") + " exceeded"] if broken else []
+    return ", ".join([placed(cell), *unknown, *differs, *limits, *figures(cell)])
 
 
 def figures(cell: Cell) -> list[str]:
-    """What a cell has beside shares and partitions: multiply-adds where their share is another, bytes, times."""
+    """The figures of a cell beside shares and partitions: multiply-adds where their share is another, bytes, times."""
     return [
         *([f"{percent(cell.mac_share)} of multiply-adds"] if cell.mac_share not in (None, cell.share) else []),
         *([f"{size(cell.transfers)} moved"] if cell.transfers else []),
@@ -188,28 +407,32 @@ def figures(cell: Cell) -> list[str]:
     ]
 
 
-def as_junit(cells: Sequence[Cell], broken: dict[int, list[str]]) -> str:
-    """A test suite for each device; failures are broken limits and differences, errors are cells that failed.
-
-    ``broken``: limits that a cell breaks, by its position.
-    """
+def as_junit(cells: Sequence[Cell], broken: Broken) -> str:
+    """A test suite for each device; failures are limits exceeded and differences, errors are cells that failed, and what does
+    not apply is skipped."""
     root = ElementTree.Element("testsuites", name="nnbridge matrix")
     for device in dict.fromkeys(cell.device for cell in cells):
         members = [(i, cell) for i, cell in enumerate(cells) if cell.device == device]
         found = {i: _complaints(cell, broken.get(i, [])) for i, cell in members}
-        numbers = Counter("errors" if cell.error else "failures" for i, cell in members if cell.error or found[i])
-        counts = {"tests": len(members), "errors": numbers["errors"], "failures": numbers["failures"]}
+        numbers = Counter(_outcome(cell, found[i]) for i, cell in members)
+        counts = {"tests": len(members), **{key: numbers[key] for key in ("errors", "failures", "skipped")}}
         attributes = {"name": printable(device), **{key: str(number) for key, number in counts.items()}}
         suite = ElementTree.SubElement(root, "testsuite", attributes)
         for i, cell in members:
-            names = {"classname": printable(f"{device}.level {cell.level}"), "name": printable(cell.model)}
+            names = {"classname": printable(f"{device}.{cell.android}"), "name": printable(cell.model)}
             case = ElementTree.SubElement(suite, "testcase", names)
             if cell.error:
                 ElementTree.SubElement(case, "error", message=printable(cell.error))
+            elif cell.inapplicable:
+                ElementTree.SubElement(case, "skipped", message=printable(cell.inapplicable))
             elif found[i]:
                 ElementTree.SubElement(case, "failure", message=printable("; ".join(found[i])))
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
-def _complaints(cell: Cell, broken: list[str]) -> list[str]:
+def _outcome(cell: Cell, complaints: Sequence[str]) -> str:
+    return "errors" if cell.error else "skipped" if cell.inapplicable else "failures" if complaints else "passed"
+
+
+def _complaints(cell: Cell, broken: Sequence[str]) -> list[str]:
     return [*([f"differs from {cell.reference} by {difference(cell)}"] if cell.passed is False else []), *broken]

@@ -1,4 +1,4 @@
-"""What the NDK's functions share: handles, result codes for errors, buffers."""
+"""Parts shared by the NDK's functions: handles, result codes for errors, buffers."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def ANeuralNetworksCompilation_createForDevices(model: Handle, devices: Sequence
 
 @function()
 def ANeuralNetworksCompilation_setCaching(compilation: Handle, cacheDir: str, token: Buffer) -> None:
-    """Where compiled models may be cached, under a token of 32 bytes."""
+    """Set the folder for cached compilations, with a token of 32 bytes."""
     HANDLES.get(compilation, Compilation).set_caching(not_null(cacheDir, "a directory"), bytes(not_null(token, "a token")))
 
 

@@ -65,7 +65,7 @@ class Trace:
         return target.name
 
     def answers(self, compilation: Compilation) -> dict[str, Any]:
-        """What every device answered for each operation, and the file of the model."""
+        """The answers of every device for each operation, and the file of the model."""
         names = (compilation.model.operation_name(o) for o in compilation.model.main.operations)
         listed = [
             {"type": name, "devices": {answer.device: answer.supported for answer in placement.answers}}

@@ -1,4 +1,4 @@
-"""What nnbridge's devices grant of a recorded graph, and a granted partition compiled for them."""
+"""Answers of nnbridge's devices to a recorded graph, and compilation of a granted partition for them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def route() -> Route:
 
 @dataclass(frozen=True)
 class Granted:
-    """What the devices accept of a graph."""
+    """The operators of a graph that the devices accept."""
 
     names: tuple[str, ...]
     """The operators' names, empty for those that the compiler does not pass on."""
@@ -69,7 +69,7 @@ class Granted:
 
 
 def answered(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[int, Reason]) -> Granted:
-    """Which operators of a graph the devices accept. What is granted can be compiled and run, in any partition of LiteRT's."""
+    """The operators of a graph that the devices accept. They can be compiled and run in any partition of LiteRT's."""
     names = expressed.names
     while True:
         refused = _refused(expressed, devices, lost)

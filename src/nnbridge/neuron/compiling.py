@@ -46,7 +46,7 @@ class NamedPartition:
 
 @dataclass(frozen=True)
 class CompiledFile:
-    """What the compiler made of a file."""
+    """The compiler's result for a file."""
 
     path: Path
     answers: tuple[Granted, ...]
@@ -114,7 +114,8 @@ def compile_file(
 
 
 def predicted(model: Path, devices: Sequence[str]) -> tuple[Granted, ...]:
-    """What the devices grant of each subgraph of a file, without LiteRT: by the rules of what its compiler passes on."""
+    """The operators of each subgraph of a file that the devices grant, without LiteRT: by the rules of what its compiler
+    passes on."""
     found = tuple(device_list.device(name) for name in devices)
     return tuple(answered(passed.expressed, found, passed.lost) for passed in route().passed(model))
 

@@ -1,4 +1,4 @@
-"""What the dispatch library's C functions do: partitions of a file are compiled for their devices, and computed."""
+"""The dispatch library's C functions: partitions of a file are compiled for their devices, and computed."""
 
 from __future__ import annotations
 

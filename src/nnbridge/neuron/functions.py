@@ -1,4 +1,4 @@
-"""What the functions of libneuron_adapter.so do: models are recorded, compilations answered by nnbridge's devices.
+"""The functions of libneuron_adapter.so: models are recorded, compilations answered by nnbridge's devices.
 
 Everything that describes a model is accepted; an operator that nnbridge or its devices do not accept is refused where the
 compiler asks for it, because any other failure costs the whole file.
@@ -80,7 +80,7 @@ class RecordedCompilation:
     stored: bytes | None = None
 
     def content(self) -> bytes:
-        """What is stored; BAD_STATE before a finish that succeeded."""
+        """The stored bytes; BAD_STATE before a finish that succeeded."""
         if self.stored is None:
             raise BadStateError(Reason("a compilation that finished", "one that did not"))
         return self.stored
@@ -237,7 +237,7 @@ def _Compilation_getSupportedOperations(compilation: Handle, count: int) -> list
 
 
 def _lost(subgraph: int) -> Mapping[int, Reason]:
-    """What calls do not say of a subgraph of the file that is compiled, where the file is known."""
+    """The facts that calls leave out about a subgraph of the compiled file, where the file is known."""
     path = os.environ.get(FILE_VARIABLE, "")
     passed = route().passed(Path(path)) if path else ()
     return passed[subgraph].lost if subgraph < len(passed) else {}

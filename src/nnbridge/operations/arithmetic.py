@@ -325,7 +325,7 @@ def every_value(x: Arg) -> Array:
 
 
 class Typed(Protocol):
-    """What has an element type and dimensions."""
+    """A value with an element type and dimensions."""
 
     @property
     def dims(self) -> tuple[int, ...]:

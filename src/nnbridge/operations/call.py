@@ -1,4 +1,4 @@
-"""What shape rules, checks and kernels see of one operation: its operands by the names of the declaration."""
+"""The view of one operation for shape rules, checks and kernels: its operands by the names of the declaration."""
 
 from __future__ import annotations
 

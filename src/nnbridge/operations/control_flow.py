@@ -63,7 +63,8 @@ def body(model: Model, subgraph: Subgraph, operand: int) -> Subgraph:
 
 
 def check_control_flow(model: Model, subgraph: Subgraph, operation: Operation) -> Reason | None:
-    """What validation refuses of IF and WHILE: models not set, or boundaries that do not fit (facts V29 to V34)."""
+    """Check IF and WHILE as validation does: models that are not set, and boundaries that do not fit, are refused (facts V29
+    to V34)."""
     name = OperationCode(operation.type).name
     models = operation.inputs[1:3] if operation.type == OperationCode.IF else operation.inputs[:2]
     for i in models:

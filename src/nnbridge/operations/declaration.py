@@ -100,7 +100,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class OutputQuantisation:
-    """Which scale and zero point an output has when the operation runs; by default those that the model declares."""
+    """The scale and zero point of an output when the operation runs; by default those that the model declares."""
 
     like: str | None = None
     """The input whose parameters the output has too."""
@@ -195,7 +195,7 @@ def signature(
 
 @dataclass(frozen=True)
 class Layout:
-    """Which inputs and outputs the operation's ``nchw`` flag is about."""
+    """The inputs and outputs that the operation's ``nchw`` flag applies to."""
 
     inputs: tuple[str, ...]
     outputs: tuple[int, ...] = (0,)

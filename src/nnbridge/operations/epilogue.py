@@ -1,4 +1,4 @@
-"""What follows sums of products in convolutions: bias, rescaling and the fused activation."""
+"""The work after sums of products in convolutions: bias, rescaling and the fused activation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
 
 
 def _together(rows: int, channels: int) -> int:
-    """How many rows of so many are treated as one long row: all rows consist of such, where that leaves them long."""
+    """The number of rows that are treated as one long row: all rows consist of such, where that leaves them long."""
     most = max(1, min(rows, _LONG // channels)) if 0 < channels < _SHORT else 1
     divisor = next(count for count in range(most, 0, -1) if rows % count == 0)
     return divisor if 4 * divisor > most else most

@@ -36,7 +36,7 @@ def make_call(definition: OperationDef, inputs: Sequence[Arg], outputs: Sequence
 
 
 def check(call: Call) -> None:
-    """What must hold before any kernel runs: operands present, none zero-sized where that is not allowed, ranks."""
+    """Check the conditions of every kernel: operands present, none zero-sized where that is not allowed, ranks."""
     definition = call.definition
     error: type[NnapiError] = BadDataError if definition.handled == "executor" else OpFailedError
     for declared, arg in zip(call.signature.expand(len(call.args)), call.args, strict=True):
@@ -136,7 +136,7 @@ def prepare(call: Call) -> tuple[list[int], Callable[..., Sequence[Array]] | InP
 
 
 def _adapter(call: Call, position: int) -> Callable[[Array], Array]:
-    """What brings an argument's data to the form that the kernel computes in."""
+    """The conversion of an argument's data to the form that the kernel computes in."""
     layout = call.definition.layout
     nhwc = layout is not None and is_nchw(call) and call.names[position] in layout.inputs
     wide = call.definition.half == "widen" and call.args[position].type in _HALF

@@ -37,7 +37,7 @@ _PROJECTION, _PROJECTION_BIAS = 16, 17
 
 @dataclass(frozen=True)
 class GateSource:
-    """What gates add up from one kind of input: centred weights [rows, n], and of each row its bias and multiplier."""
+    """The sums that gates take from one kind of input: centred weights [rows, n], and of each row its bias and multiplier."""
 
     weights: Array
     bias: Array

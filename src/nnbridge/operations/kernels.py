@@ -57,7 +57,7 @@ class Prepared:
     data: frozenset[str]
 
     def positions(self, call: Call) -> list[int]:
-        """Where the data stands among the call's arguments."""
+        """The positions of the data among the call's arguments."""
         return [i for i, (name, arg) in enumerate(zip(call.names, call.args, strict=True)) if arg.present and name in self.data]
 
     def ready(self, call: Call) -> bool:

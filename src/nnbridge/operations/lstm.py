@@ -87,7 +87,7 @@ _LATER_TYPES = [types(3, T=T.TENSOR_FLOAT32, S=T.FLOAT32), types(3, T=T.TENSOR_F
 
 @dataclass(frozen=True)
 class Structure:
-    """What of an LSTM cell is there, after the rules that tie its optional operands together were checked."""
+    """The parts of an LSTM cell that are there, after the rules that tie its optional operands together were checked."""
 
     units: int
     outputs: int

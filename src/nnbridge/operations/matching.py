@@ -1,4 +1,4 @@
-"""Which signature and type set of a declaration fit some operand types, or why none does."""
+"""Match of operand types with a declaration's signatures and type sets, or the reason why none fits."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _connected_shape(call: Call) -> tuple[int, ...]:
 
 
 def _check_rank_and_size(call: Call) -> Reason | None:
-    """What Android's validator compares where it can: rank of the input, and sizes that are known."""
+    """Compare the rank of the input, and sizes that are known, as Android's validator does."""
     x, w = call["input"], call["weights"]
     if x.dims and x.rank < 2:
         return Reason("rank at least 2", str(x.rank), call.definition.name, "input")

@@ -73,7 +73,7 @@ def _inside(window: Window, tap: int, length: int, positions: int) -> tuple[int,
 
 
 def _counts(x: Arg, rows: Window, columns: Window) -> Array:
-    """How many cells of each window lie inside the input, [1, out_h, out_w, 1]; one number where they are all the same."""
+    """The number of cells of each window inside the input, [1, out_h, out_w, 1]; one number where they are all the same."""
 
     def along(window: Window, length: int) -> npt.NDArray[np.int32]:
         begin = np.arange(window.positions(length)) * window.stride - window.before

@@ -68,7 +68,7 @@ def mean(call: Call) -> Function:
 
 
 def _rows(x: Array, axes: tuple[int, ...]) -> Array:
-    """What is reduced, one after the other along the last axis."""
+    """The elements to reduce, one after the other along the last axis."""
     others = [i for i in range(x.ndim) if i not in axes]
     return x.transpose(*others, *axes).reshape(*(x.shape[i] for i in others), -1)
 

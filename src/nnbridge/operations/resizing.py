@@ -344,7 +344,7 @@ def _runs(terms: Terms) -> list[tuple[slice, Any]]:
 
 
 def _put(at: Positions, terms: Terms) -> Put:
-    """What the terms make of pieces, put at positions of the target."""
+    """The sum of the terms over pieces, put at positions of the target."""
     here = np.s_[:, at]
     first, *second = (_weighted(places, share) for places, share in terms)
     if second and isinstance(at, slice):

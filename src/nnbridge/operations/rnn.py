@@ -42,7 +42,7 @@ def check_dims(call: Call, name: str, *dims: int) -> None:
 
 
 def auxiliary(call: Call, weights: Sequence[str]) -> str:
-    """How the auxiliary input is used: ``none``, ``parallel`` (backward cell reads it) or ``cross`` (both add it)."""
+    """The use of the auxiliary input: ``none``, ``parallel`` (backward cell reads it) or ``cross`` (both add it)."""
     weighted = together(call, "auxiliary weights", *weights)
     aux = call.get("aux_input")
     call.require(aux is not None or not weighted, "an auxiliary input for auxiliary weights", "none", "aux_input")

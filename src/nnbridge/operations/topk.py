@@ -165,7 +165,7 @@ _MANY_ROWS = 256
 
 
 def _by_lanes(best: np.ufunc, function: Callable[..., Array], axis: int, dims: tuple[int, ...]) -> Callable[[Array], Array]:
-    """Where along a short axis the best value stands first, for all rows at once; one by one if any is not a number."""
+    """The first index of the best value along a short axis, for all rows at once; one by one if any is not a number."""
     order, count = (axis, *(a for a in range(len(dims)) if a != axis)), dims[axis]
     # The first lane that holds the best value counts most, and says so in a byte.
     weights = np.arange(255, 255 - count, -1, dtype=np.uint8).reshape(-1, *[1] * (len(dims) - 1))

@@ -1,4 +1,4 @@
-"""What Android's validators check of operands, operations and whole models, and the feature level that each needs.
+"""Checks of Android's validators on operands, operations and whole models, and the feature level that each needs.
 
 Answers are data: a :class:`Verdict` with the level, or with the :class:`~nnbridge.errors.Reason` of a refusal.
 """
@@ -61,7 +61,8 @@ class Verdict:
 
 
 def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point: int) -> Reason | None:
-    """What ``addOperand`` refuses: unknown types, scalars with dimensions, bad quantisation, tensors too large."""
+    """Check an operand's type as ``addOperand`` does: unknown types, scalars with dimensions, bad quantisation and tensors too
+    large are refused."""
     check = _type_fault if is_extension(code) else _cached_type_fault
     return check(code, tuple(dims), scale, zero_point)
 
@@ -171,7 +172,8 @@ def verdicts_of(subgraph: Subgraph) -> Sequence[Verdict]:
 
 
 def state_verdicts(subgraph: Subgraph, found: Sequence[Verdict]) -> None:
-    """What :func:`verdicts_of` returns, by a client that knows it of the very same operands, of which none is an extension's."""
+    """Accept the result of :func:`verdicts_of` from a client that knows it of the very same operands, of which none is an
+    extension's."""
     subgraph.known[_VERDICTS] = found
 
 
@@ -256,7 +258,7 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
 
 
 def _parameter_fault(operand: Operand) -> Reason | None:
-    """What is wrong with an operand's parameters for its type."""
+    """The mistake in an operand's parameters for its type."""
     if operand.type == OperandCode.TENSOR_INT32 and (operand.zero_point != 0 or operand.scale < 0):
         return Reason("zero point 0 and a scale of at least 0", f"{operand.scale}, {operand.zero_point}")
     if (operand.type == OperandCode.MODEL) != (operand.lifetime is Lifetime.SUBGRAPH):
@@ -272,7 +274,7 @@ def _parameter_fault(operand: Operand) -> Reason | None:
 
 
 def _location_fault(operand: Operand, model: Model) -> Reason | None:
-    """What is wrong with the place of an operand's value."""
+    """The mistake in the place of an operand's value."""
     at = operand.location
     if operand.lifetime is Lifetime.SUBGRAPH and not (0 <= at.offset < len(model.referenced) and at.pool == at.length == 0):
         return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}")
@@ -282,7 +284,7 @@ def _location_fault(operand: Operand, model: Model) -> Reason | None:
 
 
 def _constant_fault(operand: Operand, model: Model) -> Reason | None:
-    """What is wrong with the size or the place of a constant."""
+    """The mistake in the size or the place of a constant."""
     at = operand.location
     size = byte_size(operand)
     oem = operand.type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE)

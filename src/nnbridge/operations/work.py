@@ -16,14 +16,14 @@ from nnbridge.extensions import Dims
 
 @dataclass(frozen=True, slots=True)
 class MultiplyAdds:
-    """What counts the multiply-adds of operators: by the dimensions of inputs, () of omitted ones, and outputs."""
+    """A count of operators' multiply-adds: by the dimensions of inputs, () of omitted ones, and outputs."""
 
     text: str
     count: Callable[[Dims, Dims, Sequence[str]], int]
     """With the inputs' names."""
 
     def of(self, names: Sequence[str]) -> Callable[[Dims, Dims], int]:
-        """What counts them for inputs of these names."""
+        """The counter for inputs of these names."""
         return partial(self._count, names)
 
     def _count(self, names: Sequence[str], inputs: Dims, outputs: Dims) -> int:

@@ -78,7 +78,7 @@ class ExplainedLine:
 
 @dataclass(frozen=True)
 class LogExplanation:
-    """What a log says about a file."""
+    """A log explained for a file."""
 
     model: str
     log: str
@@ -103,7 +103,7 @@ class LogExplanation:
         return f"{text}; {counted(self.missing, 'line')} of no known form"
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``nnbridge plan --explain-log --json`` prints."""
+        """The object that ``nnbridge plan --explain-log --json`` prints."""
         counts = {"lines": self.total, "explained": len(self.lines), "own": self.own, "unmatched": self.missing}
         return {
             "model": self.model,
@@ -117,7 +117,7 @@ class LogExplanation:
 
 
 def explain_log(file: ModelFile, target: Target, content: bytes, name: str = "log") -> LogExplanation:
-    """What each line of a log means for a file.
+    """Explain each line of a log for a file.
 
     ``target``: the phone, for what the plan says of each operator. InputError for a log that is too long, or has more lines
     of NNAPI than are explained; ConversionError for what is wrong with the file.
@@ -167,7 +167,8 @@ def _stretches(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 class PlanFacts:
-    """What lines can be compared with: the operators, tensors and NNAPI models of a file, and why operators are refused."""
+    """The facts that lines are compared with: the operators, tensors and NNAPI models of a file, and why operators are
+    refused."""
 
     def __init__(self, planned: Planned) -> None:
         self.planned = planned
@@ -230,14 +231,14 @@ class PlanFacts:
 
     @cached_property
     def by_client(self) -> Mapping[Key, str]:
-        """Why operators are not handed over, by the delegate's or provider's rules."""
+        """The reasons why operators are not handed over, by the delegate's or provider's rules."""
         left = {(0, index) for index in self.planned.left or ()}
         refused = (one for one in self.planned.mapped if one.reasons and one.key not in left)
         return {one.key: "; ".join(map(_words, one.reasons)) for one in refused}
 
     @cached_property
     def by_device(self) -> Mapping[Key, str]:
-        """What the plan's drivers refuse of what NNAPI gets, and what is beyond the limit on partitions."""
+        """The operators that the plan's drivers refuse of those that NNAPI gets, and those beyond the limit on partitions."""
         left = {(0, index): f"{self.devices} {_words(reason)}" for index, reason in (self.planned.left or {}).items()}
         return {**self._refused, **left}
 
@@ -248,7 +249,7 @@ class PlanFacts:
 
     @cached_property
     def _refused(self) -> Mapping[Key, str]:
-        """What the plan's drivers refuse of operations that NNAPI gets."""
+        """The operations that the plan's drivers refuse of those that NNAPI gets."""
         drivers = {device.name for device in self.planned.drivers}
         main = self.planned.model.main
         found: dict[Key, str] = {}
@@ -426,7 +427,7 @@ def _message(read: ReadLine) -> str:
 
 
 def _remedy(read: ReadLine, facts: PlanFacts) -> str:
-    """What to do: of a driver with a profile in this plan, no other profile is needed."""
+    """The advice for a driver: where it has a profile in this plan, no other profile is needed."""
     assert read.pattern is not None
     if read.pattern.name == "device-refused" and read.fields.get("device") in [driver.name for driver in facts.planned.drivers]:
         return f"nnbridge plan FILE --device {quote(read.fields['device'])} --advice has what to change"

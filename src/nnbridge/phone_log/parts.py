@@ -38,7 +38,7 @@ def target_drivers(planned: Planned) -> Sequence[Device]:
 
 
 def tflite_verdict(planned: Planned) -> PhoneVerdict | None:
-    """What TFLite's delegate gets of each graph; None for other clients."""
+    """The verdict of TFLite's delegate on each graph; None for other clients."""
     if planned.mapping != MappingKind.DELEGATE or planned.bound:
         return None
     return delegate_verdict(planned.file, target_drivers(planned), planned.max_partitions)

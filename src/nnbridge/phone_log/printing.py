@@ -163,7 +163,7 @@ def _validation(reason: Reason) -> Iterator[PhoneLine]:
 
 
 def _left(planned: Planned) -> Iterator[PhoneLine]:
-    """Why operators stay, which no line of a release says."""
+    """The reasons why operators stay, which no line of a release states."""
     names = {one.key: one.operator for one in planned.mapped}
     refused = {one.key: one.reasons for one in planned.mapped if one.mapping == MappingKind.HOST}
     by_device = planned.left or {}

@@ -1,4 +1,4 @@
-"""What the provider's C functions do: ONNX Runtime's calls come here, and no exception leaves for C."""
+"""The provider's C functions: ONNX Runtime calls them, and no exception leaves for C."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def connect(embedded: Any) -> None:
 
 
 def message(error: BaseException) -> str:
-    """What a user reads of an error."""
+    """The text of an error for users."""
     if isinstance(error, NnbridgeError):
         return str(error)
     short = "not enough memory" if isinstance(error, MemoryError) else shortage_of(error)

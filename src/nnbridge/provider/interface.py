@@ -107,7 +107,7 @@ class Interface:
             raise OrtError(f"ONNX Runtime's {name}: {text}")
 
     def get(self, name: str, of: Any, type: str) -> Any:
-        """What a function writes to its last argument."""
+        """The value that a function writes to its last argument."""
         found = self.ffi.new(f"{type}*")
         self.call(name, of, found)
         return found[0]

@@ -19,7 +19,7 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 @dataclass(frozen=True)
 class ProviderOptions:
-    """What a session asks of the provider."""
+    """The options that a session passes to the provider."""
 
     use_fp16: bool = False
     """float32 may be computed with float16's precision."""

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's NNAPI provider decides about a session's graph: devices, nodes, partitions, compilations."""
+"""Decisions of ONNX Runtime's NNAPI provider about a session's graph: devices, nodes, partitions, compilations."""
 
 from __future__ import annotations
 

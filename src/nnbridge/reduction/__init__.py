@@ -1,4 +1,4 @@
-"""Which operations cause a symptom, and the smallest model that still shows it."""
+"""Search for the operations that cause a symptom, and for the smallest model that still shows it."""
 
 # What is imported here is the package's interface.
 # mypy: implicit-reexport

@@ -1,4 +1,4 @@
-"""Which operations, placed on devices, cause a symptom: a search over placements.
+"""Search over placements for the operations that cause a symptom when devices run them.
 
 Operations that are not on a driver run on the CPU. The first operations in run order are placed, as many as halving the range
 asks for, until one is found that causes the symptom to those before it; then everything else is placed. If that shows the

@@ -50,7 +50,7 @@ def _extracted(model: Model, operations: Iterable[int]) -> tuple[Model, tuple[in
         for i in main.operations[k].outputs
         if i in ends or not inside.issuperset(readers := main.consumers.get(i, ())) or not readers
     ]
-    found = extract(model, [main.operations[k] for k in chosen], inputs, outputs)
+    found = extract(model, chosen, inputs, outputs)
     return _with_distinct_names(found), tuple(inputs)
 
 

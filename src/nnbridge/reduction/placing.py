@@ -64,7 +64,7 @@ class Limited(WrappedDevice):
 
 @dataclass(frozen=True)
 class Placements:
-    """What drivers get of a model, and the same with less."""
+    """The parts of a model that drivers get, and the same with less."""
 
     drivers: tuple[Device, ...]
     partition: Partition

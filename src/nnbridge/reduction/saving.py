@@ -56,7 +56,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Saver:
-    """Where a reduction is saved, and what its files are tried with."""
+    """The folder and files of a reduction, and the command that its files are tried with."""
 
     stem: Path
     """The files' path without its suffix."""

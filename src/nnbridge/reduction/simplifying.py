@@ -18,7 +18,8 @@ Holds = Callable[[ReductionCandidate], bool]
 
 
 def simplified(candidate: ReductionCandidate, reference: str, holds: Holds) -> Iterator[str]:
-    """What was made smaller or plainer, in order; ``holds`` is asked about each attempt and retains those that it accepts.
+    """The parts that were made smaller or plainer, in order; ``holds`` is asked about each attempt and retains those that it
+    accepts.
 
     Each size that occurs in dimensions becomes 1, 2, a quarter or a half wherever it occurs, and every input and constant
     of real or 8-bit numbers becomes zeros or ones. Models with control flow remain as they are.

@@ -1,4 +1,4 @@
-"""What may be wrong with a run, and whether it is: the predicates of searches.
+"""Symptoms of a run and their predicates, as searches use them.
 
 ``fails``: the model cannot be compiled or run without the CPU in the drivers' place. ``falls-back``: it is answered, but the CPU
 computed what a driver should have, or a driver answered ``getSupportedOperations`` wrongly. ``differs``: an output is beyond
@@ -43,7 +43,7 @@ _NOT_STARTED = (126, 127)
 
 @dataclass(frozen=True)
 class Symptom:
-    """What is wrong with a run."""
+    """A symptom of a run."""
 
     kind: str
     """One of :data:`SYMPTOMS`, or ``holds`` of a predicate of your own."""
@@ -55,7 +55,7 @@ class Symptom:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search looks for, and on which devices."""
+    """The symptom and devices of a search."""
 
     drivers: tuple[Device, ...] = ()
     kinds: tuple[str, ...] = (FAILS, FALLS_BACK, DIFFERS)
@@ -70,7 +70,7 @@ class Search:
 def symptom_of(
     search: Search, candidate: ReductionCandidate, expected: Mapping[str, Array] | Sequence[Array], drivers: Sequence[Device]
 ) -> Symptom | None:
-    """What is wrong with a model on drivers and the CPU, with a reference's outputs; the first kind that the search looks for."""
+    """The symptom of a model on drivers and the CPU, beside a reference's outputs; the first kind that the search looks for."""
     mode = PartitioningMode.WITHOUT_FALLBACK if search.kinds == (FAILS,) else PartitioningMode.WITH_FALLBACK
     model = candidate.model
     try:

@@ -12,18 +12,16 @@ import numpy as np
 
 from nnbridge.compare import Sample
 from nnbridge.compare.arrays import Array
+from nnbridge.compare.detections import Boxes, pairs
 from nnbridge.compare.samples import outputs_in_model
 from nnbridge.model import Model
 from nnbridge.report.answers import Answer, Box, Classification, Detection, Pose, Segmentation, answers
-
-SAME_BOX = 0.5
-"""Intersection over union from which two boxes of a class show the same object, as in Pascal VOC."""
 
 
 def both_answers(
     model: Model, sample: Sample, outputs: Mapping[str, Array], names: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[list[Answer], list[Answer]]:
-    """What a run's outputs answer, and what the reference's do; nothing where their sizes differ."""
+    """The results that a run's outputs and the reference's stand for; nothing where their sizes differ."""
     references = outputs_in_model(model, sample.outputs)
     if any(references[name].size != array.size for name, array in outputs.items()):
         return [], []
@@ -44,7 +42,7 @@ class Agreement:
     """The reference's boxes."""
     own_boxes: int = 0
     matched: int = 0
-    """Pairs of one class that overlap by :data:`SAME_BOX` at least; each box is of one pair."""
+    """Pairs of one class that overlap by :data:`~nnbridge.compare.detections.SAME_BOX` at least; each box is of one pair."""
     overlap: float = 0.0
     """The sum of the pairs' intersection over union."""
     score_difference: float = 0.0
@@ -75,16 +73,14 @@ class Agreement:
             self.top5 += sorted(first) == sorted(second)
 
     def _boxes(self, ours: Answer | None, theirs: Detection) -> None:
-        free = list(ours.boxes) if isinstance(ours, Detection) else []
-        self.boxes += len(theirs.boxes)
-        self.own_boxes += len(free)
-        for box in sorted(theirs.boxes, key=lambda b: -b.score):
-            candidates = [(overlap(box, other), k) for k, other in enumerate(free) if other.index == box.index]
-            best, k = max(candidates, default=(0.0, -1))
-            if best >= SAME_BOX:
-                self.matched += 1
-                self.overlap += best
-                self.score_difference = max(self.score_difference, abs(free.pop(k).score - box.score))
+        there, here = _numbers(theirs.boxes), _numbers(ours.boxes if isinstance(ours, Detection) else ())
+        self.boxes += len(there)
+        self.own_boxes += len(here)
+        for pair in pairs(there, here):
+            self.matched += 1
+            self.overlap += pair.iou
+            apart = abs(float(there.scores[pair.theirs] - here.scores[pair.ours]))
+            self.score_difference = max(self.score_difference, apart)
 
     def _mask(self, ours: Answer | None, theirs: Segmentation) -> None:
         same_form = isinstance(ours, Segmentation) and ours.mask.shape == theirs.mask.shape
@@ -141,13 +137,9 @@ class Agreement:
         return lines
 
 
-def overlap(one: Box, other: Box) -> float:
-    """Intersection over union."""
-    height = min(one.bottom, other.bottom) - max(one.top, other.top)
-    width = min(one.right, other.right) - max(one.left, other.left)
-    shared = max(height, 0.0) * max(width, 0.0)
-    areas = sum(max(b.bottom - b.top, 0.0) * max(b.right - b.left, 0.0) for b in (one, other))
-    return shared / (areas - shared) if areas > shared else float(one == other)
+def _numbers(boxes: Sequence[Box]) -> Boxes:
+    rows = np.array([(b.top, b.left, b.bottom, b.right, b.index, b.score) for b in boxes], np.float64).reshape(-1, 6)
+    return Boxes(rows[:, :4], rows[:, 4], rows[:, 5])
 
 
 _COUNTING: Mapping[type, Any] = {

@@ -1,4 +1,4 @@
-"""What outputs of known forms answer: classes, boxes, a mask's classes, a body's points."""
+"""Results in outputs of known forms: classes, boxes, a mask's classes, a body's points."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from nnbridge.compare import named_outputs, unpacked
 from nnbridge.compare.arrays import Array
+from nnbridge.compare.detections import recognised
+from nnbridge.compare.samples import dequantised
 from nnbridge.converters.inspection import TensorInfo
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import codec_of
-from nnbridge.inputs import class_index, dequantised, metadata_by_name
-from nnbridge.model import Model
+from nnbridge.inputs import class_index, metadata_by_name
+from nnbridge.model import Model, Operand
 
 TOP = 5
 _SMALLEST_MASK = 16
@@ -129,11 +131,11 @@ Answer = Classification | Detection | Segmentation | Pose
 
 
 def answers(model: Model, outputs: Mapping[str, Array], labels: Mapping[str, Sequence[str]] | None = None) -> list[Answer]:
-    """What a run's outputs answer, those of known forms; ``labels``: the names of classes by output."""
+    """The results in a run's outputs of known forms; ``labels``: the names of classes by output."""
     operands = named_outputs(model)
     real = {n: dequantised(operands[n], array) for n, array in outputs.items() if codec_of(operands[n]) is None}
     labels = labels or {}
-    found = _detection(real, labels)
+    found = _detection(operands, outputs, labels)
     if found is not None:
         return [found]
     each = (_answer(name, array, labels.get(name, ()), len(real) == 1) for name, array in real.items())
@@ -288,26 +290,15 @@ def _mask(array: Array, labels: int) -> Array | None:
     return scores.argmax(-1) if classes == 2 or classes > 4 or (labels and classes == labels) else None
 
 
-def _detection(outputs: Mapping[str, Array], labels: Mapping[str, Sequence[str]]) -> Detection | None:
-    """Boxes [1, n, 4], classes [1, n], scores [1, n] and their count [1], in any order with classes before scores."""
-    arrays = list(outputs.values())
-    boxes = [a for a in arrays if a.ndim == 3 and a.shape[0] == 1 and a.shape[2] == 4]
-    counts = [a for a in arrays if a.size == 1 and a.ndim < 2]
-    if len(arrays) != 4 or len(boxes) != 1 or len(counts) != 1:
+def _detection(
+    operands: Mapping[str, Operand], outputs: Mapping[str, Array], labels: Mapping[str, Sequence[str]]
+) -> Detection | None:
+    """Those of one image, where the layout is the one of TFLite_Detection_PostProcess: with a count, as shares of the image."""
+    layout = recognised(operands, outputs) if len(outputs) == 4 else None
+    images = None if layout is None or not layout.count else layout.images(operands, outputs)
+    if layout is None or not images or len(images) != 1:
         return None
-    number = boxes[0].shape[1]
-    pair = [a for a in arrays if a.shape == (1, number)]
-    if len(pair) != 2 or not all(np.isfinite(a).all() for a in arrays):
-        return None
-    count = int(np.clip(counts[0].reshape(()), 0, number))
-
-    def whole(array: Array) -> bool:
-        return np.array_equal(array[0, :count], np.rint(array[0, :count]))
-
-    classes, scores = pair if whole(pair[0]) or not whole(pair[1]) else reversed(pair)
-    if not whole(classes):
-        return None
-    names: Sequence[str] = next((found for found in labels.values() if found), ())
-    rows = zip(boxes[0][0, :count], classes[0, :count], scores[0, :count], strict=True)
-    found = [Box(int(c), _label(names, int(c)), float(s), *map(float, corners)) for corners, c, s in rows]
-    return Detection(next(name for name, a in outputs.items() if a is boxes[0]), tuple(found))
+    (found,) = images
+    names: Sequence[str] = next((listed for listed in labels.values() if listed), ())
+    rows = zip(found.corners, found.classes, found.scores, strict=True)
+    return Detection(layout.boxes, tuple(Box(int(c), _label(names, int(c)), float(s), *map(float, b)) for b, c, s in rows))

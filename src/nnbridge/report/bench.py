@@ -1,4 +1,4 @@
-"""What ``nnbridge bench`` measured, as tables, JSON and a trace that Chrome and Perfetto open."""
+"""Results of ``nnbridge bench`` as tables, JSON and a trace that Chrome and Perfetto open."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from nnbridge.report.trace import Event, named, slice_event
 
 BASES = ("LiteRT XNNPACK", "ONNX Runtime")
 """Contenders that the others are divided by."""
-_LONGEST = 12
-_ROWS = 20
-"""Operations that are shown, those that take longest."""
 
 
 def bench_as_dict(bench: Bench) -> dict[str, Any]:
@@ -73,7 +70,7 @@ def by_operation(operations: Sequence[OperationTime]) -> list[tuple[str, str, in
 
 def _operations_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
     total = sum(entry.microseconds for entry in operations) or 1.0
-    rows = [(name, tier, str(n), f"{us:.1f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)[:_LONGEST]]
+    rows = [(name, tier, str(n), f"{us:.1f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)]
     return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "µs", "share"), rows)]
 
 
@@ -90,13 +87,12 @@ def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
             *(f"{us:.1f}" for us in (entry.microseconds, entry.median, entry.p90)),
             f"{entry.median / total:.1%}",
         )
-        for entry in longest[:_ROWS]
+        for entry in longest
     ]
     runs = max((entry.runs for entry in operations), default=0)
-    more = f"{counted(len(longest) - _ROWS, 'shorter one')}: see --json or --trace" if len(longest) > _ROWS else ""
     title = f"Operations in isolation on one thread, {counted(runs, 'run')}; sum of medians {total / 1e3:.3g} ms"
     columns = ("operation", "name", "step", "tier", "min µs", "median µs", "p90 µs", "share")
-    return [Table(title, columns, rows), *([more] if more else [])]
+    return [Table(title, columns, rows)]
 
 
 def operation_events(title: str, operations: Sequence[OperationTime], process: int) -> list[Event]:

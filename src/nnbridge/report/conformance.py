@@ -10,31 +10,34 @@ from nnbridge.conformance.outcome import NOT_TAKEN, STATUSES, SuiteOutcome
 from nnbridge.report.terminal import Table, counted, printable
 from nnbridge.storage.atomic import atomic_write
 
-_MAX_FAILURES = 20
-_MAX_REASONS = 20
 
-
-def conformance_tables(outcome: SuiteOutcome, title: str) -> list[Table | str]:
-    """The first failures, counts by suite, and which operations a driver does not accept for which reasons."""
-    failures = [f"{r.suite}/{r.spec} {r.case}: {r.failure.message}" for r in outcome.results if r.failure]
-    shown: list[Table | str] = [*failures[:_MAX_FAILURES]]
-    if len(failures) > _MAX_FAILURES:
-        shown.append(f"{counted(len(failures) - _MAX_FAILURES, 'more failure')}: see --json")
+def conformance_tables(outcome: SuiteOutcome, device: str, variant: str) -> list[Table | str]:
+    """Counts by suite, the operations that a driver does not accept and the reasons, failures, and last the verdict."""
 
     def tallies(what: str, title: str, counts: Mapping[str, Mapping[str, int]]) -> Table:
         columns = (what, *(status.replace("_", " ") for status in STATUSES), "total")
         return Table(title, columns, [(name, *map(str, tally.values())) for name, tally in counts.items()])
 
-    shown.append(tallies("suite", title, {**outcome.suites, "all": outcome.sums}))
+    blocks: list[Table | str] = [tallies("suite", f"Conformance on {device}{variant}", {**outcome.suites, "all": outcome.sums})]
     partly = {name: tally for name, tally in outcome.operations.items() if tally[NOT_TAKEN]}
     if partly:
-        shown.append(tallies("operation", "Operations of cases that were not accepted", partly))
-        counts = [
+        blocks.append(tallies("operation", "Operations of cases that were not accepted", partly))
+        reasons = [
             (r.operation, str(count), " ".join(filter(None, (r.operand, r.rule))), r.found) for r, count in outcome.unsupported
         ]
-        more = f"{counted(len(counts) - _MAX_REASONS, 'more reason')}: see --json" if len(counts) > _MAX_REASONS else ""
-        shown.append(Table("Why not", ("operation", "cases", "requires", "found"), counts[:_MAX_REASONS], more))
-    return shown
+        blocks.append(Table("Why not", ("operation", "cases", "requires", "found"), reasons))
+    failures = [(f"{r.suite}/{r.spec} {r.case}", r.failure.message) for r in outcome.results if r.failure]
+    if failures:
+        blocks.append(Table("Failures", ("case", "what failed"), failures))
+    return [*blocks, f"{'pass' if outcome.passed else 'FAIL'}: {_verdict(outcome, device)}"]
+
+
+def _verdict(outcome: SuiteOutcome, device: str) -> str:
+    if outcome.nothing_ran:
+        return f"no case ran; {device} accepts none of them completely"
+    sums = outcome.sums
+    counts = ", ".join(f"{sums[status]:,} {status.replace('_', ' ')}" for status in STATUSES if sums[status])
+    return f"{counts} of {counted(outcome.total, 'case')} on {device}"
 
 
 def write_junit(outcome: SuiteOutcome, device: str, path: Path) -> None:

@@ -1,11 +1,11 @@
-"""What a plan costs, as tables."""
+"""Tables of a plan's costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from nnbridge.cost import PlanCost
-from nnbridge.report.terminal import Table
+from nnbridge.report.terminal import Table, short_name
 
 
 def cost_tables(cost: PlanCost) -> Iterator[Table | str]:
@@ -29,12 +29,21 @@ def cost_tables(cost: PlanCost) -> Iterator[Table | str]:
     ]
     columns = ("step", "device", "operations", "multiply-adds", "parameters", "bytes in", "bytes out", "peak bytes")
     yield Table("Cost of steps", columns, steps, "peak bytes: for values between the step's operations")
+    largest_first = sorted(cost.operations, key=lambda o: -1 if o.multiply_adds is None else o.multiply_adds, reverse=True)
     operations = [
-        (o.name or o.type, _shown(o.multiply_adds), f"{o.parameters:,}", f"{o.parameter_bytes:,}", _shown(o.activation_bytes))
-        for o in cost.operations
+        (
+            short_name(o.name or o.type),
+            _shown(o.multiply_adds),
+            f"{o.parameters:,}",
+            f"{o.parameter_bytes:,}",
+            _shown(o.activation_bytes),
+        )
+        for o in largest_first
     ]
     yield Table(
-        "Cost of operations", ("operation", "multiply-adds", "parameters", "parameter bytes", "activation bytes"), operations
+        "Cost of operations, largest first",
+        ("operation", "multiply-adds", "parameters", "parameter bytes", "activation bytes"),
+        operations,
     )
 
 

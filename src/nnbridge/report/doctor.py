@@ -1,4 +1,4 @@
-"""What nnbridge finds on this machine: the tier of kernels, the processor, the extras."""
+"""Findings of nnbridge on this machine: the tier of kernels, the processor, the extras."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def installed_version(package: str) -> str | None:
 
 
 def doctor_tables(found: Mapping[str, Any]) -> list[Table | str]:
-    """What :func:`doctor_as_dict` found, for people."""
+    """Tables of what :func:`doctor_as_dict` found."""
     tier, why = found["compiled"], found["why_not_compiled"]
     rows = [
         ("nnbridge", f"{found['nnbridge']}, Python {found['python']}, {found['machine']}, {counted(found['cores'], 'core')}"),

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.estimate.cut import Cut
 from nnbridge.estimate.network import OperatorEstimate, PartitionEstimate
-from nnbridge.estimate.numbers import Band, Cost
-from nnbridge.estimate.plans import Choice, Estimate
+from nnbridge.estimate.numbers import ESTIMATE_CPU, Band, Cost
+from nnbridge.estimate.plans import Choice, Estimate, estimate
 from nnbridge.report.terminal import Table, counted
 
 LEAST_FOR_A_BAND = 9
 """Held-out networks without which no band of 90 % can be stated."""
 NOT_THE_CHIP = "of estimates or measurements of the oracle, not a measurement of your chip"
+
+
+def estimate_on(device: BoundDevice, cpu: str = ESTIMATE_CPU, memory: int | None = None) -> Estimate:
+    """The estimate of a device's file; InputError where the device has no cost model."""
+    accepted = {claim.operator.index for claim in device.claims if claim.accepted}
+    return estimate(device.graph, accepted, device.name, device.profile.cost, cpu, memory)
 
 
 def estimate_as_dict(found: Estimate) -> dict[str, Any]:
@@ -102,6 +109,19 @@ def estimate_tables(found: Estimate, full: bool = False) -> list[Table | str]:
     ]
     tables.append(Table(f"Choices{limit}", ("choice", "whole file", "gain", "memory", "partitions"), choices))
     return [*tables, *_sentences(found)]
+
+
+def estimate_for_page(found: Estimate) -> dict[str, Any]:
+    """Partitions and choices as :func:`estimate_tables` shows them, as JSON without operators."""
+    data = estimate_as_dict(found)
+    factor = (data["band"] or {}).get("factor")
+    partitions = [
+        {"operators": len(each["operators"]), **{key: each[key] for key in ("us", "peak_bytes", "weight_bytes")}}
+        for each in data["partitions"]
+    ]
+    choices = [{**each, "partitions": len(each["partitions"])} for each in data["choices"]]
+    kept = {key: data[key] for key in ("device", "cpu", "arena_bytes", "pays")}
+    return {**kept, "factor": factor, "partitions": partitions, "choices": choices, "sentences": _sentences(found)}
 
 
 def _sentences(found: Estimate) -> list[str]:

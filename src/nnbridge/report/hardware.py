@@ -7,31 +7,45 @@ from typing import Any
 
 from nnbridge.devices import device
 from nnbridge.devices.evidence import evidence
-from nnbridge.devices.hardware import Hardware
+from nnbridge.devices.hardware import Found
+from nnbridge.report.terminal import Table
 
 _PROFILES = 3
 """Profiles whose evidence is printed; those of other releases are named."""
 
 
-def hardware_as_dict(entry: Hardware) -> dict[str, Any]:
-    """An entry for ``--json``, with the evidence of each profile."""
-    texts = {key: getattr(entry, key) for key in ("name", "accelerator", "driver", "android", "unknown", "note", "sentence")}
-    lists = {key: list(getattr(entry, key)) for key in ("also", "profiles", "nearest", "sources")}
-    return {**texts, **lists, "evidence": [evidence(device(name)).as_dict() for name in (*entry.profiles, *entry.nearest)]}
+def hardware_as_dict(found: Found) -> dict[str, Any]:
+    """An entry for ``--json``, with what was typed for it and the evidence of each profile."""
+    entry = found.entry
+    texts = {key: getattr(entry, key) for key in ("name", "accelerator", "driver", "android", "unknown", "unwritten", "note")}
+    lists = {key: list(getattr(entry, key)) for key in ("lines", "chips", "also", "profiles", "nearest", "sources")}
+    phone = found.phone and {"name": found.phone.name, "chip": found.phone.chip, "source": found.phone.source}
+    return {
+        **texts,
+        "sentence": found.sentence,
+        "exact": found.exact,
+        "phone": phone,
+        **lists,
+        "evidence": [evidence(device(name)).as_dict() for name in (*entry.profiles, *entry.nearest)],
+    }
 
 
-def hardware_blocks(found: Iterable[Hardware]) -> Iterator[str]:
+def hardware_blocks(listed: Iterable[Found]) -> Iterator[Table]:
     """Of each entry its sentence, its parts, and the evidence of its profiles."""
-    for entry in found:
-        yield entry.sentence
+    for found in listed:
+        entry = found.entry
         facts = {"accelerator": entry.accelerator, "driver": entry.driver, "Android": entry.android, "note": entry.note}
-        yield from (f"  {key}: {text}" for key, text in facts.items() if text)
-        yield from _profiles("profile", entry.profiles)
-        yield from _profiles("nearest, not it", entry.nearest)
-        yield from (f"  source: {source}" for source in entry.sources)
+        sources = (*([found.phone.source] if found.phone else []), *entry.sources)
+        rows = [
+            *((key, text) for key, text in facts.items() if text),
+            *_profiles("profile", entry.profiles),
+            *_profiles("nearest, not it", entry.nearest),
+            *(("source", source) for source in sources),
+        ]
+        yield Table(found.sentence, ("part", "what is known"), rows)
 
 
-def _profiles(word: str, names: Sequence[str]) -> Iterator[str]:
-    yield from (f"  {word}: {name}: {evidence(device(name)).clause}" for name in names[:_PROFILES])
+def _profiles(word: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    yield from ((word, f"{name}: {evidence(device(name)).clause}") for name in names[:_PROFILES])
     if names[_PROFILES:]:
-        yield f"  {word}s of other releases or sizes: {', '.join(names[_PROFILES:])}"
+        yield "others", ", ".join(names[_PROFILES:])

@@ -11,12 +11,12 @@ from nnbridge.converters.delegation import refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Inspection, Mapped, TensorInfo
 from nnbridge.report.terminal import Table, counted
 
-_MAX_REASONS = 12
 _MAX_VALUES = 16
 
 
 def inspection_tables(found: Inspection) -> Iterator[Table | str]:
-    """Where a phone refuses the file, interface, operators with what maps to NNAPI, reasons, metadata, notes."""
+    """Tables of a file: where a phone refuses it, interface, operators with what maps to NNAPI, reasons, metadata, notes."""
+    yield from found.remarks
     refusals = (refusal_of(mapped, mapping) for mapping, mapped in found.mappings.items())
     yield from (f"{refusal.sentence}." for refusal in refusals if refusal is not None)
     size = f"{found.file_bytes:,} bytes, {found.weight_bytes:,} of them constants"
@@ -79,6 +79,5 @@ def host_reasons(mapping: str, mapped: Sequence[Mapped]) -> Iterator[Table]:
             counts[m.operator, reason.rule if reason else "", reason.found if reason else ""] += 1
     if not counts:
         return
-    rows = [(operator, str(count), rule, value) for (operator, rule, value), count in counts.most_common(_MAX_REASONS)]
-    more = counted(len(counts) - _MAX_REASONS, "more reason") + ": see --json" if len(counts) > _MAX_REASONS else ""
-    yield Table(f"Not given to NNAPI ({mapping} mapping)", ("operator", "count", "requires", "found"), rows, more)
+    rows = [(operator, str(count), rule, value) for (operator, rule, value), count in counts.most_common()]
+    yield Table(f"Not given to NNAPI ({mapping} mapping)", ("operator", "count", "requires", "found"), rows)

@@ -9,7 +9,7 @@ from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison, difference
 from nnbridge.report.csv_text import csv_text
 from nnbridge.report.outputs import MAX_CAUSES, ended_lines
-from nnbridge.report.terminal import Table, counted
+from nnbridge.report.terminal import Table, counted, short_name
 from nnbridge.storage.atomic import atomic_write
 
 _FIGURES = ("max_abs_diff", "max_quant_diff", "mean_abs_diff", "elements", "mismatches", "beyond")
@@ -18,29 +18,26 @@ _FIGURES = ("max_abs_diff", "max_quant_diff", "mean_abs_diff", "elements", "mism
 def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     """The sentence, a row for each tensor that both sides have, and what could not be compared."""
     shown = [layer for layer in comparison.layers if layer.drift or layer.own]
-    rows: list[tuple[str, ...]] = [
+    places = {(layer.device, layer.step) for layer in shown}
+    at = len(places) > 1
+    rows = [
         (
-            layer.operator,
-            layer.tensor or layer.operation,
-            layer.device,
-            str(layer.step),
+            f"{layer.operator} in {layer.position[0]}" if layer.position[0] else layer.operator,
+            short_name(layer.tensor or layer.operation),
+            layer.device if at else "",
+            str(layer.step) if at else "",
             *_figures(layer),
             layer.why,
             layer.note,
         )
         for layer in shown
     ]
-    if any(layer.position[0] for layer in comparison.layers):
-        places = [f"{layer.operator} in {layer.position[0]}" if layer.position[0] else layer.operator for layer in shown]
-        rows = [(place, *row[1:]) for place, row in zip(places, rows, strict=True)]
-    columns: tuple[str, ...] = ("operator", "tensor", "device", "step", "drift", "own error", "verdict", "cause", "note")
-    for k in (-1, -2):
-        if not any(row[k] for row in rows):
-            columns = tuple(name for name in columns if name != columns[k])
-            rows = [tuple(cell for j, cell in enumerate(row) if j != len(row) + k) for row in rows]
+    columns = ("operator", "tensor", "device", "step", "drift", "own error", "verdict", "cause", "note")
     title = f"{comparison.model} against {comparison.reference}, {counted(comparison.samples, 'sample')}"
     title += f": {len(comparison.compared)} of {counted(len(comparison.layers), 'tensor')} compared"
-    blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows)]
+    title += f", all on {next(iter(places))[0]}" if len(places) == 1 else ""
+    first = next((k for k, layer in enumerate(shown) if layer.drift is not None and layer.drift.beyond), 0)
+    blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows, first=first)]
     sentences = list(dict.fromkeys(cause.sentence for cause in comparison.causes if cause.kind not in ROUNDING))
     blocks += sentences[:MAX_CAUSES]
     if len(sentences) > MAX_CAUSES:
@@ -59,7 +56,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
 
 def _figures(layer: Layer) -> tuple[str, ...]:
     beyond = layer.drift is not None and layer.drift.beyond
-    shown = (difference(side).removesuffix(" of elements") for side in (layer.drift, layer.own))
+    shown = (difference(side).removesuffix(" of elements").replace(" %", "%") for side in (layer.drift, layer.own))
     return *shown, "FAIL" if beyond else "pass" if layer.drift else "-"
 
 

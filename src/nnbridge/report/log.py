@@ -1,4 +1,4 @@
-"""What a phone's log says about a file, as text."""
+"""The explanation of a phone's log as text."""
 
 from __future__ import annotations
 

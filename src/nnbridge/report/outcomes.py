@@ -103,7 +103,8 @@ def outcomes_of(
 def reasons_off(
     plan: Plan, placement: Placement, source: int, mapped: Mapping[Key, Mapped], mapping: str
 ) -> list[dict[str, Any]]:
-    """Why an operation runs nowhere else: of one on the host, the rule by which the file's operator was not handed to NNAPI.
+    """The reason why an operation runs nowhere else: of one on the host, the rule by which the file's operator was not handed
+    to NNAPI.
 
     The host refuses nothing of a driver's: it takes what NNAPI cannot express.
     """
@@ -116,7 +117,8 @@ def reasons_off(
 
 
 def _place_merged(graph: FileGraph, found: Mapping[Key, OperatorOutcome], made: Mapping[str, OperatorOutcome]) -> None:
-    """What another operator's operation computes is where that is; what nothing computes is where it is read."""
+    """The place of an operator that another operator's operation computes is that one; of one that nothing computes, where it
+    is read."""
     readers: dict[int, OperatorOutcome] = {}
     for operator in reversed(graph.operators):
         outcome = found.get((graph.number, operator.index))

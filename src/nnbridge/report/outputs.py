@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines, evidences
 from nnbridge.devices.host import Computing, HostDevice
 from nnbridge.model import Source
 from nnbridge.plan_data import cache_as_dict
@@ -104,7 +104,7 @@ def run_as_dict(compilation: Compilation, outputs: Mapping[str, Any], reports: S
 
 
 def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What is to be printed of a run's outputs, and of how it went."""
+    """The lines to print of a run's outputs, and of how it went."""
     notes = []
     for number, step in enumerate(run["steps"]):
         often = f" in {counted(step['runs'], 'execution')}" if step["runs"] > 1 else ""
@@ -119,6 +119,9 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
     elif len(run["steps"]) > 1:
         notes.append(f"total: {times[0]:.2f} ms, emulated on this machine, first run (--repeat N for warm runs)")
     notes += [*host_lines(run["host"]), *map(str, compilation.shares()), *cache_lines(compilation)]
+    used = {share.device for share in compilation.shares() if share.accepted}
+    known = evidences(device for device in compilation.devices if device.name in used)
+    notes += [f"{each.device}: {NUMBERS_UNKNOWN}" for each in known if not each.emulated]
     if run["fallback"]:
         when = "fell back to" if compilation.plan.fallback else "was repeated on"
         notes.append(f"The whole model {when} the CPU: {run['fallback']}")
@@ -139,8 +142,10 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     words = ("outside tolerance", "within tolerance") if comparison.unknown else ("FAIL", "pass")
     title = f"{comparison.model} on {comparison.device} against {comparison.reference}"
     columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
-    rows = [(o.name, o.type, str(o.elements), *_differences(o), words[o.passed]) for o in comparison.outputs]
-    lines = [f"{o.name}: {line}" for o in comparison.outputs for line in _failure(o)]
+    rows = [(o.name, o.type, str(o.elements), *_differences(o), _verdict(o, words)) for o in comparison.outputs]
+    decided = [sentence[:1].upper() + sentence[1:] for sentence in comparison.check_sentences]
+    decided += [f"{check.outputs[0]}: {line}" for check, _ in comparison.checks for line in check.why]
+    lines = [*decided, *(f"{o.name}: {line}" for o in comparison.outputs for line in _failure(o))]
     causes = list(dict.fromkeys(cause.sentence for cause in comparison.causes))
     more = [f"{counted(len(causes) - MAX_CAUSES, 'more cause')}: see --json"] if len(causes) > MAX_CAUSES else []
     lines += [*(f"Cause: {sentence}" for sentence in causes[:MAX_CAUSES]), *more]
@@ -151,8 +156,12 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_unknown(comparison)]
 
 
+def _verdict(output: OutputComparison, words: tuple[str, str]) -> str:
+    return words[output.passed] + (f" ({output.check.form})" if output.check is not None else "")
+
+
 def _unknown(comparison: Comparison) -> list[str]:
-    """What a comparison says, and what it does not, of devices whose numbers nothing emulates."""
+    """The part of a comparison that is known, and the part that is not, for devices whose numbers nothing emulates."""
     if not comparison.unknown:
         return []
     found = "within" if comparison.passed else "outside"
@@ -180,9 +189,7 @@ def _metrics(outputs: Sequence[OutputComparison]) -> list[Table | str]:
         (o.name, text(m.rmse, ".2g"), text(m.sqnr, ".1f"), text(m.cosine, ".8f"), _steps(m.histogram(), o.compared))
         for o, m in unequal
     ]
-    columns: tuple[str, ...] = ("output", "RMSE", "SQNR dB", "cosine", "steps above the reference")
-    if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]  # type: ignore[misc]
+    columns = ("output", "RMSE", "SQNR dB", "cosine", "steps above the reference")
     return [Table("Error metrics", columns, rows)] if rows else []
 
 
@@ -204,7 +211,7 @@ def _differences(output: OutputComparison) -> tuple[str, ...]:
 
 
 def _failure(output: OutputComparison) -> list[str]:
-    """Why an output fails, and where it differs most; values that are not finite in any case."""
+    """The reason why an output fails, and where it differs most; values that are not finite in any case."""
     lines = [output.problem] if output.problem else []
     if output.non_finite:
         unequal = f", {output.non_finite_unequal} of them not the same" if output.non_finite_unequal else ", all of them the same"

@@ -28,7 +28,7 @@ Values = dict[Key, dict[str, Any]]
 
 
 def operator_key(graph: FileGraph, operator: FileOperator) -> str | None:
-    """What stands for an operator: the first output with a name that no other tensor has, else its number.
+    """The key of an operator: the first output with a name that no other tensor has, else its number.
 
     None where that number is the name of another operator's tensor, as viewers look for names first.
     """

@@ -7,20 +7,26 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import Device
 from nnbridge.devices.evidence import Evidence, evidence
+from nnbridge.devices.families import group_of
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.extensions import readable_operation
 from nnbridge.plan import Planned
-from nnbridge.plan_data import NUMERICS, PLACE_KEYS, PLACES, bound_devices, operators_of, plan_as_dict, ran_on
-from nnbridge.report import MARKS
-from nnbridge.report.terminal import Table, counted, counted_kinds
+from nnbridge.plan_data import PLACE_KEYS, PLACES, bound_devices, operators_of, plan_as_dict, ran_on
+from nnbridge.report.terminal import Cell, Table, counted, counted_kinds
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partitioner import GotoStep, IfStep, LogicalStep, WhileStep
 from nnbridge.runtime.plan import INTERPRETER, Plan
 from nnbridge.summary import who_refuses
 from nnbridge.types import OperandCode
+
+_WIDE = "beyond what TFLite's delegate or ONNX Runtime's provider hands to NNAPI"
+
+_UNDECLARED = 1e30
+"""Performance figures from here on are Android's default, FLT_MAX, of drivers that state none."""
 
 
 def operators_tables(plan: Plan, full: bool = False) -> list[Table | str]:
@@ -39,14 +45,13 @@ def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
     title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in placed.items())}"
     if full:
         listed = [(str(row["index"]), row["operator"], row["device"], "; ".join(_texts(row))) for row in rows]
-        return [Table(title, ("operator", "type", "place", "why not the device"), listed), f"Numbers: {NUMERICS}."]
+        return [Table(title, ("operator", "type", "place", "why not the device"), listed)]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if row["place"] == "cpu" or "uncertain" in row:
             groups.setdefault((row["device"], "; ".join(_texts(row))), []).append(row)
     listed = [(_kinds(members), counted(len(members), "operator"), place, why) for (place, why), members in groups.items()]
-    tables: list[Table | str] = [Table(title, ("type", "", "place", "why not the device"), listed)] if listed else [title + "."]
-    return [*tables, f"Numbers: {NUMERICS}."]
+    return [Table(title, ("type", "", "place", "why not the device"), listed)] if listed else [title + "."]
 
 
 def _kinds(members: list[dict[str, Any]]) -> str:
@@ -71,8 +76,11 @@ def refusals_table(name: str, refused: list[dict[str, Any]]) -> Table:
     return Table(f"What no device of {name}'s list accepts", ("operation", "count", "why"), rows, ruled=True)
 
 
-def plan_tables(planned: Planned, full: bool = False) -> list[Table | str]:
-    """A table of steps, then one of operations grouped by type, place and reasons (or one by one)."""
+def plan_tables(planned: Planned, full: bool = False, performance: bool = False) -> list[Table | str]:
+    """A table of steps, then one of the operations that no device runs, grouped by device and reasons; ``full``: every operation.
+
+    ``performance``: also why a device does not run what another device runs faster.
+    """
     compilation = planned.compilation
     data = plan_as_dict(compilation)
     counts, steps = data["counts"], data["steps"]
@@ -82,32 +90,49 @@ def plan_tables(planned: Planned, full: bool = False) -> list[Table | str]:
     if counts["transposes"] or counts["interface_transposes"]:
         title += f", {counts['transposes']} transposes between operations, {counts['interface_transposes']} at inputs and outputs"
     program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
-    tables = [
-        Table(title, ("step", "device", "place", "operations"), program),
-        _operations_table(data, _not_handed(planned), full),
-    ]
+    operations = _operations_table(data, _not_handed(planned), full, performance)
+    beyond = f"(wide): {_WIDE}" if any(operation["mapping"] == "wide" for operation in data["operations"]) else ""
+    tables = [Table(title, ("step", "device", "operations"), program, beyond), *([operations] if operations.rows else [])]
     fallback = [f"The whole model fell back to the CPU: {compilation.plan.fallback}"] if data["fallback"] else []
     return [*tables, *operators_tables(compilation.plan, full), *fallback, *cache_lines(compilation)]
 
 
-def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
-    """Device, place and operations of a step; the jumps of control flow."""
-    runtime = (INTERPRETER.name, PLACES[INTERPRETER.kind])
+def _place(name: str, place: str) -> str:
+    """A driver by its name, other places by theirs."""
+    return name if place == PLACES["device"] else place
+
+
+def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str]:
+    """Device and operations of a step; the jumps of control flow."""
+    runtime = PLACES[INTERPRETER.kind]
     if isinstance(item, GotoStep):
-        return *runtime, f"go to {item.target}"
+        return runtime, f"go to {item.target}"
     model, inside = plan.partition.sources[item.source].model, plan.partition.within(item.source)
     where = f"{inside}: " if inside else ""
     if isinstance(item, IfStep):
-        return *runtime, f"{where}IF, then {item.then.start}, else {item.otherwise.start}"
+        return runtime, f"{where}IF, then {item.then.start}, else {item.otherwise.start}"
     if isinstance(item, WhileStep):
-        return *runtime, f"{where}WHILE, condition {item.condition.start}, body {item.body.start}, end {item.end}"
+        return runtime, f"{where}WHILE, condition {item.condition.start}, body {item.body.start}, end {item.end}"
     device = plan.devices[item.device]
-    kinds = Counter(readable_operation(model, model.main.operations[i]) for i in item.operations)
-    return device.name, PLACES[device.kind], where + counted_kinds(kinds)
+    operations = (model.main.operations[i] for i in item.operations)
+    kinds = (_plain(readable_operation(model, o), o.source.operator if o.source else "", o.mapping) for o in operations)
+    return _place(device.name, PLACES[device.kind]), where + counted_kinds(kinds)
+
+
+def _plain(kind: str, operator: str, mapping: str) -> str:
+    """An operation's type as the file has it: without the host extension's name, custom operators by their own name.
+
+    What only the wide mapping has is marked.
+    """
+    extension, _, name = kind.rpartition(".")
+    if name == "CUSTOM" and operator:
+        return operator.removeprefix("CUSTOM:")
+    plain = name if extension in ("org.tensorflow.lite", "ai.onnx") else kind
+    return f"{plain} (wide)" if mapping == "wide" else plain
 
 
 def cache_lines(compilation: Compilation) -> list[str]:
-    """What the compilation cache did for each step, if the client asked for one."""
+    """The compilation cache's result for each step, if the client asked for one."""
     records = compilation.plan.cache
     lines = [f"Cache of {record.device}: {'; '.join(map(str, (record.result, *record.notes)))}" for record in records]
     unused = compilation.caching is not None and not any(record.token for record in records)
@@ -123,8 +148,8 @@ def _not_handed(planned: Planned) -> dict[tuple[int, int], str]:
     }
 
 
-def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int], str], full: bool) -> Table:
-    """Operations that run on the same device for the same reasons share a row, or each has its own."""
+def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int], str], full: bool, performance: bool) -> Table:
+    """A row for operations on the same device for the same reasons, none for those without a reason; ``full``: one row each."""
     measure = "power use" if data["preference_name"] == "low-power" else "execution time"
     groups: dict[tuple[str, tuple[str, ...], str], list[dict[str, Any]]] = {}
     for operation in data["operations"]:
@@ -133,29 +158,38 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
         if operation["place"] != PLACES["host"]:
             # The host is offered nothing that NNAPI can express.
             others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]
+            if operation["place"] == PLACES["device"] and not performance:
+                others = [reason for reason in others if "figure" not in reason]
             doubts = [f"{device}: uncertain, {text}" for device, text in operation.get("uncertain", {}).items()]
-            why = (*(reason_line(reason, operation["type"], measure) for reason in others), *doubts) or ("-",)
-        groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
-    marks = {operation["mapping"] for operation in data["operations"]} & MARKS.keys()
-    rows = [(device, name or counted_kinds(map(_mapped, members)), why) for (device, why, name), members in groups.items()]
-    columns = ("device", "operations", "why not elsewhere")
-    return Table("Placement", columns, rows, "; ".join(f"({mark}): {MARKS[mark]}" for mark in sorted(marks)), ruled=True)
+            why = (*(reason_line(reason, operation["type"], measure) for reason in others), *doubts)
+        if why or full:
+            place = _place(operation["device"], operation["place"])
+            groups.setdefault((place, why, operation["name"] if full else ""), []).append(operation)
+    rows = [(name or counted_kinds(map(_mapped, members)), place, why or "-") for (place, why, name), members in groups.items()]
+    title = (
+        "Why not on a device" if len({place for place, _, _ in groups} - set(data["devices"])) else "Why not on another device"
+    )
+    if any("uncertain" in operation for operation in data["operations"]):
+        title += ", and uncertain answers"
+    return Table("Operations" if full else title, ("operations", "on", "why"), rows, ruled=True)
 
 
 def _mapped(operation: dict[str, Any]) -> str:
-    """An operation's type, with its mapping and the body that it is part of where they are special."""
-    mark = f" ({operation['mapping']})" if operation["mapping"] in MARKS else ""
-    return f"{operation['type']}{mark}" + (f" ({operation['within']})" if operation["within"] else "")
+    """An operation's type, and the body that it is part of."""
+    kind = _plain(operation["type"], (operation["operator"] or {}).get("operator", ""), operation["mapping"])
+    return kind + (f" ({operation['within']})" if operation["within"] else "")
 
 
 def reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
     device = reason["device"]
+    winner = PLACES["cpu"] if reason.get("winner") == CPU_NAME else reason.get("winner")
     if "fallback" in reason:
         return f"{device}: accepted it, but the whole model fell back to the CPU"
     if "figure" in reason and reason["figure"] == reason["best"]:
-        return f"{device}: relative {measure} {reason['figure']:.4g}, the same as {reason['winner']}'s, which wins ties"
+        return f"{device}: relative {measure} {reason['figure']:.4g}, the same as {winner}'s, which wins ties"
     if "figure" in reason:
-        return f"{device}: relative {measure} {reason['figure']:.4g}, {reason['winner']}'s is {reason['best']:.4g}"
+        figure = f"relative {measure} {reason['figure']:.4g}" if reason["figure"] < _UNDECLARED else f"declares no {measure}"
+        return f"{device}: {figure}, {winner}'s is {reason['best']:.4g}"
     where = f" ({reason['operand']})" if "operand" in reason else ""
     found = reason.get("found", "")
     tail = f", found {found}" if found and found != kind else ""
@@ -175,6 +209,7 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
             {
                 "name": device.name,
                 "place": PLACES[device.kind],
+                "family": group_of(device),
                 "version": device.version,
                 "feature_level": int(device.level),
                 "type": device.type.name,
@@ -188,22 +223,22 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
     return listed
 
 
-def devices_table(listed: list[dict[str, Any]]) -> Table:
-    """One row for each device, with time and power relative to the CPU."""
-    rows = []
-    for device in listed:
+def devices_table(listed: list[dict[str, Any]], title: str = "Devices") -> Table:
+    """One row for each device, with time and power relative to the CPU; evidence that all have is below the rows."""
+    rows: list[Sequence[Cell]] = []
+    evidences = [_evidence_lines(Evidence(**device["evidence"])) for device in listed]
+    shared = len(listed) > 1 and len(set(evidences)) == 1
+    for device, known in zip(listed, evidences, strict=True):
         performance = (device["performance"][n] for n in ("TENSOR_FLOAT32", "relaxed_float32", "TENSOR_QUANT8_ASYMM"))
         unknown = device["place"] == PLACES["host"]
-        shown = ("-" if unknown or p["exec_time"] > 1e30 else f"{p['exec_time']:g} / {p['power_usage']:g}" for p in performance)
-        known = Evidence(**device["evidence"])
-        rows.append(
-            (
-                device["name"],
-                device["place"],
-                str(device["feature_level"]),
-                *shown,
-                (known.verified, known.numbers.partition(" (")[0]),
-            )
+        shown = (
+            "-" if unknown or p["exec_time"] > _UNDECLARED else f"{p['exec_time']:g} / {p['power_usage']:g}" for p in performance
         )
-    columns = ("name", "place", "level", "float32", "relaxed", "quant8", "evidence")
-    return Table("Devices", columns, rows, "declared by the driver, not measured: execution time / power use, CPU = 1")
+        rows.append((device["name"], device["place"], str(device["feature_level"]), *shown, *(() if shared else (known,))))
+    columns = ("name", "place", "level", "float32", "relaxed", "quant8", *(() if shared else ("evidence",)))
+    below = "declared by the driver, not measured: execution time / power use, CPU = 1"
+    return Table(title, columns, rows, f"{'; '.join(evidences[0])}; {below}" if shared else below)
+
+
+def _evidence_lines(known: Evidence) -> tuple[str, str]:
+    return known.verified, known.numbers.partition(" (")[0]

@@ -132,7 +132,7 @@ def _condition(made: RuleCondition) -> dict[str, Any]:
 
 
 def _terms(made: RuleCondition) -> dict[str, str]:
-    """What the profile's own names in a condition stand for, and the names in those."""
+    """The meanings of the profile's own names in a condition, and of the names in those."""
     words = made.vocabulary
     found: dict[str, str] = {}
     waiting = [made.node, *([made.when.node] if made.when else [])]

@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nnbridge.errors import counted as counted
@@ -31,6 +31,14 @@ _SMALLER = re.compile(r"[^_-]*[_-]+|[^_-]+")
 """What stays together of a name that is too long for a line, and of a piece of it that is."""
 _WIDEST = 400
 """Characters that a plain column is padded to; a longer cell moves what follows it in its row."""
+_NUMBER = 24
+"""Characters of the longest number in a column of numbers."""
+_LEVELS = 3
+"""Levels of names, such as ``Model/block/conv``, that are shown in full."""
+_ROWS = 20
+"""Rows of a table on a terminal, where no number is asked for."""
+_LONG = 40
+"""Lines after which the verdict is repeated."""
 _VERDICTS = {"pass": "green", "FAIL": "bold red"}
 """The style of cells with nothing else in them, on terminals."""
 
@@ -40,6 +48,13 @@ def counted_kinds(kinds: Iterable[str], most: int | None = None) -> str:
     counts = Counter(kinds)
     shown = counts.items() if most is None else counts.most_common(most)
     return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in shown) + "…" * (len(counts) > len(shown))
+
+
+def short_name(name: str) -> str:
+    """``0: CONV_2D …/Conv2d_0/Relu6``: a name of many levels by its last two, which --json has in full."""
+    kind, space, path = name.rpartition(" ")
+    levels = path.split("/")
+    return f"{kind}{space}…/{'/'.join(levels[-2:])}" if len(levels) > _LEVELS else name
 
 
 @dataclass(frozen=True)
@@ -52,25 +67,52 @@ class Table:
     caption: str = ""
     ruled: bool = False
     """True for lines between rows."""
+    first: int = 0
+    """The row to begin with where not all are shown."""
 
 
-def show(blocks: Iterable[Table | str], out: Console) -> None:
-    """Print tables and lines."""
+def show(blocks: Iterable[Table | str], out: Console, top: int | None = None, verdict: str = "") -> None:
+    """Print tables and lines.
+
+    ``top``: rows of each table at most, 0 for all; None is 20 on a terminal and all elsewhere. Columns with nothing in them are
+    left out. ``verdict`` is a line that is repeated after long output.
+    """
     limited = out.is_terminal or "COLUMNS" in os.environ
+    most = top if top is not None else _ROWS if limited else 0
+    lines = 0
     for number, block in enumerate(blocks):
         if isinstance(block, str):
             out.print(printable(block), soft_wrap=not limited)
+            lines += 1
             continue
+        shown = _without_empty_columns(block)
+        more = len(shown.rows) - most if most else 0
+        if more > 0:
+            begin = min(shown.first, more)
+            shown = replace(shown, rows=shown.rows[begin : begin + most])
         if number:
             out.print()
-        if block.title:
-            out.print(printable(block.title), style="bold", soft_wrap=not limited)
+        if shown.title:
+            out.print(printable(shown.title), style="bold", soft_wrap=not limited)
         if limited:
-            out.print(_bordered(block))
+            out.print(_bordered(shown))
         else:
-            out.print("\n".join(_plain(block)), soft_wrap=True)
-        if block.caption:
-            out.print(printable(block.caption), soft_wrap=not limited)
+            out.print("\n".join(_plain(shown)), soft_wrap=True)
+        if more > 0:
+            where = f" ({begin:,} of them before these)" if begin else ""
+            out.print(f"{counted(more, 'more row')}{where}: --top 0 shows all", soft_wrap=not limited)
+        if shown.caption:
+            out.print(printable(shown.caption), soft_wrap=not limited)
+        lines += len(shown.rows) + 3
+    if verdict and lines > _LONG:
+        out.print()
+        out.print(printable(verdict), soft_wrap=not limited)
+
+
+def _without_empty_columns(table: Table) -> Table:
+    kept = [k for k in range(len(table.columns)) if not table.rows or any(set(row[k]) - {"", "-"} for row in table.rows)]
+    rows = [[row[k] for k in kept] for row in table.rows]
+    return replace(table, columns=[table.columns[k] for k in kept], rows=rows)
 
 
 def _cells(table: Table) -> list[list[list[str]]]:
@@ -79,7 +121,8 @@ def _cells(table: Table) -> list[list[list[str]]]:
 
 
 def _numeric(cells: Sequence[Sequence[Sequence[str]]], column: int) -> bool:
-    return all(_NUMBERS.fullmatch(line) for row in cells for line in row[column])
+    """Numbers that fit a column; not lists of them, which wrap."""
+    return all(len(line) <= _NUMBER and _NUMBERS.fullmatch(line) for row in cells for line in row[column])
 
 
 def _bordered(table: Table) -> Any:

@@ -110,7 +110,7 @@ def fixed_dims(operand: Operand, dims: Sequence[int] | None, call: str) -> tuple
 
 
 def input_array(argument: Argument | None, operand: Operand) -> Array | None:
-    """What a device reads: the caller's array, or its bytes; None for an omitted input."""
+    """The array that a device reads: the caller's array, or its bytes; None for an omitted input."""
     assert argument is not None
     if argument.array is not None or argument.data is None:
         return read_only(argument.array)

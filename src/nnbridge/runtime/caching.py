@@ -45,7 +45,7 @@ Identity = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class CacheRecord:
-    """What the cache did for one step."""
+    """The cache's result for one step."""
 
     device: str
     token: str
@@ -195,7 +195,7 @@ def _read(path: Path, token: bytes) -> tuple[memoryview, bytes] | str:
 
 
 def _header_fault(header: bytes, token: bytes, found: int) -> str | None:
-    """What is wrong with the header of a file that has so many bytes after it."""
+    """The mistake in the header of a file that has so many bytes after it."""
     if len(header) < _HEADER.size:
         return f"{len(header)} bytes"
     magic, version, written_for, _, _, length, zeros = _HEADER.unpack(header)

@@ -14,7 +14,7 @@ from nnbridge import devices as device_list
 from nnbridge.cpu import settings
 from nnbridge.devices.checks import description_fault
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, deadline_after
-from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeError, Reason, UnexpectedNullError
 from nnbridge.extensions import host_operation
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
@@ -39,7 +39,7 @@ LOG = logging.getLogger("nnbridge.devices")
 
 
 class PartitioningMode(IntEnum):
-    """What Android's property ``debug.nn.partition`` chooses."""
+    """The choices of Android's property ``debug.nn.partition``."""
 
     NO = 0
     """Everything on the CPU; no device is asked."""
@@ -93,6 +93,8 @@ class Compilation:
         self._plan: Plan | None = None
         self.placements: tuple[Placement, ...] = ()
         """What every device answered to :meth:`finish`, after one that failed as well."""
+        self.not_run: NnbridgeError | None = None
+        """Why the app never comes to run the model, if that is so; raised where an execution begins."""
         self._finished = False
         self._falling_back = threading.Lock()
         self._cpu_plan: Plan | None = None
@@ -255,7 +257,9 @@ class Compilation:
 
     @property
     def prepared_plan(self) -> Plan:
-        """The plan for executions; BAD_STATE before a successful finish that prepared its steps."""
+        """The plan for executions; BAD_STATE before a successful finish that prepared its steps, :attr:`not_run` if it is set."""
+        if self.not_run is not None:
+            raise self.not_run
         if not self.is_ready:
             raise BadStateError(Reason("a compilation that finished and prepared its steps", "one that did not"))
         return self.plan
@@ -266,7 +270,7 @@ class Compilation:
         return self._devices
 
     def shares(self) -> tuple[Share, ...]:
-        """What each driver that was offered the model got of it, none where everything fell back to the CPU."""
+        """The share of the model of each driver that was offered it, none where everything fell back to the CPU."""
         return self.plan.shares(self._devices)
 
     @property
@@ -276,7 +280,7 @@ class Compilation:
 
     @cached_property
     def repeated(self) -> RepeatedRuns:
-        """What :meth:`Execution.run` computes again and again."""
+        """The bound run that :meth:`Execution.run` repeats."""
         return RepeatedRuns(self.model)
 
     @cached_property

@@ -80,7 +80,7 @@ class Interpretation:
             self._slots[0, i] = OperandValue(main.operands[i], None, buffer)
 
     def slot(self, place: SourceOperand) -> OperandValue:
-        """Where an operand lies; constants are found in the model."""
+        """The place of an operand; constants are found in the model."""
         found = self._slots.get(place)
         if found is None:
             model = self._partition.sources[place[0]].model
@@ -92,12 +92,12 @@ class Interpretation:
         return found
 
     def shapes(self) -> tuple[OutputShape, ...]:
-        """What is known of the model's outputs."""
+        """The shapes of the model's outputs as far as they are known."""
         slots = (self._slots[0, i] for i in self._partition.sources[0].model.main.outputs)
         return tuple(OutputShape(slot.dims, slot.sufficient) for slot in slots)
 
     def dims(self) -> dict[SourceOperand, tuple[int, ...]]:
-        """What is known of all operands that steps computed so far."""
+        """The dimensions of all operands that steps computed so far."""
         return {place: slot.dims for place, slot in self._slots.items()}
 
     def next_step(self) -> ExecutionStep | None:

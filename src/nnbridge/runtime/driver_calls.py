@@ -105,7 +105,7 @@ def _checked(result: object, operands: Sequence[Operand], request: Request, devi
 
 
 class _Wrong(Exception):
-    """What is required of a result, and what was found."""
+    """The requirement of a result, and what was found."""
 
 
 def _consistent(result: object, operands: Sequence[Operand], request: Request) -> Result:

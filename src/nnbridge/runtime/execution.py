@@ -67,7 +67,7 @@ class Execution(ExecutionArguments):
 
     @property
     def report(self) -> RunReport:
-        """What the last computation did."""
+        """The report of the last computation."""
         if self._report is None:
             self._report = RunReport.of_bound(self.compilation.plan, self._bound, self._elapsed)
         return self._report

@@ -1,4 +1,4 @@
-"""What is set on an execution before it computes: inputs, outputs and options."""
+"""Arguments of an execution, set before it computes: inputs, outputs and options."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class ExecutionArguments:
         self._loop_timeout = min(nanoseconds, MAX_LOOP_TIMEOUT_NS)
 
     def request(self, limit: int | None = None) -> Request:
-        """What a device that runs the whole model is asked, with a time limit in nanoseconds."""
+        """The request to a device that runs the whole model, with a time limit in nanoseconds."""
         return Request(
             tuple(map(input_array, self._inputs, self._input_operands)),
             tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),

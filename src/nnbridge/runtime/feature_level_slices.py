@@ -19,7 +19,7 @@ MAX_DEPTH = 100
 
 
 def requirements(model: Model) -> list[Verdict]:
-    """What each operation of the main subgraph needs, with everything that it depends on (fact S6).
+    """The requirements of each operation of the main subgraph, with everything that it depends on (fact S6).
 
     BAD_DATA for control flow nested deeper than :data:`MAX_DEPTH`.
     """
@@ -63,7 +63,7 @@ def _is_model(operand: Operand) -> bool:
 
 @dataclass(frozen=True)
 class Slice:
-    """What a device is asked: the model (None where no valid slice exists), and which operations are left in it."""
+    """The question to a device: the model (None where no valid slice exists), and which operations are left in it."""
 
     model: Model | None
     included: tuple[int, ...]

@@ -352,7 +352,7 @@ class MemoryDesc:
         return device
 
     def _allocated(self, device: Device, operand: Operand) -> Bytes:
-        """What a device allocates, checked."""
+        """The memory that a device allocates, checked."""
         roles = [
             BufferRole(prepared, use.direction, use.index, frequency)
             for role, frequency in self._roles.items()

@@ -64,7 +64,7 @@ def undelegated(main: Subgraph, refusals: Sequence[Reason | None], limit: int) -
 
 
 def _beyond(limit: int, partitions: int, nodes: int) -> Reason:
-    """Why a partition of so many operators is not handed over."""
+    """The reason why a partition of so many operators is not handed over."""
     return Reason(
         f"one of the {limit} largest of {partitions} delegated partitions (--max-partitions {limit})",
         f"one of {nodes} operator{'' if nodes == 1 else 's'}",

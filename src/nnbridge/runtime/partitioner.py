@@ -14,6 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
 
+from nnbridge.budget import steps_budget
 from nnbridge.builder import run_order
 from nnbridge.device_view import device_view
 from nnbridge.devices.device import Device
@@ -146,7 +147,7 @@ class Partition:
         return tuple(_in_order_of_use([model.main.operations[i] for i in step.operations]))
 
     def within(self, source: int) -> str:
-        """Where a body belongs, such as ``then of IF 2 in body of WHILE 0``; empty for the main subgraph."""
+        """The place of a body, such as ``then of IF 2 in body of WHILE 0``; empty for the main subgraph."""
         found = self.sources[source]
         if found.parent is None:
             return ""
@@ -204,9 +205,9 @@ class Partition:
 def make_steps(model: Model, placements: tuple[Placement, ...], devices: Sequence[Device], preference: int) -> Partition:
     """The plan for a model whose operations are placed: a single step if one device gets everything (fact P14).
 
-    BAD_DATA if an operation has no device (fact P10).
+    BAD_DATA if an operation has no device (fact P10); ExhaustedError for too many steps.
     """
-    planner = _Planner(devices, preference)
+    planner = _Planner(model, devices, preference)
     queues = planner.queues(placements, model)
     if len(set(queues)) == 1 and queues[0] != len(devices):
         main = model.main
@@ -238,10 +239,11 @@ def check_step(step: ExecutionStep, devices: Sequence[Device]) -> None:
 class _Planner:
     """Grows the flat list of steps, source by source."""
 
-    def __init__(self, devices: Sequence[Device], preference: int) -> None:
+    def __init__(self, model: Model, devices: Sequence[Device], preference: int) -> None:
         self._devices = devices
         self._preference = preference
         self._steps = 0
+        self._steps_left = steps_budget(sum(map(len, model.pools)))
         self.program: list[LogicalStep] = []
         self.sources: list[SourceModel] = []
 
@@ -272,8 +274,9 @@ class _Planner:
 
     def _add_step(self, source: int, number: int, device: int, members: list[int], maker: dict[int, int]) -> None:
         model = self.sources[source].model
+        self._steps_left.spend(1, model.name)
         inputs, outputs = _boundary(model, number, members, maker)
-        part = extract(model, [model.main.operations[i] for i in members], inputs, outputs)
+        part = extract(model, members, inputs, outputs)
         temporary = [model.main.operands[i].lifetime is Lifetime.TEMPORARY_VARIABLE for i in outputs]
         crossing = tuple(i for i, crosses in zip(part.main.outputs, temporary, strict=True) if crosses)
         step = ExecutionStep(device, tuple(members), part, tuple(inputs), tuple(outputs), crossing, source, self._steps)
@@ -414,11 +417,12 @@ def _in_order_of_use(operations: Sequence[Operation]) -> dict[int, None]:
     return dict.fromkeys(i for o in operations for i in (*o.inputs, *o.outputs))
 
 
-def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int], outputs: Sequence[int]) -> Model:
-    """A model of some operations of another, which shares its constants' memory (facts P23 and P30).
+def extract(model: Model, members: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> Model:
+    """A model of some operations of another's main subgraph, which shares its constants' memory (facts P23 and P30).
 
     Operands come in order of use; operations are sorted as finish sorts them.
     """
+    operations = [model.main.operations[i] for i in members]
     index = {old: new for new, old in enumerate(_in_order_of_use(operations))}
     roles = dict.fromkeys(inputs, Lifetime.SUBGRAPH_INPUT) | dict.fromkeys(outputs, Lifetime.SUBGRAPH_OUTPUT)
 
@@ -436,6 +440,6 @@ def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int]
     main = Subgraph(operands, sorted_again, tuple(index[i] for i in inputs), tuple(index[i] for i in outputs))
     extracted = device_view(replace(model, main=main, states=()))
     # Dimensions and quantisation are those of the whole model.
-    inferred = {id(model.main.operations[i]) for i in model.main.known.get(INFERRED, ())}
-    extracted.main.known[INFERRED] = frozenset(k for k, i in enumerate(order) if id(operations[i]) in inferred)
+    inferred = model.main.known.get(INFERRED, frozenset())
+    extracted.main.known[INFERRED] = frozenset(k for k, i in enumerate(order) if members[i] in inferred)
     return extracted

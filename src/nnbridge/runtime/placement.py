@@ -22,7 +22,7 @@ from nnbridge.types import CONTROL_FLOW, FeatureLevel, OperationCode
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one device answered for one operation."""
+    """One device's answer for one operation."""
 
     device: str
     performance: float | None
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one operation goes, and what every device answered."""
+    """The device of one operation, and every device's answer."""
 
     operation: int
     device: int | None
@@ -113,7 +113,7 @@ class Support:
 
 
 def answers_of(device: Device, model: Model) -> Support:
-    """What a device supports of a model, asked as a compilation asks it."""
+    """The operations of a model that a device supports, asked as a compilation asks it."""
     answers = ask(device, model, Slices(model))
     return Support(tuple(answer.reason for answer in answers), tuple(device.uncertainties(model)))
 

@@ -1,4 +1,4 @@
-"""What a compilation decided: the plan, and what each driver got of the model."""
+"""The decisions of a compilation: the plan, and each driver's part of the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INTERPRETER = Interpreter()
 
 @dataclass(frozen=True)
 class Plan:
-    """What a compilation decided. ``placements`` are those of the main subgraph before any fallback, ``partition`` runs."""
+    """The decisions of a compilation. ``placements`` are those of the main subgraph before any fallback, ``partition`` runs."""
 
     devices: tuple[Device, ...]
     placements: tuple[Placement, ...]
@@ -75,12 +75,12 @@ class Plan:
             yield from ((number, placement) for placement in source.placements)
 
     def device_of(self, operation: int, source: int = 0) -> Device | Interpreter:
-        """What runs an operation of the main subgraph, or of another source."""
+        """The device that runs an operation of the main subgraph, or of another source."""
         device = self.partition.device_of.get((source, operation))
         return INTERPRETER if device is None else self.devices[device]
 
     def shares(self, offered: Sequence[Device]) -> tuple[Share, ...]:
-        """What each of these drivers accepted of the model and what it runs: nothing where everything fell back to the CPU."""
+        """The operations that each of these drivers accepted and runs: none where everything fell back to the CPU."""
         placed = list(self.placed())
         counts = Counter(id(self.device_of(placement.operation, source)) for source, placement in placed)
         wrong = {a.device: a.reason.found for _, placement in placed for a in placement.answers if a.wrong and a.reason}

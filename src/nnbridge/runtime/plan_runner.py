@@ -76,7 +76,7 @@ class StepSpan:
 
     @property
     def ended(self) -> int:
-        """When it ended, by the clock of :attr:`started`."""
+        """The end time, by the clock of :attr:`started`."""
         return self.started + self.nanoseconds
 
 
@@ -85,7 +85,7 @@ _MOST_SPANS = 100_000
 
 @dataclass
 class RunReport:
-    """What an execution did, step by step in order of their first runs."""
+    """The work of an execution, step by step in order of their first runs."""
 
     steps: list[StepReport] = field(default_factory=list)
     fallback: Reason | None = None

@@ -25,7 +25,7 @@ Kind: TypeAlias = "tuple[Any, ...]"
 
 
 def kind_of(inputs: Sequence[Array | None]) -> Kind:
-    """What inputs have in common that one bound run can compute."""
+    """The kind of inputs that one bound run can compute."""
     return tuple([None if array is None else (array.shape, array.dtype.char) for array in inputs])
 
 

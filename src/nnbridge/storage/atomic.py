@@ -105,7 +105,7 @@ def _remove(temporary: Path) -> None:
 
 
 def _short(name: str) -> str:
-    """What temporary files of a file are called: its name, of which the end is a checksum where it would become too long."""
+    """The name for temporary files of a file: its name, of which the end is a checksum where it would become too long."""
     encoded = os.fsencode(name)
     if len(encoded) <= _LONGEST:
         return name

@@ -44,7 +44,7 @@ class CompiledPartition:
     """The version of nnbridge that compiled it."""
 
     def stored(self) -> bytes:
-        """What a file holds of it."""
+        """The stored part of a file."""
         saved = io.BytesIO()
         write_model(self.model, saved)
         values = {

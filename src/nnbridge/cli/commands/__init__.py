@@ -131,7 +131,7 @@ class _Group(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """What is typed, read; ``--help`` prints here."""
+        """Parse the typed arguments; ``--help`` prints here."""
         typed = tuple(args)
         with _ending(None, typed):
             context = super().make_context(info_name, args, parent, **extra)
@@ -235,7 +235,7 @@ def _add_output_options(command: click.Command) -> None:
 
 
 def discard_output() -> None:
-    """What cannot be written is not tried again when the interpreter ends."""
+    """Discard output that cannot be written, so that the interpreter does not try it once more when it ends."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

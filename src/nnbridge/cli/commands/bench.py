@@ -64,9 +64,10 @@ def bench(
     nnapi = read_model(file)
     inputs = seeded_inputs(nnapi, seed)
     with working("Measuring"):
+        single = plan(file, Target(threads=1))
+        single.require_loaded()
         found = measure(model, nnapi, inputs, sorted({1, threads}), rounds, seconds, TIERS[kernels])
-        single = plan(file, Target(threads=1)).compilation
-        found = replace(found, operations=profile(single, inputs), first=first_answers(model) if first else {})
+        found = replace(found, operations=profile(single.compilation, inputs), first=first_answers(model) if first else {})
     if trace is not None:
         write_trace(trace, bench_events(model.name, found))
     if as_json:

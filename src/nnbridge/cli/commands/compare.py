@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds, refuse_options, tolerances_of, typed_options
+from nnbridge.cli.arguments import (
+    check_outputs,
+    parse_acceptance,
+    parse_preparation,
+    parse_seeds,
+    refuse_options,
+    tolerances_of,
+    typed_options,
+)
 from nnbridge.cli.options import (
+    ACCEPTANCE,
     MODEL,
     PREPARATION,
     WRITTEN,
+    acceptance_options,
     compute_options,
     device_options,
     input_options,
@@ -62,6 +72,7 @@ if TYPE_CHECKING:
 @of_comparison(
     "--tolerances", type=click.Path(path_type=Path), metavar="FILE.toml", help="Tolerances of single outputs, by name."
 )
+@acceptance_options
 @of_output("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
 @compute_options
 @device_options
@@ -88,6 +99,8 @@ def compare(
 ) -> None:
     """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
 
+    Detections that are outside it by position are compared as their boxes match.
+
     After Ctrl-C the samples that are done are compared; the exit status is 130.
 
     \b
@@ -97,20 +110,23 @@ def compare(
       nnbridge compare model.tflite --reference outputs.npz --plan
       nnbridge compare model.tflite --reference litert --tolerances tolerances.toml
       nnbridge compare model.tflite --reference litert --input photos/ --labels labels.txt
+      nnbridge compare detector.tflite --reference litert --input photos/ --accept-iou 0.9
       nnbridge compare model.tflite --device my_module:MINE --layers --against reference
       nnbridge compare model.tflite --envelope --reference litert --seeds 0-99
     """
     from nnbridge.compare.tensors import DeviceReference
-    from nnbridge.compare.tolerance import read_tolerances
     from nnbridge.report.plan import plan_tables
     from nnbridge.sampling import samples_of, with_outputs
 
     how, options = parse_preparation(**options)
+    accept, options = parse_acceptance(**options)
     numbers = parse_seeds(seeds)
     if layers and envelope:
         raise click.UsageError("--layers and --envelope exclude each other.")
     if not layers:
         refuse_options("--csv", "--against", why="it belongs to --layers")
+    if layers or envelope:
+        refuse_options(*ACCEPTANCE, why="--layers and --envelope compare elements")
     if reference is not None and against is not None:
         raise click.UsageError("--reference and --against exclude each other.")
     if reference is None and against is None and not envelope:
@@ -119,11 +135,7 @@ def compare(
             raise click.UsageError("Missing option '--reference'.")
     name = (f"device {against}" if against else "") if reference is None else reference
     check_outputs({"--csv": csv_file})
-    tolerance = tolerances_of(atol, rtol, quant_steps)
-    if tolerances is not None:
-        stated = {"atol": atol, "rtol": rtol, "steps": quant_steps}
-        fields = dict(zip(stated, ("--atol", "--rtol", "--quant-steps"), strict=True))
-        tolerance = read_tolerances(tolerances, {f: stated[f] for f, o in fields.items() if o in typed_options()})
+    tolerance = replace(_tolerances(atol, rtol, quant_steps, tolerances), accept=accept)
     stored = name.endswith(".npz")
     if inputs:
         refuse_options("--steps", why="--input has its own samples")
@@ -151,6 +163,18 @@ def compare(
     _end(found)
 
 
+def _tolerances(atol: float | None, rtol: float | None, quant_steps: int, path: Path | None) -> Tolerances:
+    """The tolerances of a file, and of typed options, which override its general ones."""
+    from nnbridge.compare.tolerance import read_tolerances
+
+    tolerances = tolerances_of(atol, rtol, quant_steps)
+    if path is None:
+        return tolerances
+    stated = {"atol": atol, "rtol": rtol, "steps": quant_steps}
+    fields = dict(zip(stated, ("--atol", "--rtol", "--quant-steps"), strict=True))
+    return read_tolerances(path, {f: stated[f] for f, o in fields.items() if o in typed_options()})
+
+
 def _begun(name: str, model: Path, signature: str, *, preserve: bool) -> ApartReference:
     """A reference that starts and reads the file while this process plans."""
     from nnbridge.compare.references import reference
@@ -169,7 +193,7 @@ def _end(found: Comparison | LayerComparison | Envelope) -> NoReturn:
 
 @dataclass
 class _Subject:
-    """What is compared."""
+    """The file, options and target that are compared."""
 
     reference: str
     planned: Planned
@@ -198,17 +222,17 @@ class _Subject:
             yield sample
             advance(1)
 
-    def print(self, data: Mapping[str, Any], blocks: Callable[[], Iterable[Any]]) -> None:
-        """As JSON or as tables."""
+    def print(self, data: Mapping[str, Any], blocks: Callable[[], Iterable[Any]], verdict: str = "") -> None:
+        """As JSON or as tables; the verdict is repeated after long ones."""
         if self.as_json:
             known = [each.as_dict() for each in self.evidence]
             print_json("compare", {"evidence": known, **data, "model": str(self.path)})
         else:
-            print_blocks(blocks())
+            print_blocks(blocks(), verdict=verdict)
 
     @property
     def evidence(self) -> list[Evidence]:
-        """That of each driver that the plan uses."""
+        """The evidence of each driver that the plan uses."""
         from nnbridge.devices.evidence import evidences
 
         used = {share.device for share in self.compilation.shares() if share.accepted}
@@ -235,7 +259,7 @@ def _layers(subject: _Subject) -> LayerComparison:
         )
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
-    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()])
+    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()], found.sentence)
     return found
 
 
@@ -246,6 +270,7 @@ def _envelope(subject: _Subject) -> Envelope:
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
 
+    subject.planned.require_loaded()
     compilation, model = subject.compilation, subject.compilation.model
     states = States(model)
 

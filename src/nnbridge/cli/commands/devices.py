@@ -12,7 +12,8 @@ from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import Written, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, print_json_line
-from nnbridge.cli.sections import group
+from nnbridge.cli.sections import SectionGroup
+from nnbridge.errors import near
 from nnbridge.report.terminal import counted
 from nnbridge.types import OperationCode
 
@@ -20,17 +21,36 @@ if TYPE_CHECKING:
     from nnbridge.devices.device import Device
 
 
-@group(invoke_without_command=True, short_help="List devices, find them by chip or phone, check profiles.")
-@click.option("--profiles", is_flag=True, help="List the shipped profiles of drivers instead of the installed devices.")
+class _Families(SectionGroup):
+    """The group of commands on devices; a word that is no command is that of a family, which ``family`` opens."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, its name and its arguments."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            meant = "" if args[0] in _family_names() else near(args[0], self.commands)
+            if meant:
+                raise click.UsageError(f"No such command '{args[0]}'.{meant}", ctx)
+            args = ["family", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Families, invoke_without_command=True, short_help="List devices by family, find them by chip or phone, check profiles."
+)
+@click.option("--all", "every", is_flag=True, help="List every device in a separate row, with its declared performance.")
+@click.option("--profiles", is_flag=True, help="List the shipped profiles so.")
 @json_option
 @click.pass_context
-def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
-    """List the devices that models can be offered to, with their performance relative to the CPU.
+def devices(context: click.Context, every: bool, profiles: bool, as_json: bool) -> None:
+    """List the devices that models can be offered to: shipped profiles by family, sample drivers, installed devices.
+
+    With --json each device is listed, with its family.
 
     \b
     Examples:
       nnbridge devices
-      nnbridge devices --profiles
+      nnbridge devices arm-nn
+      nnbridge devices --all
       nnbridge devices find "i.MX 8M Plus"
       nnbridge devices check my-npu.toml
       nnbridge devices ask arm-nn-21.11 models.jsonl.gz --json
@@ -39,21 +59,59 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
       nnbridge devices serve my_module:MINE --socket mine.socket
     """
     if context.invoked_subcommand is not None:
-        if as_json or profiles:
-            option = "--json" if as_json else "--profiles"
+        option = next((name for name, on in (("--json", as_json), ("--all", every), ("--profiles", profiles)) if on), "")
+        if option:
             raise click.UsageError(f"{option} belongs to the list of devices; {context.invoked_subcommand} has its own options.")
         return
     from nnbridge import devices as device_list
+    from nnbridge.report.families import families_tables
     from nnbridge.report.plan import devices_as_dict, devices_table
 
+    shipped = (*device_list.shipped(), *device_list.shipped_at_source())
     with drivers_apart():
-        listed = devices_as_dict(
-            (*device_list.shipped(), *device_list.shipped_at_source()) if profiles else device_list.all_devices()
-        )
+        listed = devices_as_dict(shipped if profiles else (*shipped, *device_list.all_devices()))
     if as_json:
         print_json("devices", {"devices": listed})
     else:
-        print_blocks([devices_table(listed)])
+        print_blocks([devices_table(listed)] if every or profiles else families_tables(listed))
+
+
+@devices.command("family", short_help="Compare the releases, sizes or variants of a family.")
+@click.argument("name", nargs=-1, required=True, shell_complete=completion.words(lambda: _family_names()))
+@json_option
+def devices_family(name: tuple[str, ...], as_json: bool) -> None:
+    """Compare the releases, sizes or variants of a family: date, level, evidence and changes. The word family may be left out.
+
+    \b
+    Example:
+      nnbridge devices arm-nn
+    """
+    from nnbridge.devices.families import family_named, family_of
+    from nnbridge.devices.hardware import find
+    from nnbridge.errors import InputError, Reason
+    from nnbridge.report.families import family_as_dict, family_blocks
+
+    typed = " ".join(name)
+    found = family_named(typed) or family_of(typed)
+    if found is None:
+        meant = find(typed)
+        known = (
+            f"{meant[0].sentence}; `nnbridge devices find` says more"
+            if meant
+            else "`nnbridge devices find` knows phones and chips"
+        )
+        rule = f"a family ({', '.join(_family_names())}) or a command of devices; {known}"
+        raise InputError(Reason(rule, typed, operand="NAME"))
+    if as_json:
+        print_json("devices-family", family_as_dict(found))
+    else:
+        print_blocks(family_blocks(found))
+
+
+def _family_names() -> list[str]:
+    from nnbridge.devices.families import families
+
+    return [family.name for family in families()]
 
 
 @devices.command("find", short_help="Find devices by chip, board, phone or vendor.")
@@ -75,7 +133,7 @@ def devices_find(name: tuple[str, ...], as_json: bool) -> None:
     typed = " ".join(name)
     found = find(typed)
     if not found:
-        rule = "a chip, board, phone or vendor that is listed; nothing is known of another (devices --profiles has all profiles)"
+        rule = "a chip, board, phone or vendor that is listed; nothing is known of another (nnbridge devices has all families)"
         raise InputError(Reason(rule, typed, operand="NAME"))
     if as_json:
         print_json("devices-find", {"hardware": [hardware_as_dict(entry) for entry in found]})
@@ -106,6 +164,7 @@ def devices_check(file: Path, as_json: bool) -> None:
             rules = counted(len(profile.rules.operators), f"{profile.format} operator")
         else:
             rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+        del described["family"]  # That of shipped profiles, whatever this one is named.
         listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
         print_json("devices-check", {"profiles": listed})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.cli.options import MODEL, conversion_options, file_of, named_devices, option
-from nnbridge.cli.output import json_option, print_blocks, print_json, working
+from nnbridge.cli.output import echo, json_option, print_blocks, print_json, working
 from nnbridge.cli.sections import command
 
 
@@ -18,17 +18,23 @@ from nnbridge.cli.sections import command
 def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Show what a model file holds and what of it maps to NNAPI under each mapping, without running anything.
 
+    Where LiteRT is installed, it is asked whether it loads a TFLite file; a line says so where nnbridge's rules differ.
+
     \b
     Examples:
       nnbridge inspect model.tflite
       nnbridge inspect model.onnx --json
       nnbridge inspect traced.model1.nnapi --device my_npu:NPU
     """
+    from nnbridge.engines.loading import loading_disagreement
     from nnbridge.report.inspection import inspection_tables
 
     named_devices(devices)
     with working(f"Reading {model.name}"):
         found = file_of(model, options).with_(mapping="wide").inspection
+        disagreement = loading_disagreement(found)
+    if disagreement:
+        echo(disagreement, err=True)
     if as_json:
         print_json("inspect", found.as_dict())
     else:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
 from nnbridge.cli import completion
-from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
-from nnbridge.cli.options import WRITTEN, in_section, of_comparison, of_conversion, of_devices, of_output, option, release_options
-from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
+from nnbridge.cli.arguments import check_outputs, input_files, parse_preparation, parse_seeds, refuse_options
+from nnbridge.cli.options import (
+    PREPARATION,
+    WRITTEN,
+    file_options,
+    in_section,
+    of_comparison,
+    of_conversion,
+    of_devices,
+    of_output,
+    option,
+    release_options,
+)
+from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress, shown_rows
 from nnbridge.cli.sections import RUN, command
 from nnbridge.errors import InputError, Reason
 from nnbridge.target import PREFERENCES
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
 
 if TYPE_CHECKING:
-    from nnbridge.matrix.cells import Cell
+    from nnbridge.matrix.cells import Cell, Task
 
 _PATH = click.Path(path_type=Path)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
 _STORE = Path("matrix.db")
+_ROWS = 40
+"""Rows of each list where --top states none."""
 _OF_RUNS = (
     *(
-        "--devices",
+        "--device",
         "--android",
         "--feature-level",
         "--mapping",
@@ -35,10 +51,12 @@ _OF_RUNS = (
         "--preference",
         "--reference",
         "--seeds",
+        "--input",
+        *PREPARATION,
         "--time",
     ),
     "--store",
-    *("--fresh", "--html", "--csv", "--markdown", "--junit", "--github", "--budget", "--jobs", "--timeout", "--scheduler"),
+    *("--fresh", "--html", "--reports", "--csv", "--markdown", "--junit", "--github", "--jobs", "--timeout", "--scheduler"),
 )
 """Options of a run, which ``--diff`` has no use for."""
 
@@ -48,7 +66,12 @@ of_run = in_section(RUN)
 @command(short_help="Plan, run and compare many models on many devices.")
 @click.argument("models", nargs=-1, shell_complete=completion.files)
 @option(
-    "--devices", multiple=True, metavar="NAME[,NAME…]", help="profiles, samples, patterns (vsi-*), names, FILE.toml; A+B: both."
+    "--device",
+    "--devices",
+    "devices",
+    multiple=True,
+    metavar="NAME[,NAME…]",
+    help="profiles, samples, patterns (vsi-*), names, FILE.toml; A+B: both.",
 )
 @of_conversion(
     "--android",
@@ -64,21 +87,24 @@ of_run = in_section(RUN)
 @of_devices("--preference", values=PREFERENCES, default="fast", help="As of plan.")
 @of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
+@file_options
 @of_run("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
 @of_run("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
 @of_run("--fresh", is_flag=True, help="Compute the cells again that the store has.")
 @option("--html", type=WRITTEN, metavar="FILE", help="Write a page.")
+@of_output("--reports", type=_FOLDER, metavar="FOLDER", help="Write the report of each cell there; the page has links to them.")
 @of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="Write a row for each cell.")
 @of_output("--markdown", type=WRITTEN, metavar="FILE", help="Write tables in Markdown.")
 @of_output("--junit", type=WRITTEN, metavar="FILE", help="Write JUnit XML.")
 @of_output("--github", is_flag=True, help="Append Markdown to the step summary of a GitHub workflow.")
-@option("--budget", type=_PATH, metavar="FILE.toml", help="Limits; exit status 1 if one is broken.")
+@option("--budget", type=_PATH, metavar="FILE.toml", help="Limits; exit status 1 if one is exceeded.")
 @of_run("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")
 @of_run("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="S", help="Seconds for a cell.")
 @of_run("--scheduler", default="", metavar="ADDRESS", help="Compute on the workers of a Dask scheduler.")
 @option(
     "--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", shell_complete=completion.files, help="Changes between two stores."
 )
+@option("--fail-on", values=("worse",), help="With --diff: exit status 1 if a cell got worse (docs/matrix.md).")
 @json_option
 def matrix(
     models: tuple[str, ...],
@@ -91,10 +117,12 @@ def matrix(
     preference: str,
     reference: str | None,
     seeds: str,
+    inputs: tuple[str, ...],
     timed: bool,
     store: Path | None,
     fresh: bool,
     html: Path | None,
+    reports: Path | None,
     csv_file: Path | None,
     markdown: Path | None,
     junit: Path | None,
@@ -104,39 +132,40 @@ def matrix(
     timeout: float,
     scheduler: str,
     diff: tuple[str, str] | None,
+    fail_on: str | None,
     as_json: bool,
+    **prepared: Any,
 ) -> None:
     """Plan every model on every device, and with --reference run and compare it; one failure does not stop the others.
 
-    Exit status 1 if a cell failed, differs beyond tolerance or breaks a limit.
+    Exit status 1 if a cell failed, differs beyond tolerance or exceeds a limit. n/a is no failure: the device looks at files of
+    another format.
 
     \b
     Examples:
       nnbridge matrix models/ --devices profiles --android 10,13 --html matrix.html
       nnbridge matrix 'zoo/**/*.tflite' --devices my-npu.toml --reference auto --budget budget.toml --junit out.xml
       nnbridge matrix models/ --devices vsi-imx-1.1.8 --store old.db
-      nnbridge matrix --diff old.db new.db
+      nnbridge matrix --diff old.db new.db --fail-on worse
     """
+    from nnbridge.devices.evidence import evidence_lines
     from nnbridge.matrix import tables
     from nnbridge.matrix.budget import broken_limits, read_budgets
     from nnbridge.matrix.cells import MatrixSettings, tasks
-    from nnbridge.matrix.models import find_devices, find_models
+    from nnbridge.matrix.models import evidence_of, find_devices, find_models
     from nnbridge.matrix.page import as_html
-    from nnbridge.matrix.runner import run
-    from nnbridge.matrix.store import Store
-    from nnbridge.report.terminal import counted
     from nnbridge.storage.atomic import atomic_write, written_together
 
     if diff is not None:
         if models:
             raise click.UsageError("--diff compares two stores; models belong to a run.")
         refuse_options(*_OF_RUNS, why="--diff compares two stores and prints the changes, --json as data")
-        _show_changes(*diff, as_json)
-        return
+        worse = _show_changes(*diff, budget, as_json)
+        sys.exit(1 if worse and fail_on else 0)
+    refuse_options("--fail-on", why="it belongs to --diff")
     if not models or not devices:
         raise click.UsageError(f"Missing {'models' if not models else 'option --devices'}.")
-    if scheduler:
-        refuse_options("--jobs", "--timeout", why="the cluster of --scheduler decides")
+    _refuse_unused(reference, inputs, scheduler)
     outputs = {"--html": html, "--csv": csv_file, "--markdown": markdown, "--junit": junit}
     budgets = read_budgets(budget) if budget is not None else ()
     summary = _summary_file() if github else None
@@ -146,26 +175,21 @@ def matrix(
         raise InputError(Reason("a file's name", f"the folder {str(path)!r}", operand="--store"))
     found = find_models(models, path.with_name(f"{path.name}.models"))
     check_outputs({"--store": path, **outputs}, {"a model": found.values()})
-    settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference], tflite, ort)
-    groups = tasks(found, find_devices(devices), _levels(androids, levels), settings)
-    with Store(path) as cached:
-        if fresh:
-            cached.remove(task.key for group in groups for task in group)
-        count = sum(map(len, groups))
-        with progress("Computing cells", count, as_json) as advance:
-            try:
-                cells = run(
-                    groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance
-                )
-            except KeyboardInterrupt:
-                done = len(cached.find(task.key for group in groups for task in group))
-                echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command continues.", err=True)
-                raise
-    broken = broken_limits(budgets, cells)
+    how, _ = parse_preparation(**prepared)
+    drawn, compared = tuple(parse_seeds(seeds)), (inputs, _content(inputs), how)
+    settings = MatrixSettings(mapping, reference or "", drawn, timed, PREFERENCES[preference], tflite, ort, *compared)
+    named = find_devices(devices)
+    groups = tasks(found, named, _levels(androids, levels), settings, _folder(reports))
+    cells = _computed(groups, path, fresh, as_json, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout)
+    for note in dict.fromkeys(note for cell in cells for note in cell.notes):
+        echo(note, err=True)
+    broken, known = broken_limits(budgets, cells), evidence_of(named)
+    evidence = evidence_lines(known)
+    written_reports = _reports(groups, cells, html)
     written: tuple[tuple[Path | None, Callable[[], str]], ...] = (
-        (html, lambda: as_html(cells, broken)),
+        (html, lambda: as_html(cells, broken, known, written_reports)),
         (csv_file, lambda: tables.as_csv(cells)),
-        (markdown, lambda: tables.as_markdown(cells)),
+        (markdown, lambda: tables.as_markdown(cells, broken, evidence)),
         (junit, lambda: tables.as_junit(cells, broken)),
     )
     with written_together():
@@ -175,13 +199,83 @@ def matrix(
                     out.write(content().encode())
     if summary is not None:
         with summary.open("a", encoding="utf-8") as out_text:
-            out_text.write(tables.as_markdown(cells) + "\n")
-    limits = [f"{cells[i].model} on {cells[i].device}: {line}" for i, lines in broken.items() for line in lines]
+            out_text.write(tables.as_markdown(cells, broken, evidence) + "\n")
     if as_json:
-        print_json("matrix", {"cells": [cell.as_dict() for cell in cells], "broken": limits, "store": str(path)})
+        limits, evidences = tables.limit_lines(cells, broken), [each.as_dict() for each in known]
+        data = {"cells": [cell.as_dict() for cell in cells], "broken": limits, "evidence": evidences, "store": str(path)}
+        print_json("matrix", data)
     else:
-        print_blocks([*tables.matrix_tables(cells), *(f"Limit broken: {line}" for line in limits)])
-    sys.exit(1 if limits or any(cell.error or cell.passed is False for cell in cells) else 0)
+        print_blocks(tables.matrix_tables(cells, broken, evidence, shown_rows(_ROWS)), top=0)
+    sys.exit(1 if tables.judgement(cells, broken)[0] else 0)
+
+
+def _refuse_unused(reference: str | None, inputs: Sequence[str], scheduler: str) -> None:
+    """UsageError for options of a run that would do nothing."""
+    if reference is None:
+        refuse_options("--input", "--seeds", why="nothing runs without --reference")
+    if not inputs:
+        refuse_options(*PREPARATION, why="no --input has a file")
+    if scheduler:
+        refuse_options("--jobs", "--timeout", why="the cluster of --scheduler decides")
+
+
+def _content(inputs: Sequence[str]) -> str:
+    """A checksum of the files that inputs are read from; empty without any."""
+    from nnbridge.storage.atomic import file_checksum
+
+    named = [path for path in input_files(inputs) if os.path.exists(path)]
+    files = sorted(file for path in named for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
+    return hashlib.sha256("".join(map(file_checksum, files)).encode()).hexdigest() if files else ""
+
+
+def _folder(reports: Path | None) -> str:
+    """The folder of reports, created; empty for none."""
+    if reports is None:
+        return ""
+    try:
+        reports.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(Reason("a folder that can be created", str(error), operand="--reports")) from error
+    return str(reports.absolute())
+
+
+def _computed(groups: Sequence[Sequence[Task]], path: Path, fresh: bool, as_json: bool, **how: Any) -> list[Cell]:
+    """The cells, from the store or computed."""
+    from nnbridge.matrix.runner import run
+    from nnbridge.matrix.store import Store
+    from nnbridge.report.terminal import counted
+
+    with Store(path) as cached:
+        if fresh:
+            cached.remove(task.key for group in groups for task in group)
+        count = sum(map(len, groups))
+        with progress("Computing cells", count, as_json) as advance:
+            try:
+                return run(groups, cached, progress=advance, **how)
+            except KeyboardInterrupt:
+                done = len(cached.find(task.key for group in groups for task in group))
+                echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command continues.", err=True)
+                raise
+
+
+def _reports(groups: Sequence[Sequence[Task]], cells: Sequence[Cell], html: Path | None) -> dict[int, str]:
+    """The address of each cell's report from the page, by the cell's position. A note says how many could not be written."""
+    pages = [task.report for group in groups for task in group]
+    wanted = {i: page for i, (page, cell) in enumerate(zip(pages, cells, strict=True)) if page is not None and cell.answered}
+    there = {i: page for i, page in wanted.items() if page.is_file()}
+    if len(there) < len(wanted):
+        echo(f"--reports: {len(wanted) - len(there):,} of {len(wanted):,} were not written", err=True)
+    if wanted:
+        echo(f"--reports: {len(there):,} in {next(iter(wanted.values())).parent}", err=True)
+    return {} if html is None else {i: _address(page, html.absolute().parent) for i, page in there.items()}
+
+
+def _address(page: Path, folder: Path) -> str:
+    """A page's address from a folder; an absolute one from another drive."""
+    try:
+        return quote(Path(os.path.relpath(page, folder)).as_posix())
+    except ValueError:
+        return page.as_uri()
 
 
 def _levels(androids: Sequence[str], levels: Sequence[str]) -> list[int]:
@@ -205,17 +299,17 @@ def _summary_file() -> Path:
     return Path(path)
 
 
-def _show_changes(old: str, new: str, as_json: bool) -> None:
-    from nnbridge.matrix.changes import as_dict, change_tables, changes
+def _show_changes(old: str, new: str, budget: Path | None, as_json: bool) -> bool:
+    """Print the changes; True if a cell got worse."""
+    from nnbridge.matrix.budget import read_budgets
+    from nnbridge.matrix.changes import change_lines, changes
 
-    before, after = _stored(old), _stored(new)
-    found = changes(before, after)
+    found = changes(_stored(old), _stored(new), read_budgets(budget) if budget is not None else ())
     if as_json:
-        print_json("matrix", {**as_dict(found, len(after)), "old": old, "new": new})
+        print_json("matrix", {**found.as_dict(), "old": old, "new": new})
     else:
-        print_blocks(change_tables(found, len(after)))
-    if not found:
-        echo("nothing moved", err=True)
+        print_blocks(change_lines(found, shown_rows(_ROWS)), top=0)
+    return bool(found.worse)
 
 
 def _stored(text: str) -> list[Cell]:

@@ -11,7 +11,7 @@ import click
 
 from nnbridge.cli.completion import words
 from nnbridge.cli.options import MODEL, device_options, file_of, finished, in_section, model_options, option, target_of
-from nnbridge.cli.output import json_option, print_blocks, print_json, working
+from nnbridge.cli.output import json_option, print_blocks, print_json, verbose, working
 from nnbridge.cli.sections import ESTIMATE, command
 from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.estimate.numbers import ESTIMATE_CPU
@@ -92,7 +92,6 @@ def plan(
     from nnbridge.errors import ConversionError
     from nnbridge.plan import opened_devices
     from nnbridge.plan_data import operators_of
-    from nnbridge.report.inspection import host_reasons
     from nnbridge.report.plan import operators_only, plan_tables, refusals_table
     from nnbridge.report.since import since_table
     from nnbridge.since import since
@@ -119,7 +118,7 @@ def plan(
         if bound and as_json:
             print_json("plan", {"model": str(model), "operators": operators_of(bound, {}), **estimates})
         elif bound:
-            print_blocks([*operators_only(bound, full), *tables])
+            print_blocks([*operators_only(bound, full), *tables], top=0 if full else None)
         raise
     except NnapiError as error:
         refused = error.planned.refusals if error.planned is not None else []
@@ -151,8 +150,11 @@ def plan(
         print_json("plan", {**planned.to_dict(), **changes, **estimates, **dated})
     else:
         dates = () if history is None else (since_table(history, full=full),)
-        rest = [*dates, *host_reasons(planned.mapping, planned.mapped), *more]
-        print_blocks([*planned.summary.lines, *evidence_lines(known), *plan_tables(planned, full), *tables, *rest])
+        first, *others = planned.summary.lines
+        placed = plan_tables(planned, full, verbose())
+        print_blocks(
+            [first, *others, *evidence_lines(known), *placed, *tables, *dates, *more], top=0 if full else None, verdict=first
+        )
 
 
 def _estimated(found: Sequence[Estimate], full: bool) -> tuple[dict[str, Any], list[Table | str]]:
@@ -199,11 +201,9 @@ def _bound(chosen: Sequence[Device | str]) -> list[BoundDevice]:
 
 def _estimates(bound: list[BoundDevice], cpu: str, memory: int | None) -> list[Estimate]:
     """One for each device that looks at files; refused where there is none, or no cost model."""
-    from nnbridge.estimate.plans import estimate
+    from nnbridge.report.estimate import estimate_on
 
     if not bound:
         rule = "a --device with a cost model, such as ethos-u55-128"
         raise InputError(Reason(rule, "none; nothing is estimated without", operand="--estimate"))
-    return [
-        estimate(d.graph, {c.operator.index for c in d.claims if c.accepted}, d.name, d.profile.cost, cpu, memory) for d in bound
-    ]
+    return [estimate_on(device, cpu, memory) for device in bound]

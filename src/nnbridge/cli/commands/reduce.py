@@ -132,7 +132,7 @@ def reduce(
 
 
 def _symptom(search: Search, runtime_of: Runtime | None) -> Predicate:
-    """What the searched devices show beside a runtime's answers, or beside the reference device's."""
+    """The symptom of the searched devices, compared with a runtime's outputs or with the reference device's."""
     from nnbridge.reduction.outside import beside
     from nnbridge.reduction.symptoms import on_devices
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, device_files, parse_preparation, parse_seeds, refuse_options
+from nnbridge.cli.arguments import check_outputs, device_files, parse_acceptance, parse_preparation, parse_seeds, refuse_options
 from nnbridge.cli.options import (
+    ACCEPTANCE,
     MODEL,
     PREPARATION,
     WRITTEN,
+    acceptance_options,
     compute_options,
     device_options,
     file_of,
@@ -59,6 +61,7 @@ FILE = """The page to write. Default: MODEL.html in the current folder. FILE.jso
 @option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run N times and show each partition's time.")
 @input_options
 @of_comparison("--seeds", default="0,1", metavar="N[,N-N…]", help="Seeds that inputs are drawn with.")
+@acceptance_options
 @device_options
 @compute_options
 @model_options
@@ -96,6 +99,7 @@ def report(
     from nnbridge.report.page import default_page
 
     how, options = parse_preparation(**options)
+    accept, options = parse_acceptance(**options)
     numbers = parse_seeds(seeds)
     output = default_page(model) if output is None else output
     if output.suffix.lower() == ".json":
@@ -107,7 +111,7 @@ def report(
     else:
         refuse_options("--time", why="the page has --repeat; it belongs to --overlay and -o FILE.json")
     if reference is None:
-        refuse_options("--no-layers", "--labels", why="it belongs to --reference")
+        refuse_options("--no-layers", "--labels", *ACCEPTANCE, why="it belongs to --reference")
     if reference is None and repeat is None:
         refuse_options("--seeds", "--input", *PREPARATION, why="nothing runs without --reference or --repeat")
     if not inputs:
@@ -124,6 +128,10 @@ def report(
         seeds=numbers,
         how=how,
         labels=labels,
+        accept_iou=accept.iou,
+        accept_score=accept.score,
+        score_threshold=accept.score_threshold,
+        accept_top1=accept.top1,
         repeat=repeat or 0,
         progress=partial(progress, quiet=as_json),
         commands=[_command()],
@@ -177,7 +185,7 @@ def _write_overlay(
 ) -> None:
     """The overlay without a page."""
     refuse_options("--overlay", why="-o names the overlay already")
-    refuse_options(*OF_PAGES, *PREPARATION, why="an overlay has no place for it, only a page (-o FILE.html)")
+    refuse_options(*OF_PAGES, *PREPARATION, *ACCEPTANCE, why="an overlay has no place for it, only a page (-o FILE.html)")
     if reference is None and not timed:
         refuse_options("--seeds", why="nothing is run without --reference or --time")
     check_overlay("--output", output)

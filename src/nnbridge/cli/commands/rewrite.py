@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
+import numpy as np
 
 from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import (
@@ -24,9 +25,10 @@ from nnbridge.cli.options import (
 )
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.cli.sections import command
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, NnbridgeError, Reason
 
 if TYPE_CHECKING:
+    from nnbridge.compare.metrics import Metrics
     from nnbridge.model import Array
     from nnbridge.runtime.compilation import Compilation
 
@@ -48,7 +50,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     """Write a file as plan --advice advises under the same options.
 
     Both files run on random inputs first; nothing is written unless all answers are equal in every bit. An edit that changes
-    answers needs --inexact and is not run, one that may round elsewhere needs it where a bit differs.
+    answers needs --inexact, and its effect is measured; one that may round elsewhere needs it where a bit differs.
 
     \b
     Examples:
@@ -75,19 +77,25 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         raise InputError(Reason("an edit that needs no data", f"scales to be calibrated: {advice.text}", operand="--advice"))
     if edit.answers is Answers.CHANGE and not inexact:
         raise InputError(Reason("an edit that leaves the answers, or --inexact", f"one that does not: {advice.text}"))
-    exact = edit.answers is Answers.SAME or not inexact
-    inputs = inputs if exact else 0
+    inputs = inputs if advice.before.loads else 0
+    exact, measured = edit.answers is Answers.SAME or not inexact, cast("dict[str, Metrics]", {})
     with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
         edited = Path(folder) / model.name
         content = edit.content()
         edited.write_bytes(content)
-        run = _FileRuns(options)
+        # Of a file that TFLite refuses nothing runs on NNAPI: both files run there, so that their sums are rounded alike.
+        refused = advice.before.standing or (edit.answers is Answers.SAME and not edit.keys)
+        run = _FileRuns({**options, "mapping": "wide"} if refused else options)
 
         def counted(path: Path, seed: int) -> Mapping[str, Array]:
             advance(int(path == edited))
             return run(path, seed)
 
-        different = different_outputs(counted, model, edited, range(inputs))
+        different = ""
+        if exact:
+            different = different_outputs(counted, model, edited, range(inputs))
+        else:
+            measured = _deviations(counted, model, edited, inputs)
         run.tell_host()
         if different:
             rule = "answers that stay bit-equal" + (", or --inexact" if edit.answers is Answers.ROUND else "")
@@ -97,12 +105,44 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         else:
             with atomic_write(output) as file:
                 file.write(content)
-    proven = f"answers equal in every bit on {inputs} random inputs" if exact else "answers change"
+    proven = f"answers equal in every bit on {inputs} random inputs" if exact else _in_words(measured, inputs)
+    if not advice.before.loads:
+        proven = "not compared with the original, which the app's runtime does not load"
     if as_json:
-        written = {"model": str(model), "output": str(output), "inputs": inputs}
-        print_json("rewrite", {**written, **advice.as_dict(), "exact": exact})
+        data = {"model": str(model), "output": str(output), "inputs": inputs if exact or measured else 0, **advice.as_dict()}
+        print_json("rewrite", {**data, "exact": exact, "deviations": {name: one.as_dict() for name, one in measured.items()}})
     else:
         echo(f"{output}: {advice.text}; {proven}")
+
+
+def _deviations(run: Callable[[Path, int], Mapping[str, Array]], model: Path, edited: Path, inputs: int) -> dict[str, Metrics]:
+    """The difference that an edit makes to each output; none where the files cannot be compared on random inputs."""
+    from nnbridge.compare.metrics import Metrics
+
+    found: dict[str, Metrics] = {}
+    try:
+        for seed in range(inputs):
+            before, after = run(model, seed), run(edited, seed)
+            for (name, one), other in zip(before.items(), after.values(), strict=True):
+                if one.shape != other.shape or one.dtype != other.dtype:
+                    return {}
+                finite = (np.isfinite(one) & np.isfinite(other)).ravel()
+                found.setdefault(name, Metrics()).add(other.ravel()[finite], one.ravel()[finite])
+    except (NnbridgeError, ValueError):
+        return {}  # such as an edited file whose inputs have other dimensions
+    return found
+
+
+def _in_words(measured: Mapping[str, Metrics], inputs: int) -> str:
+    if not measured:
+        return "answers change, by how much was not measured"
+    each = (f"{name}: {_size(one)}" for name, one in measured.items())
+    return f"answers change on {inputs} random inputs: {'; '.join(each)}"
+
+
+def _size(one: Metrics) -> str:
+    signal = "" if one.sqnr is None else f", {one.sqnr:.1f} dB below the signal"
+    return "not measured" if one.rmse is None else f"RMSE {one.rmse:.3g}{' steps' if one.steps else ''}{signal}"
 
 
 class _FileRuns:

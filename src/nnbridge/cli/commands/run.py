@@ -108,7 +108,6 @@ def run(
         raise click.UsageError("--trace and --batch exclude each other: batches run without a look at their steps.")
     typed_labels = read_labels(labels) if labels is not None else ()
     found = planned(model, options)
-    found.require_loaded()
     compilation, stated = found.compilation, interface_of(found.file)
     dataset = Dataset.of(compilation.model, inputs, seed=seed, how=how, stated=stated.inputs)
     batches = None if batch is None else Batches(compilation)

@@ -9,7 +9,7 @@ import click
 
 from nnbridge.cli.arguments import check_outputs, refuse_options
 from nnbridge.cli.options import WRITTEN, kernel_option, of_output, option
-from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, progress
+from nnbridge.cli.output import drivers_apart, json_option, print_blocks, print_json, progress
 from nnbridge.cli.sections import command
 
 
@@ -71,8 +71,6 @@ def vts(
     if as_json:
         print_json("vts", outcome.as_dict())
     else:
-        title = f"Conformance on {device}" + (f", {variant}" if variant else "") + (", split" if split is not None else "")
-        print_blocks(conformance_tables(outcome, title))
-        if outcome.nothing_ran:
-            echo(f"No case ran: {device} accepts none of them whole.")
+        how = (f", {variant}" if variant else "") + (", split" if split is not None else "")
+        print_blocks(conformance_tables(outcome, device, how))
     sys.exit(0 if outcome.passed else 1)

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @functools.cache
 def unavailable() -> str | None:
-    """Why there are no compiled kernels, reported once at INFO level; None if there are."""
+    """The reason why there are no compiled kernels, reported once at INFO level; None if there are."""
     try:
         if importlib.util.find_spec("llvmlite.binding") is None:
             raise ImportError("No module named 'llvmlite.binding'")
@@ -39,7 +39,7 @@ def unavailable() -> str | None:
 
 @dataclass(frozen=True)
 class Status:
-    """What the compiled tier is here."""
+    """The state of the compiled tier on this machine."""
 
     available: bool
     reason: str = ""

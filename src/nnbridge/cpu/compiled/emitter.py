@@ -1,4 +1,4 @@
-"""What kernels are emitted with: loads and stores by address, vectors, loops with carried values.
+"""Emission of kernels: loads and stores by address, vectors, loops with carried values.
 
 Addresses are 64-bit integers, so that kernels compute them like other numbers. Loops are written with their
 carried values, which leaves nothing for LLVM's optimisation passes to do: none is run.
@@ -177,7 +177,7 @@ class Emitter:
         return self.builder.inttoptr(address.raw, kind.as_pointer())
 
     def load(self, address: IrValue, kind: Type = I64, offset: int = 0) -> IrValue:
-        """What lies ``offset`` bytes after an address, which need not be aligned."""
+        """Load the value ``offset`` bytes after an address, which need not be aligned."""
         instruction = self.builder.load(self._pointer(address + offset, kind))
         instruction.align = 1
         return IrValue(self, instruction)

@@ -65,7 +65,8 @@ def place(code: bytes, symbol: str) -> int:
 
 
 def executable_fault() -> str:
-    """Why memory cannot be made code here, as security modules may forbid it; empty if it can, and where no one says so."""
+    """The reason why memory cannot be made code here, as security modules may forbid it; empty if it can, or if it is not
+    known."""
     if sys.platform != "linux":
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What a run of a program writes to."""
+"""The memory that a run of a program writes to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Fault:
 
 
 class Runnable(Protocol):
-    """What an instance is made of: a program's memory, argument blocks and loops."""
+    """The parts of an instance: a program's memory, argument blocks and loops."""
 
     instructions: InstructionSet
     memory_size: int
@@ -42,7 +42,7 @@ class Runnable(Protocol):
 
 
 class Instance:
-    """What one run writes to: the arena, argument blocks, and what threads share."""
+    """The memory that one run writes to: the arena, argument blocks, and data that threads share."""
 
     def __init__(self, program: Runnable) -> None:
         self._program = program

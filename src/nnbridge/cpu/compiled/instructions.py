@@ -21,7 +21,7 @@ ENVIRONMENT = "NNBRIDGE_INSTRUCTIONS"
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """What kernels may use of a processor."""
+    """The instructions of a processor that kernels may use."""
 
     name: str
     lanes: int

@@ -1,4 +1,4 @@
-"""What LLVM says of this machine, and the folder where that and kernels are remembered.
+"""LLVM's description of this machine, and the folder where that and kernels are cached.
 
 Importing LLVM takes longer than all else that a process with a filled cache does before its first answer. So what LLVM said is
 stored beside the kernels, under a hash of what it depends on: a later process imports LLVM only to compile.
@@ -73,7 +73,7 @@ def _asked() -> Machine:
 
 
 def _processor() -> bytes:
-    """What distinguishes this processor from others; empty where the system does not state it."""
+    """A text that distinguishes this processor from others; empty where the system does not state it."""
     try:
         with open("/proc/cpuinfo", "rb") as file:
             first = file.read(1 << 14).split(b"\n\n")[0]
@@ -83,11 +83,11 @@ def _processor() -> bytes:
 
 
 def cache_directory() -> Path | None:
-    """Where objects are cached; None where no folder is known, or none is to be used."""
+    """The folder where objects are cached; None where no folder is known, or none is to be used."""
     return caches.user_folder("nnbridge", "kernels", variable=CACHE)
 
 
 def cache_fault() -> str:
-    """Why no object can be stored in the cache's folder; empty if it can."""
+    """The reason why no object can be stored in the cache's folder; empty if it can."""
     folder = cache_directory()
     return f"no folder is known ({CACHE} names one)" if folder is None else caches.fault(folder)

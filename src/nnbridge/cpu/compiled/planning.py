@@ -1,4 +1,4 @@
-"""Which operations of a model become programs of compiled kernels, and why the others do not."""
+"""Choice of the operations of a model that become programs of compiled kernels, with the reasons for the others."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def size_of(arg: Arg) -> int:
 
 @dataclass(frozen=True)
 class Shared:
-    """What operations of one plan have in common."""
+    """The data that operations of one plan share."""
 
     calls: Sequence[Call] = ()
     """All that have one."""
@@ -216,7 +216,7 @@ def _from_slot(step: KernelCall, inputs: Sequence[int], direct: set[int], buffer
 
 
 class _Buffers:
-    """Where operands lie: their root's buffer and an offset in it."""
+    """The buffers of operands: their root's buffer and an offset in it."""
 
     def __init__(self) -> None:
         self.of: dict[Buffer, tuple[int, int]] = {}

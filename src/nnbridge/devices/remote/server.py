@@ -99,7 +99,7 @@ class _Prepared:
 
 @dataclass
 class _Session:
-    """What one client has."""
+    """The state of one client."""
 
     device: Device
     models: dict[int, _Prepared] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class _Sessions:
         self._said = line
 
     def _refusal(self, connection: socket.socket) -> Reason | None:
-        """Why there is no session with the client; None for one that has begun."""
+        """The reason why there is no session with the client; None for one that has begun."""
         user, process = user_of_peer(connection), process_of_peer(connection)
         if user != this_user():
             return Reason(f"a client of user {this_user()}, the only one that the driver serves", f"user {user}")

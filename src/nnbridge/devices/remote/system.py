@@ -1,4 +1,4 @@
-"""What drivers in other processes need of the system: memory that both sides map, sockets that pass descriptors, users.
+"""System functions for drivers in other processes: memory that both sides map, sockets that pass descriptors, users.
 
 On Linux the memory is a ``memfd`` with seals: its size cannot change any more, nor can a model's content, so that no side
 can make the other fault by cutting it short. Elsewhere it is a temporary file that has lost its name: a model's descriptor is
@@ -49,7 +49,7 @@ def require_descriptors(what: str) -> None:
 
 @contextmanager
 def _own_memory() -> Iterator[None]:
-    """What goes wrong with memory of this side is a shortage of this process, whatever the system's word for it."""
+    """Report a failure with memory of this side as a shortage of this process, whatever the system's word for it."""
     try:
         yield
     except OSError as error:

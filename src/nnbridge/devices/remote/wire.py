@@ -1,4 +1,4 @@
-"""What travels between nnbridge and a driver's process: messages with descriptors, and memory that both sides map.
+"""Messages between nnbridge and a driver's process: with descriptors, and memory that both sides map.
 
 A message is JSON after its length; nothing that it holds is ever executed. :mod:`.system` has the kinds of memory.
 """

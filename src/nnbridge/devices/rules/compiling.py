@@ -137,7 +137,7 @@ def _names(node: Expression) -> tuple[str, ...]:
 
 
 def _meanings(node: Expression, vocabulary: Vocabulary) -> tuple[Any, ...]:
-    """What the names of a tree, and of the conditions that it names, stand for: all that a vocabulary adds to it."""
+    """The meanings of the names of a tree, and of the conditions that it names: all that a vocabulary adds to it."""
     found: dict[str, Any] = {}
     left = list(_names(node))
     while left:
@@ -192,7 +192,7 @@ class _Asked:
 
 
 def _weight(node: Expression, vocabulary: Vocabulary) -> int:
-    """How much there is to evaluate of a tree without its loops; 0 for one without lists, loops and terms."""
+    """The work to evaluate a tree without its loops; 0 for one without lists, loops and terms."""
     parts = list(walk(node))
     lists = sum(_LIST_WEIGHT for part in parts if _goes_through(part))
     named = any(isinstance(part, Name) and part.name in vocabulary.conditions for part in parts)
@@ -256,7 +256,7 @@ class _Compiler:
         return self._nothing()
 
     def _nothing(self) -> tuple[str, Function]:
-        """What stands for a part that has a mistake."""
+        """The placeholder for a part that has a mistake."""
         return ANY, _unknown
 
     def _parts(self, node: Expression, variables: Variables) -> tuple[str, Function]:

@@ -80,7 +80,7 @@ class RuleCondition:
         return {text: compiled(leaf, self.vocabulary, ANY) for text, leaf in mine.items()}
 
     def found(self, subject: Subject) -> str:
-        """What the operation has of everything that the condition reads."""
+        """The operation's values for everything that the condition reads."""
         values = {text: read(subject) for text, read in self._leaves.items()}
         return ", ".join(f"{text} {shown(value)}" for text, value in values.items())[:_SHOWN]
 
@@ -202,7 +202,7 @@ def _narrow(span: _Span, sign: str, value: Any) -> None:
 
 
 def _bounds(node: Expression, vocabulary: Vocabulary) -> Iterator[tuple[str, str, Any]]:
-    """What a condition says of one name or attribute: (its text, sign, constant)."""
+    """The statement of a condition on one name or attribute: (its text, sign, constant)."""
     if isinstance(node, Logic) and node.sign == "and":
         for part in node.of:
             yield from _bounds(part, vocabulary)

@@ -1,4 +1,4 @@
-"""What conditions are about: an operation's operands, seen the same way for NNAPI operations and for operators of files."""
+"""The subjects of conditions: an operation's operands, seen the same way for NNAPI operations and for operators of files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Fact:
 
 
 def evaluations(operations: int, device: str = "") -> WorkBudget:
-    """What one device may evaluate for a model, by its operations."""
+    """The number of evaluations that one device may spend on a model, by its operations."""
 
     def refuse(rule: str, found: str, place: str) -> ExhaustedError:
         return ExhaustedError(Reason(rule, found, f"device {device}", place))
@@ -74,7 +74,7 @@ def evaluations(operations: int, device: str = "") -> WorkBudget:
 
 
 def expansions(refuse: Callable[[str, str, str], Exception] = refused) -> WorkBudget:
-    """What the conditions of one profile may expand to."""
+    """The size to which the conditions of one profile may expand."""
     return WorkBudget(_EXPANDED, "parts of conditions, those of terms and common conditions each time", refuse)
 
 
@@ -85,7 +85,7 @@ class Subject(Protocol):
     """What may still be evaluated."""
 
     def get(self, name: str) -> Value:
-        """What a name of the vocabulary stands for: a Fact, a tuple of them, a plain value; None if this form has none."""
+        """The value of a name of the vocabulary: a Fact, a tuple of them, a plain value; None if this form has none."""
         ...
 
 

@@ -140,7 +140,7 @@ def _value(node: Expression) -> str:
 
 
 def leaves(node: Expression, variables: frozenset[str] = frozenset()) -> dict[str, Expression]:
-    """What a condition reads of the operation, by the text that names it."""
+    """The names of the operation that a condition reads, by the text that states them."""
     match node:
         case Name():
             return {} if node.name in variables else {node.name: node}

@@ -90,7 +90,7 @@ class _Columns:
         """Columns of terms and common conditions; None for those that have none."""
 
     def suspect(self, condition: RuleCondition) -> Truths:
-        """Where a condition may be broken."""
+        """The subjects for which a condition may be broken."""
         try:
             broken = self._false(*self._column(condition.node, condition.vocabulary))
             if condition.when is not None:
@@ -195,7 +195,7 @@ class _Columns:
         return [_checked(np.float64(each), None) for each in value]
 
     def _leaf(self, node: Expression, words: Vocabulary) -> Column:
-        """What the part's own function answers for each subject; _Inexact where that is no exact number."""
+        """The answers of the part's own function for each subject; _Inexact where that is no exact number."""
         key = (id(words), _form(node))
         if key not in self._leaves:
             self._leaves[key] = self._read(node, words)

@@ -1,25 +1,31 @@
-"""The data of a page, from a finished compilation, its cost, and what was compared and measured. Nothing is estimated."""
+"""The data of a page, from a finished compilation, its cost and estimates, and what was compared and measured."""
 
 from __future__ import annotations
 
 import math
+import platform
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from nnbridge import __version__
 from nnbridge.compare import Comparison, OutputComparison
 from nnbridge.compare.causes import Cause
 from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.compare.observation import source_label
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
 from nnbridge.devices.evidence import evidences
+from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.extensions import TYPES, body_roles, is_options, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations.matching import input_places
 from nnbridge.plan import Planned
+from nnbridge.report.estimate import estimate_for_page, estimate_on
 from nnbridge.report.page.numbering import Numbering
 from nnbridge.report.page.placement import against_data, plan_data
 from nnbridge.report.page.schema import SCHEMA, Json, OperandData, OperationData, PageData, SourceData
@@ -133,7 +139,7 @@ _FORMATS = {".tflite": "TFLite", ".onnx": "ONNX", ".nnapi": "NNAPI model"}
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What a page is made of."""
+    """The facts that a page is made of."""
 
     planned: Planned
     commands: Sequence[str]
@@ -149,6 +155,13 @@ class PageFacts:
     against: Planned | None = None
     """The plan of the same file for other devices."""
     notes: Sequence[str] = field(default=())
+
+    @classmethod
+    def of(cls, planned: Planned, commands: Sequence[str] = (), **known: Any) -> PageFacts:
+        """The facts of a plan, with this process's versions and the time."""
+        versions = {"nnbridge": __version__, "Python": platform.python_version(), "NumPy": version("numpy")}
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+        return cls(planned, commands, versions, now, **known)
 
 
 def page_data(facts: PageFacts) -> PageData:
@@ -177,6 +190,11 @@ def page_data(facts: PageFacts) -> PageData:
         "compare": None if facts.comparison is None else compared_as_dict(facts.comparison, model, facts.samples),
         "layers": None if facts.layers is None else layers_as_dict(facts.layers, compilation.plan, facts.samples),
         "times": times_as_dict(facts.runs, len(plan["steps"]), facts.machine) if facts.runs else None,
+        "estimates": [
+            estimate_for_page(estimate_on(device))
+            for device in planned.drivers
+            if isinstance(device, BoundDevice) and device.profile.cost is not None
+        ],
         "made": {
             "when": facts.when,
             "commands": list(facts.commands),

@@ -48,6 +48,14 @@ def plan_data(planned: Planned, numbering: Numbering, cost: PlanCost) -> PlanDat
         "live": list(bytes_alive(plan.partition)),
         "fallback": str(plan.fallback) if plan.fallback else None,
         "sentence": summary.sentence,
+        "counts": {
+            "unit": summary.unit,
+            "total": summary.operators,
+            "device": summary.on_device,
+            "elsewhere": summary.elsewhere,
+            "host": summary.host,
+            "refused": bool(summary.refusal or summary.graphs),
+        },
     }
 
 
@@ -72,7 +80,7 @@ def against_data(other: Planned, first: Planned) -> Json:
         if theirs.within(k) not in names
         for number, operation in enumerate(source.model.main.operations, numbering.operations[k])
     ]
-    cut: Json = {key: data[key] for key in ("asked", "runners", "reasons", "steps", "crossing", "fallback", "sentence")}
+    cut: Json = {key: data[key] for key in ("asked", "runners", "reasons", "steps", "crossing", "fallback", "sentence", "counts")}
     places = [-1 if i is None else data["r"][i] for i in there]
     return {**cut, "r": places, "why": [[] if i is None else data["why"][i] for i in there], "inner": inner}
 
@@ -124,6 +132,7 @@ def _runners(plan: Plan) -> list[RunnerData]:
                 "version": facts["version"],
                 "level": facts["feature_level"],
                 "type": facts["type"],
+                "declared": {name: each["execTime"] for name, each in facts["performance"].items()},
             }
         )
     return found

@@ -83,6 +83,8 @@ class RunnerData(TypedDict):
     version: str
     level: int
     type: str
+    declared: dict[str, float]
+    """The driver's relative execution times by type of tensor; NNAPI's CPU has 1."""
 
 
 class StepData(TypedDict):
@@ -114,6 +116,8 @@ class PlanData(TypedDict):
     live: list[int]
     fallback: str | None
     sentence: str
+    counts: Json
+    """Of the file's operators, as in the sentence: ``unit``, ``total``, ``device``, ``elsewhere``; ``host``: its name."""
 
 
 class PageData(TypedDict):
@@ -134,4 +138,6 @@ class PageData(TypedDict):
     compare: Json | None
     layers: Json | None
     times: Json | None
+    estimates: list[Json]
+    """Of each device with a cost model: partitions, choices, sentences, as ``plan --estimate`` has them."""
     made: Json

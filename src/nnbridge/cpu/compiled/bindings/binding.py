@@ -1,4 +1,4 @@
-"""What bindings share: the operation on its way to steps, requirements, the reference kernel on other data."""
+"""Parts shared by bindings: the operation on its way to steps, requirements, the reference kernel on other data."""
 
 from __future__ import annotations
 
@@ -312,18 +312,18 @@ class Binding:
         return producer if producer is not None and producer.call.definition.code in MERGED else None
 
     def source(self, arg: Arg) -> Place | Array:
-        """Where a kernel reads an argument: in the arena, or a constant, whose bytes are unsigned."""
+        """The place where a kernel reads an argument: in the arena, or a constant, whose bytes are unsigned."""
         if not arg.constant:
             return self.place(self.operand(arg))
         data = np.ascontiguousarray(arg.data, np.float32 if is_half(arg) else None)
         return data.view(np.uint8) ^ np.uint8(0x80) if is_signed(arg) else data
 
     def target(self, k: int = 0) -> Place:
-        """Where an output lies."""
+        """The place of an output."""
         return self.place(self.candidate.outputs[k])
 
     def place(self, operand: int) -> Place:
-        """Where an operand's data lies for this operation."""
+        """The place of an operand's data for this operation."""
         return self.places.get(operand) or Place(operand)
 
     def scratch(self, size: int) -> Place:
@@ -354,7 +354,7 @@ class Binding:
 
 
 def offset_of(arg: Arg) -> int:
-    """What is added to 8-bit values inside programs."""
+    """The offset that is added to 8-bit values inside programs."""
     return 128 if is_signed(arg) else 0
 
 
@@ -401,7 +401,8 @@ def window_arguments(
     rows: Window,
     columns: Window,
 ) -> dict[str, Argument]:
-    """Where kernels move windows: over images [batch, height, width], ``pixel`` bytes a position in these and in ``outs``."""
+    """The arguments of kernels that move windows over images [batch, height, width]: ``pixel`` bytes a position in these and
+    in ``outs``."""
     batch, height, width = images
     return {
         "input": source,

@@ -82,7 +82,7 @@ class Rows:
         return rows
 
     def _table(self, operand: int, element: int) -> Array:
-        """Where each row of an operand begins, in bytes."""
+        """The offset of each row of an operand, in bytes."""
         dims, split, repeat = self._dims[operand], len(self._outer), self.repeats[operand]
         tail = 1 if repeat else math.prod(dims[split:])
         offsets = np.zeros((), np.int64)
@@ -92,7 +92,7 @@ class Rows:
         return (offsets.reshape(-1) * element).astype(np.int32)
 
     def arguments(self, b: Binding, element: int) -> dict[str, Argument]:
-        """What kernels of two operands take."""
+        """The arguments of kernels of two operands."""
         first, second = self.operands
         require_at_most(MOST_PIECES, self.rows, "rows")
         require(self.rows * self.length * element < 2**31, "operands below 2 GB")

@@ -43,7 +43,7 @@ _MOST_MATRICES = 1 << 10
 
 @dataclass(frozen=True)
 class _Right:
-    """How matrices of the second operand are packed, one at a time."""
+    """The packing of the second operand's matrices, one at a time."""
 
     b: Binding
     form: str

@@ -94,7 +94,7 @@ def _neighbours(index: Array) -> Array:
 
 
 def _transposed(index: Array) -> tuple[int, int, int] | None:
-    """How many matrices of which rows and columns are transposed, if that is what indexes do."""
+    """The number, rows and columns of matrices that are transposed, if that is what indexes do."""
     columns = int(index[1] - index[0]) if len(index) > 1 else 0
     if columns < 2 or index[0] != 0:
         return None

@@ -56,7 +56,8 @@ from nnbridge.types import OperationCode
 def pack_bytes(
     instructions: InstructionSet, weights: Array, bias: Array, rescaling: Rescaling, zero: int
 ) -> tuple[Constant, int]:
-    """What :func:`pack_strips` makes of int8 weights [columns, segments, elements], in one call, and how many strips.
+    """The packed bytes of int8 weights [columns, segments, elements] as :func:`pack_strips` makes them, in one call, and the
+    number of strips.
 
     ``zero`` times the sum of each column's weights is taken from its bias. For instructions of products of four bytes.
     """
@@ -107,7 +108,8 @@ _RESCALINGS = "rescalings"
 
 
 def require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
-    """Where it is another, the reference kernel refuses the operation. Per-channel filters do not look at it."""
+    """Require the products' scale for a bias: with another one the reference kernel refuses the operation. Per-channel filters
+    are exempt."""
     if w.channel_quant is None:
         same, rule, _ = bias_scale(x, w, bias)
         require(same, rule)
@@ -235,7 +237,8 @@ def _row_tables(
     picked: tuple[int, int],
     element: int,
 ) -> tuple[Array, Array, int]:
-    """Where each row and its segments begin in bytes, and the length of a segment; ``picked``: the first channel and how many."""
+    """The offsets of each row and its segments in bytes, and the length of a segment; ``picked``: the first channel and how
+    many."""
     batch, height, width, depth = images
     # Each group of channels has a table.
     require_at_most(_MOST_WINDOWS, batch * out[0] * out[1] * max(1, depth // picked[1]), "windows")

@@ -109,7 +109,7 @@ def backwards(arguments: dict[str, Argument], source: Place | Array, steps: int)
 
 
 def _state(b: Binding, output: int, size: int) -> Place:
-    """Where a last state goes: an output, which may be left out."""
+    """The place of a last state: an output, which may be left out."""
     return b.target(output) if output < len(b.call.outs) else b.scratch(4 * size)
 
 

@@ -180,7 +180,7 @@ def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Resca
 
 
 def _start(x: Arg, kind: str) -> float:
-    """What a reduction of real numbers starts from: extremes from the end of the operand's own range (fact N36)."""
+    """The start value of a reduction of real numbers: extremes from the end of the operand's own range (fact N36)."""
     largest = _LARGEST_HALF if is_half(x) else LARGEST
     return {"maximum": -largest, "minimum": largest, "product": 1.0}.get(kind, 0.0)
 

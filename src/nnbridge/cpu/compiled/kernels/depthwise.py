@@ -177,7 +177,7 @@ class _Strip:
         return results
 
     def _column(self, sources: list[IrValue], x: IrValue) -> list[IrValue]:
-        """What the filter's rows see in column ``x``: for each group the vectors."""
+        """The vectors of each group that the filter's rows see in column ``x``."""
         e, f = self.e, self.f
         inside, offset = x.below(f.width), x * f.pixel
         places = [e.select(inside, source + offset, f.outside) for source in sources]

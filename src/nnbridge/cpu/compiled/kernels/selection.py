@@ -50,7 +50,7 @@ def gather(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, piece: int =
 
 @kernel("source target outer length inner")
 def arg_extreme(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, largest: bool, element: str, alone: bool) -> None:
-    """Where along an axis the best value stands first, as INT32; what is no number is never better, nor is what follows it.
+    """The first index of the best value along an axis, as INT32; NaN is never better, nor is what follows it.
 
     Data is [outer, length, inner] of ``real``, ``integer`` or ``byte`` elements; ``alone``: ``inner`` is 1.
     """
@@ -90,7 +90,7 @@ def arg_extreme(e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, largest
 def compare_values(
     e: Emitter, f: Fields, part: IrValue, parts: IrValue, *, sign: str, negated: bool, real: bool, repeats: tuple[bool, bool]
 ) -> None:
-    """Where a comparison of float32 or INT32 holds, or does not (``negated``), as bytes of 1 and 0."""
+    """The result of a comparison of float32 or INT32, or of its opposite (``negated``), as bytes of 1 and 0."""
     lanes = e.instructions.lanes
 
     def body(at: IrValue, addresses: Sequence[IrValue], remaining: IrValue) -> None:

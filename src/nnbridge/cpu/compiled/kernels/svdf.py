@@ -31,7 +31,7 @@ class _Filters:
         e.loop(0, f.filters, one)
 
     def _newest(self, i: IrValue) -> IrValue:
-        """What a filter makes of the input."""
+        """The filter's newest sums from the input."""
         e, f = self.e, self.f
         if self.element == F32:
             return e.load(self.projected + i * 4, F32)

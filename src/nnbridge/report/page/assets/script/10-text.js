@@ -120,4 +120,13 @@ function sv(tag, props, ...kids) {
   for (const kid of kids.flat(9)) if (kid != null) e.append(kid);
   return e;
 }
-const name = (s) => el("span", { class: "name" }, clean(s));
+const LONG_WORD = 16;
+/** A text whose long names go to the next line as a whole; those longer than a line break after the signs within them. */
+const soft = (s) =>
+  clean(s)
+    .split(/(?<=\s)(?=\S)/)
+    .map((word) => {
+      const parts = word.length > LONG_WORD ? word.split(/(?<=[_/:;])(?=\w)|(?<=\.)(?=[A-Za-z])/) : [word];
+      return parts.length > 1 || /^\(?--/.test(word) ? el("span", { class: "long" }, parts.flatMap((part, i) => (i ? [el("wbr"), part] : [part]))) : word;
+    });
+const name = (s) => el("span", { class: "name" }, soft(s));

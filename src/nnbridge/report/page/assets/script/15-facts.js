@@ -26,8 +26,16 @@ for (const source of D.sources) {
   // What enters a body comes from its IF or WHILE.
   if (source.parent != null) for (const x of source.inputs) producer.set(x, source.parent);
 }
+/** The name of a custom operator says what it is; its type is the same for all of them. */
+const typeOf = (o) => (D.types[o.t].endsWith(".CUSTOM") && clean(o.f).replace(/^\d+ /, "")) || D.types[o.t];
+/** Outputs whose positions say nothing: they are detections, which are compared as their boxes match. */
+const asBoxes = new Set(((D.compare && D.compare.outputs) || []).filter((o) => o.pass_by === "boxes").map((o) => o.operand));
+const errorOf = (o, i) => {
+  const e = D.layers && D.layers.rows[i];
+  return e && o.o.some((x) => asBoxes.has(x)) ? { ...e, drift: null, boxes: true } : e;
+};
 ops.forEach((o, i) => {
-  Object.assign(o, { id: i, type: D.types[o.t], r: P.r[i], k: P.k[i], why: P.why[i], err: D.layers ? D.layers.rows[i] : null });
+  Object.assign(o, { id: i, type: typeOf(o), r: P.r[i], k: P.k[i], why: P.why[i], err: errorOf(o, i) });
   o.o.forEach((x) => producer.set(x, i));
   new Set(o.i).forEach((x) => {
     if ("cns".includes(D.operands[x].l)) return;

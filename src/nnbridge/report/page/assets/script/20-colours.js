@@ -65,7 +65,7 @@ const where = (r) =>
   r.place === "NNAPI CPU"
     ? "NNAPI’s CPU"
     : r.place === "host"
-      ? "the host"
+      ? D.plan.counts.host.replace("'", "’")
       : r.place === "NNAPI runtime"
         ? "NNAPI’s runtime"
         : clean(r.name);

@@ -1,24 +1,46 @@
 /* The verdict: a sentence, and at most four lines below it. */
 
-function headline(plan, runners, n, total, places) {
+/** Counts are those of the plan's sentence, which is one of the lines below: the file's operators, where a file has some. */
+function headline(plan, runners) {
+  const c = plan.counts;
   const dev = runners.filter((r) => r.place === "device").map((r) => clean(r.name));
-  const other = places.filter((r) => r.place !== "device");
+  const rest = Object.entries(c.elsewhere).map(([place, n]) => [place.replace("'", "’"), n]);
   const parts = plan.steps.filter((s) => runners[s.r].place === "device" && s.ops.length).length;
   const them = dev.length > 1 ? "the devices" : "the device";
-  const all = plural(total, "operation");
+  const all = plural(c.total, c.unit);
+  if (c.refused) return plan.sentence + ".";
   if (!dev.length && plan.asked.length)
-    return `On ${list(plan.asked.map(clean))}: nothing runs there; the whole model fell back to NNAPI’s CPU.`;
-  if (!dev.length) return `On ${list(places.map(where))}: all ${all}.`;
+    return `On ${list(plan.asked.map(clean))}: nothing runs there; the whole model ${plan.fallback ? "fell back to NNAPI’s CPU" : `runs on ${list(rest.map(([place]) => place))}`}.`;
+  if (!dev.length) return `On ${list(rest.map(([place]) => place)) || "NNAPI’s CPU"}: all ${all}.`;
   if (plan.fallback) return `On ${list(dev)}: nothing runs on ${them}; the whole model fell back to NNAPI’s CPU.`;
-  if (n === 0) return `On ${list(dev)}: none of ${all} on ${them}; all ${int(total)} on ${list(other.map(where))}.`;
-  if (n === total) return `On ${list(dev)}: all ${all} in ${plural(parts, "partition")} on ${them}.`;
-  const rest = list(other.map((r) => `${int(r.n)} on ${where(r)}`));
-  return `On ${list(dev)}: ${int(n)} of ${all} in ${plural(parts, "partition")} on ${them}, ${rest}.`;
+  if (c.device === 0) return `On ${list(dev)}: none of ${all} on ${them}; all ${int(c.total)} on ${list(rest.map(([place]) => place))}.`;
+  if (c.device === c.total) return `On ${list(dev)}: all ${all} in ${plural(parts, "partition")} on ${them}.`;
+  const others = list(rest.map(([place, n]) => `${int(n)} on ${place}`));
+  return `On ${list(dev)}: ${int(c.device)} of ${all} in ${plural(parts, "partition")} on ${them}, ${others}.`;
 }
 
 function verdict() {
-  const lines = [workLine(), comparisonLine(), obstacleLine(), ...evidenceLines(), ["", `From the app’s side: ${P.sentence}.`, "•"]];
-  return { head: headline(P, R, onDevice.length, N, shown), lines: lines.filter(Boolean) };
+  const side = P.counts.refused ? null : ["", `From the app’s side: ${P.sentence}.`, "•"];
+  const lines = [workLine(), comparisonLine(), ...estimateLines(), obstacleLine(), ...evidenceLines(), side, unitLine()];
+  return { head: headline(P, R), lines: lines.filter(Boolean) };
+}
+
+/** Where operators became more operations, or fewer, the figures of both do not compare. */
+function unitLine() {
+  const { unit, total } = P.counts;
+  if (unit === "operation" || total === N) return null;
+  return ["dim", `The file’s ${plural(total, unit)} are ${plural(N, "operation")} of NNAPI, which everything below counts.`, "•"];
+}
+
+function estimateLines() {
+  return D.estimates.map((e) => {
+    const [cpu, best] = [e.choices[0], e.choices.at(-1)];
+    const within = e.factor ? `within a factor of ${sig(e.factor)} for 90${NB}% of networks` : "its error is not known";
+    const what = e.pays
+      ? `${time(best.us)} with the best cut on ${clean(e.device)}, ${time(cpu.us)} on the CPU only`
+      : `${time(cpu.us)} on the CPU only, which ${clean(e.device)} does not better`;
+    return ["dim", `Estimated, not measured: ${what} (${within}).`, "≈"];
+  });
 }
 
 function workLine() {
@@ -35,18 +57,30 @@ function workLine() {
   return ["", `${share(devMac, totalMac)} of multiply-adds run on ${them}${each}.`, "•"];
 }
 
+/** Devices that ran something and whose arithmetic nothing emulates: a comparison with them neither passes nor fails. */
+const unknownNumbers = () => ((D.compare && D.compare.evidence) || []).filter((e) => !e.emulated).map((e) => clean(e.device));
+const verdictTag = (pass) =>
+  unknownNumbers().length
+    ? el("span", { class: "tag" }, `? ${pass ? "within" : "outside"} tolerance, the device’s numbers unknown`)
+    : el("span", { class: "tag " + (pass ? "ok" : "no") }, pass ? "✓ pass" : "✕ fail");
+
 function comparisonLine() {
   const c = D.compare;
   if (!c) return ["dim", "Not compared with a reference.", "–"];
   const on = plural(c.samples, "sample");
-  const unknown = (c.evidence || []).filter((e) => !e.emulated).map((e) => clean(e.device));
-  if (unknown.length)
-    return [
-      "dim",
-      `Numbers of ${list(unknown)} unknown (computed as NNAPI’s CPU); what was computed is ` +
-        `${c.pass ? "within" : "outside"} tolerance of ${c.reference}’s, on ${on}.`,
-      "?",
-    ];
+  const unknown = unknownNumbers();
+  if (unknown.length) {
+    const said = c.checks.length
+      ? c.checks.map((check) => clean(check.sentence)).join("; ")
+      : `${c.pass ? "within" : "outside"} tolerance of ${c.reference}’s`;
+    return ["dim", `Numbers of ${list(unknown)} unknown (computed as NNAPI’s CPU); what was computed: ${said}, on ${on}.`, "?"];
+  }
+  if (c.checks.length) {
+    const failing = c.outputs.filter((o) => !o.pass_by && !o.pass).map((o) => clean(o.name));
+    const rest = failing.length ? `; beyond tolerance: ${list(failing)}` : "";
+    const said = c.checks.map((check) => clean(check.sentence)).join("; ");
+    return [c.pass ? "good" : "bad", `Compared with ${c.reference} on ${on}: ${said}${rest}.`, c.pass ? "✓" : "✕"];
+  }
   if (c.outputs.some((o) => o.problem)) return ["bad", `Some outputs could not be compared with ${c.reference}’s.`, "✕"];
   if (c.outputs.every((o) => !o.mismatches))
     return [
@@ -96,6 +130,8 @@ function costText(g) {
   return ` ${start} makes ${plural(c.parts, "partition")} of its own and moves ${bytes(c.moved)} in and out of ${out}.`;
 }
 
+/** Microseconds. */
+const time = (us) => (Math.abs(us) >= 100 ? ms(us / 1e3) + NB + "ms" : us.toFixed(1) + NB + "µs");
 const diffText = (o) =>
   o.non_finite_unequal || o.max_abs_diff == null
     ? "values that are not finite"

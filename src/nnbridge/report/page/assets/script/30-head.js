@@ -1,9 +1,20 @@
 /* Head. */
 
+/** What decides in place of elements. */
+function checkTile(tile, c) {
+  const check = c.checks[0];
+  const tag = verdictTag(c.pass);
+  if (check.form === "boxes") {
+    const worst = check.worst_iou == null ? "" : ` worst IoU ${(Math.floor(check.worst_iou * 1000) / 1000).toFixed(3)}`;
+    return tile("Boxes found", int(check.found), "of " + int(check.reference), [tag, worst, check.extra ? `; ${int(check.extra)} more here` : ""]);
+  }
+  return tile("Same top class", int(check.agreed), "of " + int(check.samples), [tag, ` ${share(check.required, 1)} required`]);
+}
+
 function hero() {
   const v = verdict(),
     m = D.model;
-  const icon = { "✓": "within tolerance", "✕": "a problem", "–": "not measured" };
+  const icon = { "≈": "an estimate", "✓": "within tolerance", "✕": "a problem", "–": "not measured" };
   main.append(
     el(
       "div",
@@ -26,7 +37,7 @@ function hero() {
             .join(" · "),
         ),
       ),
-      el("h1", null, v.head),
+      el("h1", null, soft(v.head)),
       el(
         "ul",
         { class: "say" },
@@ -44,7 +55,7 @@ function hero() {
               },
               i,
             ),
-            el("span", null, t),
+            el("span", null, soft(t)),
           ),
         ),
       ),
@@ -110,9 +121,11 @@ function hero() {
         "",
         `while operation ${order[peak]} (${ops[order[peak]].short}) runs; weights not counted`,
       ),
-      c
+      c && c.checks.length
+        ? checkTile(tile, c)
+        : c
         ? tile("Largest difference", w.mismatches ? diffText(w) : "0", "", [
-            el("span", { class: "tag " + (c.pass ? "ok" : "no") }, c.pass ? "✓ pass" : "✕ fail"),
+            verdictTag(c.pass),
             w.mismatches ? ` ${allowText(w)} allowed` : ` equal to ${c.reference}’s`,
           ])
         : tile("Largest difference", "–", "", [

@@ -179,12 +179,13 @@ function strip() {
     c.font = "12px system-ui,sans-serif";
     c.fillStyle = C.ink;
     c.textBaseline = "middle";
+    const ends = labels.map(([, x1, y1]) => [x1, y1]);
     const occupied = [],
       labelled = new Map();
     labels
       .sort((a, b) => b[0] - a[0])
       .slice(0, W < 600 ? 4 : 24)
-      .forEach(([b, at, y]) => {
+      .forEach(([b, at]) => {
         if (!b) return;
         const t = bytes(b);
         labelled.set(t, (labelled.get(t) || 0) + 1);
@@ -193,6 +194,8 @@ function strip() {
           m = Math.max(w, Math.min(W - w, at));
         if (occupied.some((q) => Math.abs(q[0] - m) < q[1] + w)) return;
         occupied.push([m, w]);
+        // Below the lines of all borders that it would lie over.
+        const y = ends.reduce((low, [x1, y1]) => (Math.abs(x1 - m) < w ? Math.max(low, y1) : low), 0);
         c.fillStyle = C.surface;
         c.fillRect(m - w + 3, Math.min(H - 7, y) - 6.5, 2 * w - 6, 13);
         c.fillStyle = C.ink;

@@ -51,7 +51,7 @@ function againstSection() {
   const mine = both.filter((p) => rank(p.a));
   const theirs = both.filter((p) => rank(p.b));
   const { s } = section("against", "Compared with another device", "Other device");
-  const head = headline(A, A.runners, theirs.length, total, places);
+  const head = headline(A, A.runners);
   const change = (t, a, b, f) => `${t} ${f(a)} → ${f(b)}`;
   s.append(
     el("p", { class: "finding" }, el("b", null, head)),

@@ -32,7 +32,7 @@ function paintGraph(c, camera, g) {
     else paintBlock(c, n, see);
     if (n.op === S.sel) paintSelection(c, n, see);
   }
-  paintLabels(c, labels, see);
+  paintLabels(c, labels, see, g);
   c.restore();
 }
 
@@ -84,7 +84,7 @@ function paintFar(c, e, mine, see, g, labels) {
     c.lineTo(sx, sy + sign * 11);
     c.stroke();
     c.setLineDash([]);
-    labels.push([sx, sy + sign * 18, (sign > 0 ? "to " : "from ") + (other.op != null ? other.op : other.io), true]);
+    labels.push({ at: [[sx, sy + sign * 18]], text: (sign > 0 ? "to " : "from ") + (other.op != null ? other.op : other.io), soft: true });
   }
 }
 
@@ -108,7 +108,7 @@ function paintEdge(c, e, mine, see, labels) {
     c.fill();
   }
   const label = e.body || (e.cross && bytes(D.operands[e.t].b));
-  if (label && see.k > 0.5) labels.push([(x + x0) / 2, (y + y0) / 2, label]);
+  if (label && see.k > 0.5) labels.push({ at: alongEdge(e.p), text: label, mine });
   c.globalAlpha = 1;
 }
 
@@ -196,20 +196,48 @@ function paintSelection(c, n, see) {
   c.stroke();
 }
 
-function paintLabels(c, labels, see) {
+/** Points of an edge where its label may be, the middle of its last piece first, as :func:`trace` draws them. */
+function alongEdge(p) {
+  const found = [];
+  for (let i = p.length - 1; i > 0; i--) {
+    const [[x0, y0, c0], [x1, y1, c1]] = [p[i - 1], p[i]];
+    if (c0 !== c1) continue;
+    const straight = Math.abs(x0 - x1) < 1 || y1 - y0 > 2 * PITCH;
+    for (const t of [0.5, 0.36, 0.64, 0.22, 0.78]) {
+      const across = straight ? t : t * t * (3 - 2 * t);
+      const down = straight ? t : 1.5 * t * (1 - t) + t * t * t; // the height of a curve whose handles are halfway
+      found.push([x0 + (x1 - x0) * across, y0 + (y1 - y0) * down]);
+    }
+  }
+  return found;
+}
+const apart = (a, b) => a[0] >= b[2] || b[0] >= a[2] || a[1] >= b[3] || b[1] >= a[3];
+
+/** Labels where nothing else is: no operation, no other label. One that has no place is left out; the details have its bytes. */
+function paintLabels(c, labels, see, g) {
+  const half = (n) => (n.io ? 15 : NH / 2);
+  const taken = g.nodes
+    .filter((n) => n.y >= see.ya && n.y <= see.yb && n.x >= see.xa && n.x <= see.xb)
+    .map((n) => [n.x - n.w / 2, n.y - half(n), n.x + n.w / 2, n.y + half(n)]);
+  const inView = (b) => b[0] >= see.xa + NW && b[2] <= see.xb - NW && b[1] >= see.ya + PITCH && b[3] <= see.yb - PITCH;
+  const placed = (window.__labels = []);
   c.textAlign = "center";
   c.font = "600 11.5px system-ui,sans-serif";
-  for (const [x, y, t, soft] of labels) {
-    if (y < see.ya || y > see.yb) continue;
-    const w = c.measureText(t).width + 10;
-    c.fillStyle = soft ? C.sunk : C.surface;
+  for (const { at, text, soft: faint } of labels.sort((a, b) => !!b.mine - !!a.mine)) {
+    const w = c.measureText(text).width / 2 + 5;
+    const box = at.map(([x, y]) => [x - w, y - 8.5, x + w, y + 8.5]).find((b) => inView(b) && taken.every((t) => apart(b, t)));
+    if (!box) continue;
+    taken.push(box);
+    placed.push([...box, text]);
+    const [x, y] = [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2];
+    c.fillStyle = faint ? C.sunk : C.surface;
     c.strokeStyle = C.line2;
     c.lineWidth = 0.8;
-    roundRect(c, x - w / 2, y - 8.5, w, 17, 8);
+    roundRect(c, x - w, y - 8.5, 2 * w, 17, 8);
     c.fill();
-    if (!soft) c.stroke();
-    c.fillStyle = soft ? C.muted : C.ink;
-    c.fillText(t, x, y + 0.5);
+    if (!faint) c.stroke();
+    c.fillStyle = faint ? C.muted : C.ink;
+    c.fillText(text, x, y + 0.5);
   }
 }
 

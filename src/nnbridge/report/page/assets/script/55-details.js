@@ -115,7 +115,7 @@ function inspect(box) {
         : (d.steps != null ? plural(d.steps, "step") : sig(d.max, 2)) + `, ${share(d.ne, 1)} of values differ`
       : "not measured";
   box.replaceChildren(
-    el("h3", null, badge(r), o.type, el("span", { class: "dim", style: "font-weight:450;font-size:14px" }, "operation " + o.id)),
+    el("h3", null, badge(r), el("span", null, soft(o.type)), el("span", { class: "dim", style: "font-weight:450;font-size:14px" }, "operation " + o.id)),
     o.label ? el("p", { style: "margin-top:4px" }, name(o.label.length > 260 ? cutMid(o.label, 260) : o.label)) : "",
     el(
       "dl",
@@ -135,7 +135,7 @@ function inspect(box) {
             el("dt", null, "Own error"),
             el("dd", null, err(e && e.own)),
             el("dt", null, "Drift so far"),
-            el("dd", null, err(e && e.drift)),
+            el("dd", null, e && e.boxes ? "compared as its boxes match" : err(e && e.drift)),
           ]
         : []),
       ...fact("Cause", e && e.why),

@@ -1,7 +1,23 @@
-/* The table of operations: sorted, filtered; only the rows in sight are elements. On phones a row has two lines. */
+/* The table of operations: sorted, filtered; only the rows in sight are elements. On phones a row has three lines. */
 
 const DRAWN_ABOVE = 8;
 const PRINTED = 300;
+const OF_THREE_LINES = 84;
+
+/** Cells whose text is longer than they are: a type without its extension, a name's beginning and end; the title has all. */
+function shorten(row) {
+  for (const cell of row.querySelectorAll(".c-label,.c-type")) {
+    const fits = () => cell.scrollWidth <= cell.clientWidth;
+    if (fits()) continue;
+    const inner = cell.firstElementChild || cell;
+    const text = inner.textContent;
+    cell.title = cell.title || inner.title || text;
+    const short = cell.matches(".c-type") ? text.split(".").pop() : text;
+    inner.textContent = short;
+    let length = Math.ceil((short.length * cell.clientWidth) / cell.scrollWidth);
+    while (!fits() && length > 6) inner.textContent = cutMid(short, length--);
+  }
+}
 
 function table() {
   const { s, head } = section("ops", "Operations", "Operations");
@@ -9,7 +25,7 @@ function table() {
   const small = matchMedia("(max-width:620px)");
   let rows = [];
   let typeOnly = "";
-  const lineHeight = () => (small.matches ? 64 : 32);
+  const lineHeight = () => (small.matches ? OF_THREE_LINES : 32);
 
   const text = el("input", { type: "search", placeholder: "Filter by text", "aria-label": "Filter operations by text" });
   text.addEventListener("input", () => {
@@ -82,6 +98,7 @@ function table() {
     [from, to] = [a, b];
     body.style.top = heads.offsetHeight + a * height + "px";
     body.replaceChildren(...rows.slice(a, b).map((o, i) => rowOf(o, a + i)));
+    for (const row of body.children) shorten(row);
   }
   function build() {
     const { column, dir } = order;

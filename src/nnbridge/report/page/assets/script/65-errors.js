@@ -18,13 +18,15 @@ function errors() {
   }
   const withD = ops.filter((o) => o.err && o.err.drift),
     bad = withD.filter((o) => o.err.drift.ne > 0),
-    none = N - withD.length;
+    boxes = ops.filter((o) => o.err && o.err.boxes),
+    none = N - withD.length - boxes.length;
   const quantity = (o) => o.err.drift.steps != null;
-  const missing = none
+  const matched = boxes.length ? ` Detections, of ${list(boxes.map((o) => o.short))}, are not in the chart: they are compared as their boxes match.` : "";
+  const missing = matched + (none
     ? ` ${plural(none, "operation")} ${none === 1 ? "has" : "have"} no tensor that ${L.reference} has, and ${none === 1 ? "is" : "are"} left out.`
-    : "";
+    : "");
   if (!bad.length) {
-    const unknown = (D.evidence || []).filter((e) => !e.emulated).map((e) => clean(e.device));
+    const unknown = unknownNumbers();
     s.append(
       el(
         "p",
@@ -86,6 +88,7 @@ function errors() {
       `own error: this operation alone, on ${L.reference}’s inputs`,
     ),
   );
+  if (useSteps) lg.append(el("span", null, el("i", { class: "allowed" }), "1 step: the tolerance of an output"));
   const box = el("div");
   s.append(lg, box);
   const seg = [
@@ -174,14 +177,7 @@ function errors() {
     );
     if (unit === "steps") {
       const tol = y(1);
-      g.append(
-        sv("line", { x1: l, x2: W - r, y1: tol, y2: tol, stroke: "var(--bad)", "stroke-dasharray": "5 4" }),
-        sv(
-          "text",
-          { x: W - r, y: tol - 5, "text-anchor": "end", style: "fill:var(--bad)" },
-          "1 step: the tolerance of an output",
-        ),
-      );
+      g.append(sv("line", { x1: l, x2: W - r, y1: tol, y2: tol, stroke: "var(--bad)", "stroke-dasharray": "5 4" }));
     }
     const bw = Math.max(1, Math.min(8, ((W - l - r) / N) * 0.5));
     order.forEach((i, p) => {

@@ -55,7 +55,8 @@ function io() {
                   el(
                     "td",
                     { "data-l": "Verdict" },
-                    el("span", { class: "tag " + (o.pass ? "ok" : "no") }, o.pass ? "✓ pass" : "✕ fail"),
+                    verdictTag(o.pass),
+                    o.pass_by ? el("div", { class: "dim" }, { boxes: "by matched boxes", classes: "by top class" }[o.pass_by]) : null,
                     o.problem ? el("div", { class: "dim" }, clean(o.problem)) : null,
                   ),
                 ]
@@ -65,4 +66,5 @@ function io() {
       ),
     ),
   );
+  if (c) for (const check of c.checks) s.append(el("p", { class: "note" }, soft(check.sentence + "." + (check.missed ? ` The first that differs: ${check.missed}.` : ""))));
 }

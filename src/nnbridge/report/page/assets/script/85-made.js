@@ -22,7 +22,7 @@ function provenance() {
       },
       "Copy",
     );
-    s.append(el("div", { class: "cmd" }, el("pre", null, clean(c)), b));
+    s.append(el("div", { class: "cmd" }, el("pre", null, soft(c)), b));
   });
   m.notes.forEach((n) => s.append(el("p", { class: "note" }, clean(n))));
   s.append(
@@ -56,7 +56,7 @@ function provenance() {
         ["Preference", ["low power", "fast single answer", "sustained speed"][m.preference]],
       ]
         .filter(Boolean)
-        .flatMap(([a, b]) => [el("dt", null, a), el("dd", null, b)]),
+        .flatMap(([a, b]) => [el("dt", null, a), el("dd", null, soft(b))]),
     ),
   );
   s.append(

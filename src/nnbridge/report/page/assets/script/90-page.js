@@ -10,6 +10,7 @@ const buildTable = table();
 draws.push(errors());
 partitions();
 draws.push(workSection());
+estimates();
 io();
 provenance();
 main.append(

@@ -1,0 +1,449 @@
+"""Conditions under which TFLite loads an operator: what its kernel requires when it is prepared, before any delegate.
+
+The declarations in ``operators/`` list them in their kernel's order (``loads=``), as ``Prepare`` of LiteRT 2.3.0 has them
+(``tflite/kernels/``, the file of each operator). Numbers of operands: inputs from 0 on, outputs from -1 down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.converters.rules import Condition
+from nnbridge.errors import Why
+from nnbridge_tflite.read.graph import Operator, Tensor, TfliteSubgraph
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+
+OUT = -1
+_LAST_ACTIVATION = 5
+INDEXES = ("INT32", "INT64")
+REALS = ("FLOAT32", "UINT8", "INT8", "INT16")
+QUANTISED = ("UINT8", "INT8", "INT16")
+
+
+@dataclass(frozen=True)
+class PreparedOperator:
+    """An operator with its tensors, as its kernel sees it when it is prepared."""
+
+    graph: TfliteSubgraph
+    operator: Operator
+    stored: Callable[[Tensor], Array | None]
+    """The numbers of a tensor that are known then; None if only a run knows them."""
+
+    def at(self, number: int) -> Tensor | None:
+        """Input ``number``, or an output counted from -1 down; None if there is none."""
+        listed, i = (self.operator.inputs, number) if number >= 0 else (self.operator.outputs, -1 - number)
+        return self.graph.tensors[listed[i]] if i < len(listed) and listed[i] >= 0 else None
+
+    def there(self, numbers: Sequence[int]) -> list[Tensor]:
+        """Those of these operands that are not omitted."""
+        return [tensor for number in numbers if (tensor := self.at(number)) is not None]
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The inputs that are there."""
+        return [self.graph.tensors[i] for i in self.operator.inputs if i >= 0]
+
+    def type(self, number: int = 0) -> str:
+        """The name of an operand's element type, empty if it is omitted."""
+        tensor = self.at(number)
+        return "" if tensor is None else tensor.type.name
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """An operand's dimensions. LookupError if it is omitted."""
+        tensor = self.at(number)
+        if tensor is None:
+            raise LookupError(number)
+        return tensor.shape
+
+    def numbers(self, number: int) -> list[int] | None:
+        """The integers of a constant input, one after the other; None if it is computed or omitted."""
+        tensor = self.at(number)
+        array = None if tensor is None else self.stored(tensor)
+        return None if array is None else [int(one) for one in np.ravel(array)]
+
+    @property
+    def activation(self) -> int:
+        """The fused activation; TFLite takes unknown ones for none."""
+        stated = int(self.option("fused_activation_function"))
+        return stated if 0 <= stated <= _LAST_ACTIVATION else 0
+
+    def option(self, name: str) -> Any:
+        """A builtin option, 0 where the file has none."""
+        return self.operator.options.get(name) or 0
+
+
+Prepare: TypeAlias = Condition[PreparedOperator]
+
+
+def requires(
+    rule: str,
+    holds: Callable[[PreparedOperator], object],
+    found: Callable[[PreparedOperator], object] = lambda node: ", ".join(map(str, node.inputs)),
+    kind: Why = Why.OPERAND_VALUE,
+) -> Prepare:
+    """A condition on its own; what it cannot look at, because operands lack, is left to the conversion."""
+    return Condition(rule, holds, found, kind=kind)
+
+
+def named(number: int) -> str:
+    """An operand in a rule."""
+    return f"input {number}" if number >= 0 else "the output" if number == OUT else f"output {-1 - number}"
+
+
+def _types(node: PreparedOperator, numbers: Sequence[int]) -> tuple[str, ...]:
+    return tuple(tensor.type.name for tensor in node.there(numbers))
+
+
+# -- element types -------------------------------------------------------------------------------------------------------------
+
+
+def typed(number: int, *types: str) -> Prepare:
+    """An operand of one of these element types."""
+    kind = Why.INPUT_TYPE if number >= 0 else Why.OUTPUT_TYPE
+    rule = f"{named(number)} of {' or '.join(types)}"
+    return requires(rule, lambda node: node.type(number) in ("", *types), lambda node: node.type(number), kind)
+
+
+def not_typed(number: int, *types: str) -> Prepare:
+    """An operand of any element type but these."""
+    rule = f"{named(number)} of a type that is not {' or '.join(types)}"
+    return requires(rule, lambda node: node.type(number) not in types, lambda node: node.type(number), Why.INPUT_TYPE)
+
+
+def alike(*numbers: int) -> Prepare:
+    """Operands of one element type."""
+    kind = Why.INPUT_TYPE if min(numbers) >= 0 else Why.OUTPUT_TYPE
+    rule = f"one element type for {' and '.join(map(named, numbers))}"
+    return requires(rule, lambda node: len(set(_types(node, numbers))) < 2, lambda node: _types(node, numbers), kind)
+
+
+ONE_TYPE = requires(
+    "inputs of one type",
+    lambda node: len({one.type.name for one in node.inputs}) < 2,
+    lambda node: tuple(one.type.name for one in node.inputs),
+    Why.INPUT_TYPE,
+)
+SAME = alike(0, OUT)
+NOT_ACTIVATED = requires(
+    "no fused activation",
+    lambda node: not node.activation,
+    lambda node: node.activation,
+    Why.ACTIVATION,
+)
+ONE_SHAPE = requires("inputs of one shape", lambda node: len({one.shape for one in node.inputs}) < 2, kind=Why.OPERAND_SIZE)
+
+
+# -- dimensions ----------------------------------------------------------------------------------------------------------------
+
+
+def ranked(number: int, least: int, most: int | None = None) -> Prepare:
+    """An operand of a rank, or of one between two; ``most`` 0: of any above ``least``."""
+    end = least if most is None else most or 1 << 30
+    words = (
+        str(least)
+        if end == least
+        else f"{least} at least"
+        if not most
+        else f"{most} at most"
+        if not least
+        else f"{least} to {most}"
+    )
+    rule = f"{named(number)} of rank {words}"
+
+    def holds(node: PreparedOperator) -> bool:
+        tensor = node.at(number)
+        return tensor is None or least <= len(tensor.shape) <= end
+
+    return requires(rule, holds, lambda node: str(node.at(number)), Why.RANK)
+
+
+def single(number: int) -> Prepare:
+    """An operand of one element."""
+
+    def holds(node: PreparedOperator) -> bool:
+        tensor = node.at(number)
+        return tensor is None or tensor.elements == 1
+
+    return requires(f"{named(number)} of one element", holds, lambda node: str(node.at(number)), Why.OPERAND_SIZE)
+
+
+def _broadcast(*shapes: tuple[int, ...]) -> bool:
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        return False
+    return True
+
+
+def broadcast(*numbers: int) -> Prepare:
+    """Inputs whose dimensions are equal or 1."""
+    return requires(
+        "inputs that broadcast",
+        lambda node: _broadcast(*(one.shape for one in node.there(numbers))),
+        lambda node: tuple(str(list(one.shape)) for one in node.there(numbers)),
+        Why.OPERAND_SIZE,
+    )
+
+
+BINARY = (alike(0, 1), broadcast(0, 1))
+"""What all kernels of two broadcast inputs require."""
+
+
+def same_shape(*numbers: int) -> Prepare:
+    """Operands of one shape."""
+    return requires(
+        f"one shape for {' and '.join(map(named, numbers))}",
+        lambda node: len({one.shape for one in node.there(numbers)}) < 2,
+        lambda node: tuple(str(list(one.shape)) for one in node.there(numbers)),
+        Why.OPERAND_SIZE,
+    )
+
+
+def fits(*specs: str, of: Callable[[PreparedOperator], Mapping[str, str]] = lambda node: {}) -> Prepare:
+    """Inputs whose dimensions fit together: for each input a letter for each dimension, the same letter for the same size.
+
+    ``*`` stands for any dimensions, "=" before the letters for as many elements as they say.
+    ``of``: other letters of the first input, from the options.
+    """
+
+    def holds(node: PreparedOperator) -> bool:
+        sizes, named = dict[str, int](), of(node)
+        here = ((i, node.at(i), spec) for i, spec in enumerate(specs) if spec != "*")
+        listed = [(i, one.shape, spec) for i, one, spec in here if one is not None]
+        for i, shape, spec in listed:
+            letters = [named.get(letter, letter) if i == 0 else letter for letter in spec.split()]
+            if not spec.startswith("=") and len(shape) != len(letters):
+                return False
+            if not spec.startswith("=") and any(sizes.setdefault(a, d) != d for a, d in zip(letters, shape, strict=True)):
+                return False
+        counted = ((shape, spec[1:].split()) for _, shape, spec in listed if spec.startswith("="))
+        return all(math.prod(shape) == math.prod(sizes.get(one, 0) for one in letters) for shape, letters in counted)
+
+    return requires("inputs whose dimensions fit together", holds, kind=Why.OPERAND_SIZE)
+
+
+def variable(*numbers: int) -> Prepare:
+    """States, which are variables of the file."""
+    return requires(
+        f"variables as {' and '.join(map(named, numbers))}",
+        lambda node: all((one := node.at(i)) is not None and one.is_variable for i in numbers),
+        lambda node: tuple(str(node.at(i)) for i in numbers if (one := node.at(i)) is None or not one.is_variable),
+    )
+
+
+def positive(*options: str) -> Prepare:
+    """Options above 0, such as strides."""
+
+    def values(node: PreparedOperator) -> tuple[int, ...]:
+        return tuple(int(node.option(name)) for name in options)
+
+    return requires(f"{', '.join(options)} above 0", lambda node: min(values(node)) > 0, values)
+
+
+def axis_within(number: int, name: str = "axis", beyond: int = 0) -> Prepare:
+    """An option that names a dimension of an operand; negative ones count from the end."""
+
+    def holds(node: PreparedOperator) -> bool:
+        rank = len(node.shape(number)) + beyond
+        return -rank <= int(node.option(name)) < max(rank, 1)
+
+    return requires(f"{name} within the dimensions of {named(number)}", holds, lambda node: f"{name} {node.option(name)}")
+
+
+def constant_axes(axes: int, number: int, beyond: int = 0) -> Prepare:
+    """A constant input whose numbers, where they are known, name dimensions of an operand."""
+
+    def holds(node: PreparedOperator) -> bool:
+        found, rank = node.numbers(axes), len(node.shape(number)) + beyond
+        return found is None or not rank or all(-rank <= axis < rank for axis in found)
+
+    return requires(f"{named(axes)} that names dimensions of {named(number)}", holds, lambda node: str(node.numbers(axes)))
+
+
+def rows_per_dimension(number: int, of: int) -> Prepare:
+    """A matrix of two numbers for each dimension of an operand, such as paddings."""
+    return requires(
+        f"{named(number)} of two numbers for each dimension of {named(of)}",
+        lambda node: not node.shape(of) or node.shape(number) == (len(node.shape(of)), 2),
+        lambda node: f"{node.at(number)} for {node.at(of)}",
+        Why.OPERAND_SIZE,
+    )
+
+
+# -- quantisation --------------------------------------------------------------------------------------------------------------
+
+
+def parameters(tensor: Tensor) -> tuple[float, int]:
+    """The one scale and zero point; 0 and 0 for none, or one for each channel."""
+    found = tensor.quantisation
+    return (found.scale, found.zero_point) if len(found.scales) == 1 else (0.0, 0)
+
+
+def same_parameters(types: Sequence[str] = (), most: int | None = None) -> Prepare:
+    """Inputs of some types (all without), the first ``most`` of them, have the output's scale and zero point."""
+
+    def wrong(node: PreparedOperator) -> list[tuple[Tensor, Tensor]]:
+        applies = not types or node.type(0) in types
+        outputs = node.there([-1 - i for i in range(len(node.operator.outputs))])
+        pairs = [(one, out) for out in outputs for one in node.inputs[:most]]
+        return [pair for pair in pairs if parameters(pair[0]) != parameters(pair[1])] if applies else []
+
+    def found(node: PreparedOperator) -> str:
+        return " for ".join(f"{scale:g}, {point}" for scale, point in map(parameters, wrong(node)[0]))
+
+    title = "an input" if most == 1 else "inputs"
+    return requires(f"{title} of the output's scale and zero point", lambda node: not wrong(node), found)
+
+
+def no_zero_point(rule: str, types: Sequence[str], *numbers: int, beside: Sequence[str] = ()) -> Prepare:
+    """Operands of some types have only zero points of 0; all inputs without ``numbers``. ``beside``: types of the first input."""
+
+    def points(node: PreparedOperator) -> list[int]:
+        applies = not beside or node.type(0) in beside
+        listed = (one for one in (node.there(numbers) if numbers else node.inputs) if one.type.name in types)
+        return [point for one in listed for point in one.quantisation.zero_points if point] if applies else []
+
+    return requires(rule, lambda node: not points(node), lambda node: points(node)[0])
+
+
+def zero_centred(*numbers: int) -> Prepare:
+    """Of 16-bit first inputs, operands of 16 bits with a zero point of 0."""
+    return no_zero_point("16-bit integers with a zero point of 0", ("INT16",), *numbers)
+
+
+def affine(types: Sequence[str], *numbers: int, at: int = 0, loose: Sequence[str] = ()) -> Prepare:
+    """Operands with scales, where the operand ``at`` is of some types. ``loose``: types that may have none at all."""
+
+    def bare(node: PreparedOperator) -> list[int]:
+        if node.type(at) not in types:
+            return []
+        first = node.at(at)
+        if node.type(at) in loose and first is not None and not first.quantisation.scales:
+            return []
+        return [i for i in numbers if (one := node.at(i)) is not None and not one.quantisation.scales]
+
+    return requires(
+        f"scales of {' and '.join(map(named, numbers))} beside {' or '.join(types)}",
+        lambda node: not bare(node),
+        lambda node: f"none of {named(bare(node)[0])}",
+        Why.QUANTISATION_TYPE,
+    )
+
+
+def writes(types: Mapping[str, tuple[float, int | None]], within: float) -> Prepare:
+    """An output, of the input's type, with the scale and zero point that the kernel writes; None for any zero point.
+
+    ``within``: by how much of it the scale may differ.
+    """
+
+    def fixed(node: PreparedOperator) -> tuple[float, int | None] | None:
+        return types.get(node.type(OUT)) if node.type(0) == node.type(OUT) else None
+
+    def stated(node: PreparedOperator) -> tuple[float, int]:
+        out = node.at(OUT)
+        return (0.0, 0) if out is None else parameters(out)
+
+    def holds(node: PreparedOperator) -> bool:
+        written, (scale, point) = fixed(node), stated(node)
+        return written is None or (abs(scale - written[0]) <= written[0] * within and written[1] in (None, point))
+
+    def found(node: PreparedOperator) -> str:
+        written = fixed(node) or (0.0, None)
+        return "{:g}, {} for ".format(*stated(node)) + ", ".join(f"{one:g}" for one in written if one is not None)
+
+    return requires("an output of the scale and zero point that the kernel writes", holds, found)
+
+
+_BIASES = {2: "INT32", 4: "INT64"}
+# -- products with weights -----------------------------------------------------------------------------------------------------
+
+
+def bias_for_each(dimension: int, number: int = 2, weights: int = 1) -> Prepare:
+    """A bias has as many elements as the weights' dimension."""
+
+    def pair(node: PreparedOperator) -> tuple[int, int] | None:
+        bias, filter = node.at(number), node.at(weights)
+        if bias is None or filter is None or dimension >= len(filter.shape):
+            return None
+        return bias.elements, filter.shape[dimension]
+
+    def holds(node: PreparedOperator) -> bool:
+        sizes = pair(node)
+        return sizes is None or sizes[0] == sizes[1]
+
+    def found(node: PreparedOperator) -> str:
+        sizes = pair(node) or (0, 0)
+        return f"{sizes[0]} for {sizes[1]} outputs"
+
+    return requires("a bias element for each output channel", holds, found, Why.OPERAND_SIZE)
+
+
+def bias_typed(number: int, data: int, types: Mapping[str, Sequence[str]]) -> Prepare:
+    """A bias of a type that fits the data's: element type of the data → those of the bias."""
+
+    def holds(node: PreparedOperator) -> bool:
+        allowed = types.get(node.type(data))
+        return allowed is None or node.type(number) in ("", *allowed)
+
+    def found(node: PreparedOperator) -> str:
+        return f"{node.type(number)} beside {node.type(data)}"
+
+    return requires("a bias of the type that goes with the input's", holds, found, Why.INPUT_TYPE)
+
+
+def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[str] = ("UINT8",)) -> Prepare:
+    """A bias whose scale differs from input scale x weights' scale by 2 % of the output's at most (``kernel_util.cc``)."""
+
+    def difference(node: PreparedOperator) -> float:
+        tensors = [node.at(i) for i in (data, weights, bias, OUT)]
+        if node.type(data) not in types or any(one is None or len(one.quantisation.scales) > 1 for one in tensors):
+            return 0.0
+        of_data, of_weights, of_bias, of_out = (parameters(one)[0] for one in tensors if one is not None)
+        return abs(of_data * of_weights - of_bias) / of_out if of_out else math.inf
+
+    return requires(
+        "a bias of the scale input x weights",
+        lambda node: difference(node) <= 0.02,
+        lambda node: f"{difference(node):g} of the output's scale beside it",
+        Why.QUANTISATION_PARAMETERS,
+    )
+
+
+def stated_bias(number: int, data: int = 0) -> Prepare:
+    """A bias of 16-bit products has the type that the option names, if it names one."""
+
+    def holds(node: PreparedOperator) -> bool:
+        stated = int(node.option("quantized_bias_type"))
+        if not stated or node.type(data) != "INT16" or node.type(OUT) != "INT16":
+            return True
+        return node.type(number) in ("", _BIASES[stated]) if stated in _BIASES else False
+
+    return requires("the bias that quantized_bias_type names", holds, kind=Why.INPUT_TYPE)
+
+
+def channelled(dimension: int, weights: int = 1, data: int = 0, types: Sequence[str] = QUANTISED) -> Prepare:
+    """Weights beside quantised data have one scale, or one for each output channel."""
+
+    def counts(node: PreparedOperator) -> tuple[int, int] | None:
+        tensor = node.at(weights)
+        if tensor is None or node.type(data) not in types:
+            return None
+        return len(tensor.quantisation.scales), tensor.shape[dimension]
+
+    def holds(node: PreparedOperator) -> bool:
+        found = counts(node)
+        return found is None or found[0] == 1 or (found[0] == found[1] and node.type(data) != "UINT8")
+
+    return requires(
+        "weights of one scale, or one for each output channel",
+        holds,
+        lambda node: "{} scales for {} outputs".format(*(counts(node) or (0, 0))),
+        Why.QUANTISATION_TYPE,
+    )
