@@ -281,7 +281,7 @@ def piped(arguments: str, expression: str) -> tuple[str, str]:
     ("arguments", "expression", "said", "status"),
     [
         ("plan models/digits_int8.tflite", "data['counts']['nnapi_cpu']", "nnbridge/plan 1 11", "0"),
-        ("devices", "data['devices'][0]['name']", "nnbridge/devices 1 nnapi-sample_float_fast", "0"),
+        ("devices", "data['devices'][-1]['name']", "nnbridge/devices 1 host", "0"),
         ("plan no.tflite", "data['error']['file']", "nnbridge/error 1 no.tflite", "2"),
         ("plan models/digits_int8.tflite --nope", "data['error']['operand']", "nnbridge/error 1 --nope", "2"),
         ("plna", "data['error']['kind']", "nnbridge/error 1 usage", "2"),

@@ -132,7 +132,7 @@ def _runners(plan: Plan) -> list[RunnerData]:
                 "version": facts["version"],
                 "level": facts["feature_level"],
                 "type": facts["type"],
-                "declared": {name: each["execTime"] for name, each in facts["performance"].items()},
+                "declared": {name.replace("_float", " float"): each["exec_time"] for name, each in facts["performance"].items()},
             }
         )
     return found
