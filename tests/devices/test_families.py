@@ -120,7 +120,7 @@ def test_a_mistyped_command_is_not_taken_for_a_family() -> None:
 
 
 def test_all_devices_are_listed_with_their_family() -> None:
-    listed = {item["name"]: item["family"] for item in data("devices")}
+    listed = {item["name"]: item["family"] for item in data("devices")["devices"]}
     assert listed["vsi-nn-1.0.4"] == "vsi-imx"
     assert (listed["nnapi-sample_all"], listed["nnapi-reference"]) == ("sample drivers", "nnbridge")
     assert (

@@ -174,7 +174,7 @@ def test_each_profile_is_found_with_its_evidence() -> None:
 
 
 def test_a_phone_is_found_with_its_chip_and_the_page_that_states_it() -> None:
-    (found,) = data("devices", "find", "OnePlus 6")
+    (found,) = data("devices", "find", "OnePlus 6")["hardware"]
     assert (found["phone"]["chip"], found["exact"]) == ("Snapdragon 845", True)
     assert found["phone"]["source"].endswith("/_data/devices/enchilada.yml")
 
