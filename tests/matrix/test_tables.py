@@ -153,6 +153,14 @@ def test_many_cells_are_summed_by_both_sides_and_the_worst_are_first() -> None:
     assert text.rstrip().splitlines()[-1] == "Exit status 1: 1 cell failed."
 
 
+def test_sums_count_unknown_numbers_apart_from_those_within_tolerance() -> None:
+    unknown = [compared(model=f"m{i}", unknown=True) for i in range(3)]
+    cells = [*unknown, compared(model="m3", unknown=True, passed=False, difference=9.0), compared(model="m4"), cell(model="m5")]
+    text = shown(*cells, *(cell(model=each.model, device="e") for each in cells), top=2)
+    rows = [[part.strip() for part in line.split("│")[1:-1]] for line in text.split("By device")[1].splitlines() if "│" in line]
+    assert rows == [["d", "6", "6", "100%", "0 of 1", "4 (1 outside)"], ["e", "6", "6", "100%", "not compared", "-"]]
+
+
 def test_lists_are_cut_with_a_line_that_says_how_many_more() -> None:
     cells = [cell(device=f"d{k}", error=f"error {k}") for k in range(9)]
     text = shown(*cells, evidence=[f"d{k}: rules" for k in range(9)], broken={}, top=4)
