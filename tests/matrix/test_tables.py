@@ -192,3 +192,17 @@ def test_a_reference_that_does_not_read_the_format_compares_nothing(reference: s
     ((task,),) = tasks(found, ["nnapi-sample_float_fast"], [8], MatrixSettings(reference=reference))
     (only,) = compute_all([task])
     assert (only.error, only.verdict) == ("", "not compared")
+
+
+def test_a_file_that_no_phone_loads_failed_unless_all_is_mapped(tmp_path: Path) -> None:
+    """Stock LiteRT refuses 8-bit weights with another zero point than 0."""
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    from tests.tflite.test_loading import layer
+
+    path = layer("CONV_2D", weights_point=5).write(tmp_path / "m.tflite", [0], [1])
+    ((phone,), (wide,)) = (
+        tasks({"m": path}, ["nnapi-sample_quant"], [8], MatrixSettings(mapping))[0] for mapping in ("phone", "wide")
+    )
+    (refused,), (mapped,) = compute_all([phone]), compute_all([wide])
+    assert "expected a file that TFLite loads, with 8-bit weights with zero points of 0" in refused.error
+    assert mapped.error == ""
