@@ -153,6 +153,14 @@ def test_many_cells_are_summed_by_both_sides_and_the_worst_are_first() -> None:
     assert text.rstrip().splitlines()[-1] == "Exit status 1: 1 cell failed."
 
 
+def test_sums_count_unknown_numbers_apart_from_those_within_tolerance() -> None:
+    unknown = [compared(model=f"m{i}", unknown=True) for i in range(3)]
+    cells = [*unknown, compared(model="m3", unknown=True, passed=False, difference=9.0), compared(model="m4"), cell(model="m5")]
+    text = shown(*cells, *(cell(model=each.model, device="e") for each in cells), top=2)
+    rows = [[part.strip() for part in line.split("│")[1:-1]] for line in text.split("By device")[1].splitlines() if "│" in line]
+    assert rows == [["d", "6", "6", "100%", "0 of 1", "4 (1 outside)"], ["e", "6", "6", "100%", "not compared", "-"]]
+
+
 def test_lists_are_cut_with_a_line_that_says_how_many_more() -> None:
     cells = [cell(device=f"d{k}", error=f"error {k}") for k in range(9)]
     text = shown(*cells, evidence=[f"d{k}: rules" for k in range(9)], broken={}, top=4)
@@ -184,3 +192,17 @@ def test_a_reference_that_does_not_read_the_format_compares_nothing(reference: s
     ((task,),) = tasks(found, ["nnapi-sample_float_fast"], [8], MatrixSettings(reference=reference))
     (only,) = compute_all([task])
     assert (only.error, only.verdict) == ("", "not compared")
+
+
+def test_a_file_that_no_phone_loads_failed_unless_all_is_mapped(tmp_path: Path) -> None:
+    """Stock LiteRT refuses 8-bit weights with another zero point than 0."""
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    from tests.tflite.test_loading import layer
+
+    path = layer("CONV_2D", weights_point=5).write(tmp_path / "m.tflite", [0], [1])
+    ((phone,), (wide,)) = (
+        tasks({"m": path}, ["nnapi-sample_quant"], [8], MatrixSettings(mapping))[0] for mapping in ("phone", "wide")
+    )
+    (refused,), (mapped,) = compute_all([phone]), compute_all([wide])
+    assert "expected a file that TFLite loads, with 8-bit weights with zero points of 0" in refused.error
+    assert mapped.error == ""

@@ -116,6 +116,7 @@ FORBIDDEN = (
     ("matrix", 'devices = "aosp-minimal+planted:X"'),
     ("matrix", 'store = "../ran"'),
     ("matrix", 'html = "../ran"'),
+    ("matrix", 'reports = "../ran"'),
     ("run", 'trace = "../ran"'),
     ("run", 'samples = "../ran.npz"'),
     ("vts", 'device = "planted:X"'),

@@ -245,7 +245,8 @@ def _table(
 def _known(cells: Sequence[Cell]) -> list[str]:
     """Columns that have the same in every row, as the summary says."""
     values = {"Android": "level", "model": "model", "device": "device"}
-    return [column for column, name in values.items() if len({getattr(cell, name) for cell in cells}) == 1]
+    same = [column for column, name in values.items() if len({getattr(cell, name) for cell in cells}) == 1]
+    return same if any(cell.passed is not None for cell in cells) else [*same, "outside"]
 
 
 def _every(cells: Sequence[Cell]) -> Table:
@@ -282,18 +283,18 @@ def _by_side(cells: Sequence[Cell], top: int) -> list[Table]:
     """A row for each device, and one for each model, of which there are several; the longer side first."""
     sides = [("device", {cell.device for cell in cells}), ("model", {cell.model for cell in cells})]
     sides.sort(key=lambda side: -len(side[1]))
-    return [_by(name, cells, top) for name, names in sides if len(names) > 1] or [_by("device", cells, top)]
+    shown = [name for name, names in sides if len(names) > 1] or ["device"]
+    return [_by(name, cells, top, _MEANING if name == shown[-1] else "") for name in shown]
 
 
-def _by(side: str, cells: Sequence[Cell], top: int) -> Table:
+def _by(side: str, cells: Sequence[Cell], top: int, caption: str) -> Table:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((getattr(cell, side), _version(cell)), []).append(cell)
     found = list(groups.items())
-    caption = _MEANING
     if top and len(found) > top:
         found.sort(key=lambda group: _badness(group[1]), reverse=True)
-        caption = f"the worst first, {_more(len(found), top)}; {caption}"
+        caption = "; ".join(filter(None, (f"the worst first, {_more(len(found), top)}", caption)))
     rows: dict[tuple[str, ...], list[str]] = {}
     for (name, version), members in found[:top] if top else found:
         rows.setdefault((name, *_counts(members)), []).append(version)
@@ -313,14 +314,15 @@ def _counts(cells: Sequence[Cell]) -> tuple[str, ...]:
     """The figures of a device or a model."""
     done = [cell for cell in cells if cell.answered]
     verdicts = Counter(cell.verdict for cell in cells)
-    outside = sum(cell.passed is False for cell in done)
-    against, unknown = (sum(cell.passed is not None for cell in done), verdicts[NUMBERS_UNKNOWN])
-    numbers = f"{outside} of {against}" if outside or against > unknown else _NOTHING
-    if done and not against and any(cell.reference for cell in cells):
+    known, unknown = ([cell for cell in done if cell.passed is not None and cell.unknown is kind] for kind in (False, True))
+    outside, computed = (sum(not cell.passed for cell in members) for members in (known, unknown))
+    numbers = f"{outside} of {len(known)}" if known else _NOTHING
+    if done and not known and not unknown:
         numbers = NOT_COMPARED
-    others = (str(count or _NOTHING) for count in (unknown, verdicts[INAPPLICABLE], verdicts[FAILED]))
+    unclear = f"{len(unknown) or _NOTHING}" + (f" ({computed} outside)" if computed else "")
+    others = (str(verdicts[word] or _NOTHING) for word in (INAPPLICABLE, FAILED))
     share = percent(_share(done)) if done else _NOTHING
-    return str(len(cells)), str(sum(cell.whole for cell in done)), share, numbers, *others
+    return str(len(cells)), str(sum(cell.whole for cell in done)), share, numbers, unclear, *others
 
 
 @dataclass(frozen=True)
