@@ -299,9 +299,7 @@ def test_figures_for_detections_are_refused_where_there_are_none() -> None:
     scores = {"scores": np.float32([[0.1, 0.9]])}
     with pytest.raises(InputError, match=r"--accept-iou: expected detections among the outputs .* found scores float32\[1, 2\]"):
         verdict(scores, scores, Acceptance(iou=0.9))
-    with pytest.raises(
-        InputError, match="--accept-top1: expected an output .* found detections .boxes., which --accept-iou is for"
-    ):
+    with pytest.raises(InputError, match=r"--accept-top1: expected .* found detections \(boxes\), which --accept-iou is for"):
         verdict(detections(THREE), detections(THREE), Acceptance(top1=0.9))
 
 
