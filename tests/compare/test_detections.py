@@ -210,6 +210,22 @@ def test_detections_without_a_count_end_where_scores_do() -> None:
     assert "1 more here" in verdict(ours, theirs).check_sentences[0]
 
 
+def test_sides_with_another_number_of_rows_match_as_far_as_they_do() -> None:
+    def unbatched(rows: Sequence[Row]) -> dict[str, Any]:
+        found = detections(rows, most=len(rows))
+        return {name: found[name][0] for name in ("boxes", "classes", "scores")}
+
+    fewer = verdict(unbatched(THREE[:2]), unbatched(THREE), Acceptance(iou=0.9))
+    assert not fewer.passed
+    assert fewer.check_sentences[0].startswith(
+        "FAIL by matched boxes (2 of 3, worst IoU 1.000, 0.9 required); by position the outputs"
+    )
+    assert "3 of 3, 1 more here" in verdict(unbatched((*THREE, THREE[0])), unbatched(THREE)).check_sentences[0]
+    # A third one that the reference's threshold leaves out.
+    accept = Acceptance(iou=0.9, score_threshold=0.75)
+    assert verdict(unbatched(THREE[:2]), unbatched(THREE), accept).passed
+
+
 def test_rows_of_corners_score_and_class_are_detections() -> None:
     def rows(*listed: Row) -> dict[str, Any]:
         return {"output0": np.float32([[[*corners, score, index] for corners, index, score in listed]])}
@@ -299,9 +315,7 @@ def test_figures_for_detections_are_refused_where_there_are_none() -> None:
     scores = {"scores": np.float32([[0.1, 0.9]])}
     with pytest.raises(InputError, match=r"--accept-iou: expected detections among the outputs .* found scores float32\[1, 2\]"):
         verdict(scores, scores, Acceptance(iou=0.9))
-    with pytest.raises(
-        InputError, match=r"--accept-top1: expected an output .* found detections .boxes., which --accept-iou is for"
-    ):
+    with pytest.raises(InputError, match=r"--accept-top1: expected .* found detections \(boxes\), which --accept-iou is for"):
         verdict(detections(THREE), detections(THREE), Acceptance(top1=0.9))
 
 

@@ -258,11 +258,9 @@ class Checks:
         chosen = list(found) if len(found) == 1 else scores
         if not chosen:
             rule = "an output [classes] or [batch, classes] with a score for each"
-            several = f"{', '.join(found)}, none of them with numbers from 0 to 1" if found else _shapes(theirs)
-            several = (
-                f"detections ({self._boxes.layout.boxes}), which --accept-iou is for" if self._boxes is not None else several
-            )
-            raise InputError(Reason(rule, several, operand="--accept-top1"))
+            others = f"{', '.join(found)}, none of them with numbers from 0 to 1" if found else _shapes(theirs)
+            boxes = f"detections ({covered[0]}), which --accept-iou is for" if covered else ""
+            raise InputError(Reason(rule, boxes or others, operand="--accept-top1"))
         return chosen
 
     def deciding(self, outputs: Sequence[Elements]) -> list[Check]:

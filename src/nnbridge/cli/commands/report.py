@@ -166,7 +166,8 @@ def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str,
     found, summary, evidence = facts.comparison, facts.planned.summary, evidences(facts.planned.drivers)
     size = output.stat().st_size
     if as_json:
-        verdict = {"pass": None if found is None else found.passed, "reference": reference}
+        checks = [] if found is None else found.as_dict()["checks"]
+        verdict = {"pass": None if found is None else found.passed, "checks": checks, "reference": reference}
         beside = {"evidence": [each.as_dict() for each in evidence], **({} if made is None else {"overlay": made})}
         written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
         print_json("report", {**written, **verdict, "summary": summary.as_dict(), **beside})
