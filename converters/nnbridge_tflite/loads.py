@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.converters.rules import Condition
 from nnbridge.errors import Why
-from nnbridge_tflite.read.graph import Operator, Tensor, TfliteSubgraph
+from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
 
 if TYPE_CHECKING:
     from nnbridge.model import Array
@@ -68,6 +68,14 @@ class PreparedOperator:
         array = None if tensor is None else self.stored(tensor)
         return None if array is None else [int(one) for one in np.ravel(array)]
 
+    def words(self, number: int) -> list[int] | None:
+        """A constant input as kernels read it that take any type for INT32."""
+        tensor = self.at(number)
+        array = None if tensor is None else self.stored(tensor)
+        if array is None or array.dtype.itemsize < 4:
+            return None
+        return [int(one) for one in np.ravel(np.ascontiguousarray(array)).view("<i4")[: array.size]]
+
     @property
     def activation(self) -> int:
         """The fused activation; TFLite takes unknown ones for none."""
@@ -80,6 +88,17 @@ class PreparedOperator:
 
 
 Prepare: TypeAlias = Condition[PreparedOperator]
+
+
+def known_types(*options: str) -> Prepare:
+    """Options that name an element type of the schema."""
+
+    def unknown(node: PreparedOperator) -> list[str]:
+        return [f"{name} {node.option(name)}" for name in options if int(node.option(name)) not in ELEMENT_TYPES]
+
+    return requires(
+        f"element types as {' and '.join(options)}", lambda node: not unknown(node), lambda node: tuple(unknown(node))
+    )
 
 
 def requires(
@@ -115,6 +134,12 @@ def not_typed(number: int, *types: str) -> Prepare:
     """An operand of any element type but these."""
     rule = f"{named(number)} of a type that is not {' or '.join(types)}"
     return requires(rule, lambda node: node.type(number) not in types, lambda node: node.type(number), Why.INPUT_TYPE)
+
+
+def typed_if_known(number: int, *types: str) -> Prepare:
+    """An operand of one of these element types, where its numbers are known."""
+    one = typed(number, *types)
+    return replace(one, holds=lambda node: node.numbers(number) is None or one.holds(node))
 
 
 def alike(*numbers: int) -> Prepare:
@@ -164,17 +189,17 @@ def ranked(number: int, least: int, most: int | None = None) -> Prepare:
     return requires(rule, holds, lambda node: str(node.at(number)), Why.RANK)
 
 
-def single(number: int) -> Prepare:
-    """An operand of one element."""
+def single(number: int, *, known: bool = False) -> Prepare:
+    """An operand of one element; where it is ``known``, if only then."""
 
     def holds(node: PreparedOperator) -> bool:
         tensor = node.at(number)
-        return tensor is None or tensor.elements == 1
+        return tensor is None or tensor.elements == 1 or (known and node.stored(tensor) is None)
 
     return requires(f"{named(number)} of one element", holds, lambda node: str(node.at(number)), Why.OPERAND_SIZE)
 
 
-def _broadcast(*shapes: tuple[int, ...]) -> bool:
+def do_broadcast(*shapes: tuple[int, ...]) -> bool:
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
@@ -186,7 +211,7 @@ def broadcast(*numbers: int) -> Prepare:
     """Inputs whose dimensions are equal or 1."""
     return requires(
         "inputs that broadcast",
-        lambda node: _broadcast(*(one.shape for one in node.there(numbers))),
+        lambda node: do_broadcast(*(one.shape for one in node.there(numbers))),
         lambda node: tuple(str(list(one.shape)) for one in node.there(numbers)),
         Why.OPERAND_SIZE,
     )
@@ -209,8 +234,8 @@ def same_shape(*numbers: int) -> Prepare:
 def fits(*specs: str, of: Callable[[PreparedOperator], Mapping[str, str]] = lambda node: {}) -> Prepare:
     """Inputs whose dimensions fit together: for each input a letter for each dimension, the same letter for the same size.
 
-    ``*`` stands for any dimensions, "=" before the letters for as many elements as they say.
-    ``of``: other letters of the first input, from the options.
+    ``*`` stands for any dimensions, "+" for more of them, "|" is between alternatives, and "=" before letters asks for as many
+    elements as they say. ``of``: other letters of the first input, from the options.
     """
 
     def holds(node: PreparedOperator) -> bool:
@@ -218,10 +243,14 @@ def fits(*specs: str, of: Callable[[PreparedOperator], Mapping[str, str]] = lamb
         here = ((i, node.at(i), spec) for i, spec in enumerate(specs) if spec != "*")
         listed = [(i, one.shape, spec) for i, one, spec in here if one is not None]
         for i, shape, spec in listed:
+            spec = next((one for one in spec.split("|") if len(one.split()) == len(shape)), spec)
             letters = [named.get(letter, letter) if i == 0 else letter for letter in spec.split()]
-            if not spec.startswith("=") and len(shape) != len(letters):
+            if spec.startswith("="):
+                continue
+            more = letters[-1:] == ["+"]
+            if len(shape) != len(letters) and not (more and len(shape) >= len(letters) - 1):
                 return False
-            if not spec.startswith("=") and any(sizes.setdefault(a, d) != d for a, d in zip(letters, shape, strict=True)):
+            if any(sizes.setdefault(a, d) != d for a, d in zip(letters, shape, strict=False) if a != "+"):
                 return False
         counted = ((shape, spec[1:].split()) for _, shape, spec in listed if spec.startswith("="))
         return all(math.prod(shape) == math.prod(sizes.get(one, 0) for one in letters) for shape, letters in counted)
@@ -257,12 +286,12 @@ def axis_within(number: int, name: str = "axis", beyond: int = 0) -> Prepare:
     return requires(f"{name} within the dimensions of {named(number)}", holds, lambda node: f"{name} {node.option(name)}")
 
 
-def constant_axes(axes: int, number: int, beyond: int = 0) -> Prepare:
-    """A constant input whose numbers, where they are known, name dimensions of an operand."""
+def constant_axes(axes: int, number: int, beyond: int = 0, most: int | None = None) -> Prepare:
+    """An input whose numbers, or the first ``most`` of them, name dimensions of an operand where they are known."""
 
     def holds(node: PreparedOperator) -> bool:
         found, rank = node.numbers(axes), len(node.shape(number)) + beyond
-        return found is None or not rank or all(-rank <= axis < rank for axis in found)
+        return found is None or not rank or all(-rank <= axis < rank for axis in found[:most])
 
     return requires(f"{named(axes)} that names dimensions of {named(number)}", holds, lambda node: str(node.numbers(axes)))
 
@@ -416,11 +445,25 @@ def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[
     )
 
 
+def activated(node: PreparedOperator) -> bool:
+    """True if the ends of the fused activation, in steps of a quantised output, are integers of 32 bits (``kernel_util.cc``)."""
+    ends, out = {1: (0,), 2: (-1, 1), 3: (0, 6)}.get(node.activation, ()), node.at(OUT)
+    if out is None or out.type.name not in QUANTISED or node.type(0) == "FLOAT32":
+        return True
+    scale, point = parameters(out)
+    return scale <= 0 or all(abs(round(end / scale) + point) < 1 << 31 for end in ends)
+
+
+ACTIVATED = requires("an activation within 32 bits of steps", activated, kind=Why.QUANTISATION_PARAMETERS)
+
+
 def stated_bias(number: int, data: int = 0) -> Prepare:
     """A bias of 16-bit products has the type that the option names, if it names one."""
 
     def holds(node: PreparedOperator) -> bool:
         stated = int(node.option("quantized_bias_type"))
+        if stated not in ELEMENT_TYPES:
+            return False
         if not stated or node.type(data) != "INT16" or node.type(OUT) != "INT16":
             return True
         return node.type(number) in ("", _BIASES[stated]) if stated in _BIASES else False

@@ -37,6 +37,7 @@ from nnbridge_tflite.host.numbers import (
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.loads import (
+    ACTIVATED,
     OUT,
     QUANTISED,
     REALS,
@@ -55,6 +56,7 @@ from nnbridge_tflite.loads import (
     requires,
     stated_bias,
     typed,
+    typed_if_known,
     zero_centred,
 )
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
@@ -87,7 +89,9 @@ def _hybrid_channels(node: PreparedOperator) -> bool:
 
 
 _GROUPS = requires("channels of the input that the weights divide", _grouped, kind=Why.OPERAND_SIZE)
-_WITH_BIAS = requires("a bias", lambda node: len(node.operator.inputs) == 3, lambda node: "none", Why.MISSING_OPERAND)
+_WITH_BIAS = requires("a bias", lambda node: node.at(2) is not None, lambda node: "none", Why.MISSING_OPERAND)
+_PADDED = requires("padding 0 or 1", lambda node: node.option("padding") in (0, 1), lambda node: node.option("padding"))
+_NO_GAP = requires("a bias, or no third input", lambda node: -1 not in node.operator.inputs[2:], lambda node: "an omitted one")
 _BIAS_CENTRED = no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 2)
 _DEPTHWISE_WEIGHTS = requires("weights of a type that goes with the input's", _depthwise_weights, kind=Why.INPUT_TYPE)
 _MULTIPLIED = requires(
@@ -242,6 +246,8 @@ CONV_2D = TfliteOperator(
         channelled(0),
         bias_scaled(),
         _reaching((1, 2), "hw"),
+        _PADDED,
+        ACTIVATED,
     ),
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
@@ -274,6 +280,8 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         bias_scaled(),
         _HYBRID_CHANNELS,
         _reaching((1, 2), "hw"),
+        _NO_GAP,
+        ACTIVATED,
     ),
 )
 TRANSPOSE_CONV = TfliteOperator(
@@ -305,12 +313,13 @@ TRANSPOSE_CONV = TfliteOperator(
         zero_centred(2, OUT),
         alike(2, OUT),
         _CHANNELS_FIT,
-        typed(0, "INT32"),
+        typed_if_known(0, "INT32"),
         affine(QUANTISED, 2, 1, at=2),
         channelled(0, data=2),
         bias_scaled(2, 1, 3),
         _REVERSED,
         stated_bias(3, 2),
+        ACTIVATED,
     ),
 )
 _DEPTH = (

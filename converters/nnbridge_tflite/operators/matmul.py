@@ -19,6 +19,7 @@ from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symm
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.loads import (
+    ACTIVATED,
     INDEXES,
     OUT,
     QUANTISED,
@@ -27,6 +28,7 @@ from nnbridge_tflite.loads import (
     bias_for_each,
     bias_scaled,
     channelled,
+    do_broadcast,
     no_zero_point,
     ranked,
     requires,
@@ -92,7 +94,7 @@ _MATRIX_TYPES = requires(
 )
 _BATCHES_FIT = requires(
     "batches that broadcast",
-    lambda node: np.broadcast_shapes(node.shape(0)[:-2], node.shape(1)[:-2]) is not None,
+    lambda node: do_broadcast(node.shape(0)[:-2], node.shape(1)[:-2]),
     kind=Why.OPERAND_SIZE,
 )
 _INNER_FITS = requires(
@@ -146,6 +148,7 @@ FULLY_CONNECTED = TfliteOperator(
         _KEPT_DIMENSIONS,
         _FORMATS,
         _OUTPUTS,
+        ACTIVATED,
     ),
 )
 

@@ -93,7 +93,15 @@ MIRROR_PAD = TfliteOperator(
         Lowering(lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))))
     ],
     versions=(1, 3),
-    loads=(SAME, typed(1, *INDEXES), rows_per_dimension(1, 0), same_parameters(QUANTISED, 1), zero_centred(0, OUT), _REFLECTED),
+    loads=(
+        SAME,
+        typed(1, *INDEXES),
+        rows_per_dimension(1, 0),
+        same_parameters(QUANTISED, 1),
+        zero_centred(0, OUT),
+        _REFLECTED,
+        requires("mode 0 or 1", lambda node: node.option("mode") in (0, 1), lambda node: node.option("mode")),
+    ),
 )
 
 

@@ -31,21 +31,21 @@ from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, DelegateRule, Operato
 
 def _blocks(node: PreparedOperator) -> bool:
     """True if there are a block size and two numbers for each dimension between the first and the last."""
-    if node.numbers(1) is None or node.numbers(2) is None:
+    if node.words(1) is None or node.words(2) is None:
         return True
     between = len(node.shape(0)) - 2
-    return node.shape(1) == (between,) and node.shape(2) == (between, 2) and 0 not in (node.numbers(1) or ())
+    return node.shape(1) == (between,) and node.shape(2) == (between, 2) and 0 not in (node.words(1) or ())
 
 
 def _padded(node: PreparedOperator) -> bool:
-    sizes, ends = node.numbers(1), node.numbers(2)
+    sizes, ends = node.words(1), node.words(2)
     if sizes is None or ends is None:
         return True
     return all((node.shape(0)[i + 1] + ends[2 * i] + ends[2 * i + 1]) % size == 0 for i, size in enumerate(sizes))
 
 
 def _split_batches(node: PreparedOperator) -> bool:
-    sizes, crops, batches = node.numbers(1), node.numbers(2), node.shape(0)[0]
+    sizes, crops, batches = node.words(1), node.words(2), node.shape(0)[0]
     if sizes is None or crops is None:
         return True
     return min(crops, default=0) >= 0 and batches % math.prod(sizes) == 0

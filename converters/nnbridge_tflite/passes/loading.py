@@ -149,7 +149,8 @@ class _PreparedValues:
 
     def prepare(self, declared: TfliteOperator, operator: Operator) -> None:
         """Compute what the operator's kernel computes when it is prepared."""
-        if not declared.known_when_prepared and declared.folded_from_shape is None:
+        types = {self._values.tensors[i].type for i in (*operator.inputs, *operator.outputs) if i >= 0}
+        if declared.folded_from_shape is None and (not declared.known_when_prepared or len(types) > 1):
             return
         with suppress(ConversionError):
             for index, array in zip(operator.outputs, folded(declared, operator, self._values), strict=False):

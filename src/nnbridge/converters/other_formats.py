@@ -22,7 +22,7 @@ _MARKS = (
         "a LiteRT-LM bundle of a language model",
         "its sections hold TFLite files: extract one with LiteRT-LM's tools",
     ),
-    (0, b"gguf", "a GGUF file of llama.cpp", "it has weights alone; " + _TO_ONNX),
+    (0, b"gguf", "a GGUF file of llama.cpp", "it has only weights; " + _TO_ONNX),
     (0, b"rknn", "an RKNN model, compiled for a Rockchip NPU", _SOURCE),
     (0, b"\x01hef", "a HEF, compiled for a Hailo device", _SOURCE),
     (0, b"ftrt", "a TensorRT engine", _SOURCE),
@@ -48,7 +48,7 @@ _NAMES = {
     ".pbtxt": ("a TensorFlow graph as text", _TO_TFLITE),
     ".mlmodel": ("a Core ML model", _TO_ONNX),
     ".dlc": ("a Qualcomm DLC", _SOURCE),
-    ".safetensors": ("a file of weights alone (safetensors)", _TO_ONNX),
+    ".safetensors": ("a file of weights only (safetensors)", _TO_ONNX),
     ".xml": ("an OpenVINO model, if it is one", _SOURCE),
     ".caffemodel": ("a Caffe model", "convert it to ONNX"),
 }
