@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from nnbridge.model import Array
 
 OUT = -1
+_INT32 = (1 << 32) - 1
+"""TFLite retains this much of a zero point."""
 _LAST_ACTIVATION = 5
 INDEXES = ("INT32", "INT64")
 REALS = ("FLOAT32", "UINT8", "INT8", "INT16")
@@ -296,11 +298,11 @@ def constant_axes(axes: int, number: int, beyond: int = 0, most: int | None = No
     return requires(f"{named(axes)} that names dimensions of {named(number)}", holds, lambda node: str(node.numbers(axes)))
 
 
-def rows_per_dimension(number: int, of: int) -> Prepare:
-    """A matrix of two numbers for each dimension of an operand, such as paddings."""
+def rows_per_dimension(number: int, of: int, *, of_scalars: bool = True) -> Prepare:
+    """A matrix of two numbers for each dimension of an operand, such as paddings; ``of_scalars``: scalars may have any."""
     return requires(
         f"{named(number)} of two numbers for each dimension of {named(of)}",
-        lambda node: not node.shape(of) or node.shape(number) == (len(node.shape(of)), 2),
+        lambda node: (of_scalars and not node.shape(of)) or node.shape(number) == (len(node.shape(of)), 2),
         lambda node: f"{node.at(number)} for {node.at(of)}",
         Why.OPERAND_SIZE,
     )
@@ -337,7 +339,7 @@ def no_zero_point(rule: str, types: Sequence[str], *numbers: int, beside: Sequen
     def points(node: PreparedOperator) -> list[int]:
         applies = not beside or node.type(0) in beside
         listed = (one for one in (node.there(numbers) if numbers else node.inputs) if one.type.name in types)
-        return [point for one in listed for point in one.quantisation.zero_points if point] if applies else []
+        return [point for one in listed for point in one.quantisation.zero_points if point & _INT32] if applies else []
 
     return requires(rule, lambda node: not points(node), lambda node: points(node)[0])
 

@@ -242,6 +242,7 @@ UNPACK = TfliteOperator(
         _PARTS_FIT,
         _PARTS_TYPED,
         same_parameters(most=1),
+        ranked(0, 1, 0),
     ),
 )
 SPLIT = TfliteOperator(

@@ -90,6 +90,11 @@ def _hybrid_channels(node: PreparedOperator) -> bool:
 
 _GROUPS = requires("channels of the input that the weights divide", _grouped, kind=Why.OPERAND_SIZE)
 _WITH_BIAS = requires("a bias", lambda node: node.at(2) is not None, lambda node: "none", Why.MISSING_OPERAND)
+_SHORT_STEPS = requires(
+    "strides of at most 32767",
+    lambda node: max(int(node.option(name)) for name in ("stride_h", "stride_w")) < 1 << 15,
+    lambda node: (node.option("stride_h"), node.option("stride_w")),
+)
 _PADDED = requires("padding 0 or 1", lambda node: node.option("padding") in (0, 1), lambda node: node.option("padding"))
 _NO_GAP = requires("a bias, or no third input", lambda node: -1 not in node.operator.inputs[2:], lambda node: "an omitted one")
 _BIAS_CENTRED = no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 2)
@@ -248,6 +253,7 @@ CONV_2D = TfliteOperator(
         _reaching((1, 2), "hw"),
         _PADDED,
         ACTIVATED,
+        _SHORT_STEPS,
     ),
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
@@ -282,6 +288,7 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         _reaching((1, 2), "hw"),
         _NO_GAP,
         ACTIVATED,
+        _SHORT_STEPS,
     ),
 )
 TRANSPOSE_CONV = TfliteOperator(
@@ -320,6 +327,7 @@ TRANSPOSE_CONV = TfliteOperator(
         _REVERSED,
         stated_bias(3, 2),
         ACTIVATED,
+        _SHORT_STEPS,
     ),
 )
 _DEPTH = (

@@ -156,6 +156,11 @@ _COUPLED = requires(
     ),
     kind=Why.MISSING_OPERAND,
 )
+_PEEPHOLES = requires(
+    "peepholes of the weights' type, of 16 bits beside 8-bit numbers",
+    lambda node: {one.type.name for one in node.there((9, 10, 11))} <= {"INT16" if node.type(0) == "INT8" else node.type(2)},
+    kind=Why.INPUT_TYPE,
+)
 _BASIC_FITS = requires(
     "inputs whose dimensions fit together", lambda node: node.option("kernel_type") != BASIC or _basic_inputs(node)
 )
@@ -201,6 +206,7 @@ LSTM = TfliteOperator(
     loads=(
         _KERNELS,
         _BASIC_FITS,
+        _PEEPHOLES,
         *map(_if_full, (_COUPLED, variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b i", *_CELL_FITS))),
     ),
 )
