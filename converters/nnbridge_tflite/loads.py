@@ -138,6 +138,17 @@ def not_typed(number: int, *types: str) -> Prepare:
     return requires(rule, lambda node: node.type(number) not in types, lambda node: node.type(number), Why.INPUT_TYPE)
 
 
+def read_as_words(*numbers: int) -> Prepare:
+    """Inputs that the kernel reads as INT32 have elements of 32 bits at least, where it reads them when it is prepared."""
+
+    def short(node: PreparedOperator) -> list[str]:
+        known = (one for one in node.there(numbers) if node.stored(one) is not None)
+        return [one.type.name for one in known if one.type.bits < 32]
+
+    rule = f"{' and '.join(map(named, numbers))} of 32 bits"
+    return requires(rule, lambda node: not short(node), lambda node: tuple(short(node)), Why.INPUT_TYPE)
+
+
 def typed_if_known(number: int, *types: str) -> Prepare:
     """An operand of one of these element types, where its numbers are known."""
     one = typed(number, *types)
@@ -292,7 +303,8 @@ def constant_axes(axes: int, number: int, beyond: int = 0, most: int | None = No
     """An input whose numbers, or the first ``most`` of them, name dimensions of an operand where they are known."""
 
     def holds(node: PreparedOperator) -> bool:
-        found, rank = node.numbers(axes), len(node.shape(number)) + beyond
+        found = node.numbers(axes) if node.type(axes) == "INT64" else node.words(axes)
+        rank = len(node.shape(number)) + beyond
         return found is None or not rank or all(-rank <= axis < rank for axis in found[:most])
 
     return requires(f"{named(axes)} that names dimensions of {named(number)}", holds, lambda node: str(node.numbers(axes)))
@@ -453,7 +465,9 @@ def activated(node: PreparedOperator) -> bool:
     if out is None or out.type.name not in QUANTISED or node.type(0) == "FLOAT32":
         return True
     scale, point = parameters(out)
-    return scale <= 0 or all(abs(round(end / scale) + point) < 1 << 31 for end in ends)
+    if scale <= 0:
+        return not out.quantisation.scales or not any(ends)
+    return all(abs(round(end / scale) + point) < 1 << 31 for end in ends)
 
 
 ACTIVATED = requires("an activation within 32 bits of steps", activated, kind=Why.QUANTISATION_PARAMETERS)

@@ -113,7 +113,7 @@ def _multiplies(node: PreparedOperator) -> bool:
         return True
     scaled = [bool(one.quantisation.scales) for one in node.there((0, OUT))]
     eight = bool({node.type(0), node.type(OUT)} & {"UINT8", "INT8"}) or (node.type(0) == "INT16" and all(scaled))
-    return node.type(0) in _PRODUCTS and (not eight or node.type(0) == node.type(OUT))
+    return {node.type(0), node.type(OUT)} <= {*_PRODUCTS} and (not eight or node.type(0) == node.type(OUT))
 
 
 _PRODUCTS = ("FLOAT32", "COMPLEX64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT32")

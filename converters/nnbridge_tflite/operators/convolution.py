@@ -91,9 +91,9 @@ def _hybrid_channels(node: PreparedOperator) -> bool:
 _GROUPS = requires("channels of the input that the weights divide", _grouped, kind=Why.OPERAND_SIZE)
 _WITH_BIAS = requires("a bias", lambda node: node.at(2) is not None, lambda node: "none", Why.MISSING_OPERAND)
 _SHORT_STEPS = requires(
-    "strides of at most 32767",
-    lambda node: max(int(node.option(name)) for name in ("stride_h", "stride_w")) < 1 << 15,
-    lambda node: (node.option("stride_h"), node.option("stride_w")),
+    "strides and dilations of at most 32767",
+    lambda node: max(int(node.option(name)) for name in _STEPS_2D) < 1 << 15,
+    lambda node: tuple(node.option(name) for name in _STEPS_2D),
 )
 _PADDED = requires("padding 0 or 1", lambda node: node.option("padding") in (0, 1), lambda node: node.option("padding"))
 _NO_GAP = requires("a bias, or no third input", lambda node: -1 not in node.operator.inputs[2:], lambda node: "an omitted one")
@@ -289,6 +289,7 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         _NO_GAP,
         ACTIVATED,
         _SHORT_STEPS,
+        _PADDED,
     ),
 )
 TRANSPOSE_CONV = TfliteOperator(

@@ -118,6 +118,15 @@ _CELL_FITS = (
 """Of the inputs of an LSTM after the first: c cells, i input, o output, b batches."""
 _DIAGONAL_FITS = tuple(spec.replace("c o", "c o|c") for spec in _CELL_FITS)
 """The same where recurrent weights may be diagonals."""
+_RECURRENT_FIT = requires(
+    "recurrent weights of the input weights' type, and biases of the type that goes with the input's",
+    lambda node: (
+        {one.type.name for one in node.there((5, 6, 7))} <= {node.type(2)}
+        and node.type(8) == node.type(4)
+        and {one.type.name for one in node.there((*range(12, 16), 17))} <= {"INT32" if node.type(0) == "INT8" else "FLOAT32"}
+    ),
+    kind=Why.INPUT_TYPE,
+)
 _BOTH_WEIGHTS_FIT = requires(
     "weights of one type, and biases of FLOAT32",
     lambda node: (
@@ -237,7 +246,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     least_inputs=20,
     work=work.LAYER,
     versions=(1, 4),
-    loads=(_COUPLED, variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b t i", *_DIAGONAL_FITS, of=_batch_first)),
+    loads=(_COUPLED, variable(18, 19), _RECURRENT_FIT, _NORMALISED, fits("b t i|b t x i", *_DIAGONAL_FITS, of=_batch_first)),
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_LSTM",

@@ -25,6 +25,7 @@ from nnbridge_tflite.loads import (
     not_typed,
     parameters,
     ranked,
+    read_as_words,
     requires,
     same_parameters,
     single,
@@ -215,7 +216,7 @@ TRANSPOSE = TfliteOperator(
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
     kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
     versions=(1, 9),
-    loads=(ranked(0, 0, 8), SAME, _PERMUTED),
+    loads=(ranked(0, 0, 8), SAME, _PERMUTED, read_as_words(1)),
 )
 TILE = TfliteOperator(
     "TILE",

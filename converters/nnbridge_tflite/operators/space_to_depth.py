@@ -20,6 +20,7 @@ from nnbridge_tflite.loads import (
     PreparedOperator,
     positive,
     ranked,
+    read_as_words,
     requires,
     same_parameters,
     typed,
@@ -94,7 +95,7 @@ SPACE_TO_BATCH_ND = TfliteOperator(
     inputs("input", "block_shape!", "paddings!"),
     delegate=DelegateRule(version=2, level=2),
     versions=(1, 4),
-    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BLOCKS_FIT),
+    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BLOCKS_FIT, read_as_words(1, 2)),
 )
 _NO_CROPS = Condition("two crops of 0", _uncropped, lambda node: node.input(2))
 BATCH_TO_SPACE_ND = TfliteOperator(
@@ -103,7 +104,15 @@ BATCH_TO_SPACE_ND = TfliteOperator(
     inputs("input", "block_shape!", "crops!"),
     delegate=DelegateRule(version=2, level=2, conditions=(constant(2, "crops"), _NO_CROPS)),
     versions=(1, 4),
-    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BATCHES_SPLIT),
+    loads=(
+        ranked(0, 3, 4),
+        SAME,
+        same_parameters(QUANTISED, 1),
+        zero_centred(0, OUT),
+        _BLOCKS,
+        _BATCHES_SPLIT,
+        read_as_words(1, 2),
+    ),
 )
 
 
