@@ -7,7 +7,7 @@ The declarations in ``operators/`` list them in their kernel's order (``loads=``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +37,8 @@ class PreparedOperator:
     operator: Operator
     stored: Callable[[Tensor], Array | None]
     """The numbers of a tensor that are known then; None if only a run knows them."""
+    inferred: Collection[int] = ()
+    """Tensors whose dimensions TFLite infers, whatever the file states."""
 
     def at(self, number: int) -> Tensor | None:
         """Input ``number``, or an output counted from -1 down; None if there is none."""
@@ -62,7 +64,16 @@ class PreparedOperator:
         tensor = self.at(number)
         if tensor is None:
             raise LookupError(number)
-        return tensor.shape
+        return self.dims(tensor)
+
+    def dims(self, tensor: Tensor) -> tuple[int, ...]:
+        """A tensor's dimensions. LookupError for those that TFLite infers, which a file may state otherwise."""
+        if tensor.index not in self.inferred:
+            return tensor.shape
+        array = self.stored(tensor)
+        if array is None:
+            raise LookupError(tensor.label)
+        return array.shape
 
     def numbers(self, number: int) -> list[int] | None:
         """The integers of a constant input, one after the other; None if it is computed or omitted."""
@@ -175,7 +186,7 @@ NOT_ACTIVATED = requires(
     lambda node: node.activation,
     Why.ACTIVATION,
 )
-ONE_SHAPE = requires("inputs of one shape", lambda node: len({one.shape for one in node.inputs}) < 2, kind=Why.OPERAND_SIZE)
+ONE_SHAPE = requires("inputs of one shape", lambda node: len({node.dims(one) for one in node.inputs}) < 2, kind=Why.OPERAND_SIZE)
 
 
 # -- dimensions ----------------------------------------------------------------------------------------------------------------
@@ -207,7 +218,7 @@ def single(number: int, *, known: bool = False) -> Prepare:
 
     def holds(node: PreparedOperator) -> bool:
         tensor = node.at(number)
-        return tensor is None or tensor.elements == 1 or (known and node.stored(tensor) is None)
+        return tensor is None or math.prod(node.dims(tensor)) == 1 or (known and node.stored(tensor) is None)
 
     return requires(f"{named(number)} of one element", holds, lambda node: str(node.at(number)), Why.OPERAND_SIZE)
 
@@ -224,7 +235,7 @@ def broadcast(*numbers: int) -> Prepare:
     """Inputs whose dimensions are equal or 1."""
     return requires(
         "inputs that broadcast",
-        lambda node: do_broadcast(*(one.shape for one in node.there(numbers))),
+        lambda node: do_broadcast(*(node.dims(one) for one in node.there(numbers))),
         lambda node: tuple(str(list(one.shape)) for one in node.there(numbers)),
         Why.OPERAND_SIZE,
     )
@@ -238,7 +249,7 @@ def same_shape(*numbers: int) -> Prepare:
     """Operands of one shape."""
     return requires(
         f"one shape for {' and '.join(map(named, numbers))}",
-        lambda node: len({one.shape for one in node.there(numbers)}) < 2,
+        lambda node: len({node.dims(one) for one in node.there(numbers)}) < 2,
         lambda node: tuple(str(list(one.shape)) for one in node.there(numbers)),
         Why.OPERAND_SIZE,
     )
@@ -254,7 +265,7 @@ def fits(*specs: str, of: Callable[[PreparedOperator], Mapping[str, str]] = lamb
     def holds(node: PreparedOperator) -> bool:
         sizes, named = dict[str, int](), of(node)
         here = ((i, node.at(i), spec) for i, spec in enumerate(specs) if spec != "*")
-        listed = [(i, one.shape, spec) for i, one, spec in here if one is not None]
+        listed = [(i, node.dims(one), spec) for i, one, spec in here if one is not None]
         for i, shape, spec in listed:
             spec = next((one for one in spec.split("|") if len(one.split()) == len(shape)), spec)
             letters = [named.get(letter, letter) if i == 0 else letter for letter in spec.split()]
@@ -415,7 +426,7 @@ def bias_for_each(dimension: int, number: int = 2, weights: int = 1) -> Prepare:
         bias, filter = node.at(number), node.at(weights)
         if bias is None or filter is None or dimension >= len(filter.shape):
             return None
-        return bias.elements, filter.shape[dimension]
+        return math.prod(node.dims(bias)), node.dims(filter)[dimension]
 
     def holds(node: PreparedOperator) -> bool:
         sizes = pair(node)
@@ -494,7 +505,7 @@ def channelled(dimension: int, weights: int = 1, data: int = 0, types: Sequence[
         tensor = node.at(weights)
         if tensor is None or node.type(data) not in types:
             return None
-        return len(tensor.quantisation.scales), tensor.shape[dimension]
+        return len(tensor.quantisation.scales), node.dims(tensor)[dimension]
 
     def holds(node: PreparedOperator) -> bool:
         found = counts(node)

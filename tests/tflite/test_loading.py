@@ -138,6 +138,18 @@ def test_a_plan_says_that_tflite_does_not_load_a_file_where_litert_does_not(name
     assert refused is not loads(path)
 
 
+def test_dimensions_that_tflite_infers_do_not_matter_as_the_file_states_them(tmp_path: Path, runtime: Fork) -> None:
+    # Converters leave such files behind: the batch between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND is 4, not 1.
+    file = TfliteBuilder()
+    x, between, out = file.tensor((1, 4, 4, 2)), file.tensor((1, 2, 2, 2)), file.tensor((1, 4, 4, 2))
+    sizes, none = file.constant(np.int32([2, 2])), file.constant(np.zeros((2, 2), np.int32))
+    file.operator("SPACE_TO_BATCH_ND", [x, sizes, none], [between], {})
+    file.operator("BATCH_TO_SPACE_ND", [between, sizes, none], [out], {})
+    model = file.content([x], [out])
+    assert runtime.run(model) == [""]
+    assert refusal(model) == ("", False)
+
+
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Fork]:
     fork = Fork(litert_refusal)

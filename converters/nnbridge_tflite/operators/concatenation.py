@@ -82,7 +82,7 @@ _SCALARS_STORED = requires(
 )
 _ONE_RANK = requires(
     "inputs that differ in one dimension alone",
-    lambda node: len({(len(one.shape), *_without(one.shape, int(node.option("axis")))) for one in node.inputs}) < 2,
+    lambda node: len({(len(one.shape), *_without(node.dims(one), int(node.option("axis")))) for one in node.inputs}) < 2,
     kind=Why.OPERAND_SIZE,
 )
 _COUNTED = requires(
@@ -262,7 +262,7 @@ SPLIT = TfliteOperator(
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
     versions=(1, 5),
-    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN),
+    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, ranked(1, 1, 0)),
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
