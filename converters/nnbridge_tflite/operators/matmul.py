@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -82,6 +83,10 @@ _OUTPUTS = requires(
     lambda node: len(node.operator.outputs) == 1 + (node.option("weights_format") == 1),
     lambda node: len(node.operator.outputs),
 )
+_BOTH_CENTRED = replace(
+    zero_centred(0, OUT),
+    holds=lambda node: node.type(0) != node.type(OUT) or zero_centred(0, OUT).holds(node),
+)
 _KEPT_DIMENSIONS = requires(
     "an input whose last dimension the weights have",
     lambda node: not node.option("keep_num_dims") or not node.shape(1)[1] or node.shape(0)[-1] == node.shape(1)[1],
@@ -144,7 +149,7 @@ FULLY_CONNECTED = TfliteOperator(
         channelled(0),
         bias_scaled(types=QUANTISED),
         stated_bias(2),
-        zero_centred(0, OUT),
+        _BOTH_CENTRED,
         _KEPT_DIMENSIONS,
         _FORMATS,
         _OUTPUTS,

@@ -98,7 +98,7 @@ def _basic_inputs(node: PreparedOperator) -> bool:
 
 def _of_weights(node: PreparedOperator) -> bool:
     """True if all weights of an LSTM have one type, and biases the one that goes with the data's."""
-    weights = {tensor.type.name for tensor in node.there((*range(1, 9), 16))}
+    weights = {tensor.type.name for tensor in node.there((1, 2, 3, 5, 6, 7, 16))}
     biases = {tensor.type.name for tensor in node.there((*range(12, 16), 17))}
     return len(weights) < 2 and biases <= {"INT32" if node.type(0) == "INT8" else "FLOAT32"}
 
