@@ -130,7 +130,7 @@ def _reverses(node: PreparedOperator, of: int, weights: Sequence[int], axes: str
     """True if known output dimensions are those whose convolution has the input's."""
     dims, filter, same = node.numbers(0), [node.shape(1)[i] for i in weights], node.option("padding") == 0
     steps = [(int(node.option(f"stride_{axis}")), int(node.option(f"dilation_{axis}_factor") or 1)) for axis in axes]
-    if dims is None:
+    if dims is None or (shape := node.at(0)) is None or shape.data is None:  # The kernel looks at what the file stores.
         return True
     found = [_extent(d, f, *step, same=same) for d, f, step in zip(dims[1:-1], filter, steps, strict=True)]
     return found == list(node.shape(of)[1:-1])
