@@ -7,20 +7,22 @@ The declarations in ``operators/`` list them in their kernel's order (``loads=``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.converters.rules import Condition
 from nnbridge.errors import Why
-from nnbridge_tflite.read.graph import Operator, Tensor, TfliteSubgraph
+from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
 
 if TYPE_CHECKING:
     from nnbridge.model import Array
 
 OUT = -1
+_INT32 = (1 << 32) - 1
+"""TFLite retains this much of a zero point."""
 _LAST_ACTIVATION = 5
 INDEXES = ("INT32", "INT64")
 REALS = ("FLOAT32", "UINT8", "INT8", "INT16")
@@ -35,6 +37,8 @@ class PreparedOperator:
     operator: Operator
     stored: Callable[[Tensor], Array | None]
     """The numbers of a tensor that are known then; None if only a run knows them."""
+    inferred: Collection[int] = ()
+    """Tensors whose dimensions TFLite infers, whatever the file states."""
 
     def at(self, number: int) -> Tensor | None:
         """Input ``number``, or an output counted from -1 down; None if there is none."""
@@ -60,13 +64,30 @@ class PreparedOperator:
         tensor = self.at(number)
         if tensor is None:
             raise LookupError(number)
-        return tensor.shape
+        return self.dims(tensor)
+
+    def dims(self, tensor: Tensor) -> tuple[int, ...]:
+        """A tensor's dimensions. LookupError for those that TFLite infers, which a file may state otherwise."""
+        if tensor.index not in self.inferred:
+            return tensor.shape
+        array = self.stored(tensor)
+        if array is None:
+            raise LookupError(tensor.label)
+        return array.shape
 
     def numbers(self, number: int) -> list[int] | None:
         """The integers of a constant input, one after the other; None if it is computed or omitted."""
         tensor = self.at(number)
         array = None if tensor is None else self.stored(tensor)
         return None if array is None else [int(one) for one in np.ravel(array)]
+
+    def words(self, number: int) -> list[int] | None:
+        """A constant input as kernels read it that take any type for INT32."""
+        tensor = self.at(number)
+        array = None if tensor is None else self.stored(tensor)
+        if array is None or array.dtype.itemsize < 4:
+            return None
+        return [int(one) for one in np.ravel(np.ascontiguousarray(array)).view("<i4")[: array.size]]
 
     @property
     def activation(self) -> int:
@@ -80,6 +101,17 @@ class PreparedOperator:
 
 
 Prepare: TypeAlias = Condition[PreparedOperator]
+
+
+def known_types(*options: str) -> Prepare:
+    """Options that name an element type of the schema."""
+
+    def unknown(node: PreparedOperator) -> list[str]:
+        return [f"{name} {node.option(name)}" for name in options if int(node.option(name)) not in ELEMENT_TYPES]
+
+    return requires(
+        f"element types as {' and '.join(options)}", lambda node: not unknown(node), lambda node: tuple(unknown(node))
+    )
 
 
 def requires(
@@ -117,6 +149,23 @@ def not_typed(number: int, *types: str) -> Prepare:
     return requires(rule, lambda node: node.type(number) not in types, lambda node: node.type(number), Why.INPUT_TYPE)
 
 
+def read_as_words(*numbers: int) -> Prepare:
+    """Inputs that the kernel reads as INT32 have elements of 32 bits at least, where it reads them when it is prepared."""
+
+    def short(node: PreparedOperator) -> list[str]:
+        known = (one for one in node.there(numbers) if node.stored(one) is not None)
+        return [one.type.name for one in known if one.type.bits < 32]
+
+    rule = f"{' and '.join(map(named, numbers))} of 32 bits"
+    return requires(rule, lambda node: not short(node), lambda node: tuple(short(node)), Why.INPUT_TYPE)
+
+
+def typed_if_known(number: int, *types: str) -> Prepare:
+    """An operand of one of these element types, where its numbers are known."""
+    one = typed(number, *types)
+    return replace(one, holds=lambda node: node.numbers(number) is None or one.holds(node))
+
+
 def alike(*numbers: int) -> Prepare:
     """Operands of one element type."""
     kind = Why.INPUT_TYPE if min(numbers) >= 0 else Why.OUTPUT_TYPE
@@ -137,7 +186,7 @@ NOT_ACTIVATED = requires(
     lambda node: node.activation,
     Why.ACTIVATION,
 )
-ONE_SHAPE = requires("inputs of one shape", lambda node: len({one.shape for one in node.inputs}) < 2, kind=Why.OPERAND_SIZE)
+ONE_SHAPE = requires("inputs of one shape", lambda node: len({node.dims(one) for one in node.inputs}) < 2, kind=Why.OPERAND_SIZE)
 
 
 # -- dimensions ----------------------------------------------------------------------------------------------------------------
@@ -164,17 +213,17 @@ def ranked(number: int, least: int, most: int | None = None) -> Prepare:
     return requires(rule, holds, lambda node: str(node.at(number)), Why.RANK)
 
 
-def single(number: int) -> Prepare:
-    """An operand of one element."""
+def single(number: int, *, known: bool = False) -> Prepare:
+    """An operand of one element; where it is ``known``, if only then."""
 
     def holds(node: PreparedOperator) -> bool:
         tensor = node.at(number)
-        return tensor is None or tensor.elements == 1
+        return tensor is None or math.prod(node.dims(tensor)) == 1 or (known and node.stored(tensor) is None)
 
     return requires(f"{named(number)} of one element", holds, lambda node: str(node.at(number)), Why.OPERAND_SIZE)
 
 
-def _broadcast(*shapes: tuple[int, ...]) -> bool:
+def do_broadcast(*shapes: tuple[int, ...]) -> bool:
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
@@ -186,7 +235,7 @@ def broadcast(*numbers: int) -> Prepare:
     """Inputs whose dimensions are equal or 1."""
     return requires(
         "inputs that broadcast",
-        lambda node: _broadcast(*(one.shape for one in node.there(numbers))),
+        lambda node: do_broadcast(*(node.dims(one) for one in node.there(numbers))),
         lambda node: tuple(str(list(one.shape)) for one in node.there(numbers)),
         Why.OPERAND_SIZE,
     )
@@ -200,7 +249,7 @@ def same_shape(*numbers: int) -> Prepare:
     """Operands of one shape."""
     return requires(
         f"one shape for {' and '.join(map(named, numbers))}",
-        lambda node: len({one.shape for one in node.there(numbers)}) < 2,
+        lambda node: len({node.dims(one) for one in node.there(numbers)}) < 2,
         lambda node: tuple(str(list(one.shape)) for one in node.there(numbers)),
         Why.OPERAND_SIZE,
     )
@@ -209,19 +258,23 @@ def same_shape(*numbers: int) -> Prepare:
 def fits(*specs: str, of: Callable[[PreparedOperator], Mapping[str, str]] = lambda node: {}) -> Prepare:
     """Inputs whose dimensions fit together: for each input a letter for each dimension, the same letter for the same size.
 
-    ``*`` stands for any dimensions, "=" before the letters for as many elements as they say.
-    ``of``: other letters of the first input, from the options.
+    ``*`` stands for any dimensions, "+" for more of them, "|" is between alternatives, and "=" before letters asks for as many
+    elements as they say. ``of``: other letters of the first input, from the options.
     """
 
     def holds(node: PreparedOperator) -> bool:
         sizes, named = dict[str, int](), of(node)
         here = ((i, node.at(i), spec) for i, spec in enumerate(specs) if spec != "*")
-        listed = [(i, one.shape, spec) for i, one, spec in here if one is not None]
+        listed = [(i, node.dims(one), spec) for i, one, spec in here if one is not None]
         for i, shape, spec in listed:
+            spec = next((one for one in spec.split("|") if len(one.split()) == len(shape)), spec)
             letters = [named.get(letter, letter) if i == 0 else letter for letter in spec.split()]
-            if not spec.startswith("=") and len(shape) != len(letters):
+            if spec.startswith("="):
+                continue
+            more = letters[-1:] == ["+"]
+            if len(shape) != len(letters) and not (more and len(shape) >= len(letters) - 1):
                 return False
-            if not spec.startswith("=") and any(sizes.setdefault(a, d) != d for a, d in zip(letters, shape, strict=True)):
+            if any(sizes.setdefault(a, d) != d for a, d in zip(letters, shape, strict=False) if a != "+"):
                 return False
         counted = ((shape, spec[1:].split()) for _, shape, spec in listed if spec.startswith("="))
         return all(math.prod(shape) == math.prod(sizes.get(one, 0) for one in letters) for shape, letters in counted)
@@ -257,21 +310,22 @@ def axis_within(number: int, name: str = "axis", beyond: int = 0) -> Prepare:
     return requires(f"{name} within the dimensions of {named(number)}", holds, lambda node: f"{name} {node.option(name)}")
 
 
-def constant_axes(axes: int, number: int, beyond: int = 0) -> Prepare:
-    """A constant input whose numbers, where they are known, name dimensions of an operand."""
+def constant_axes(axes: int, number: int, beyond: int = 0, most: int | None = None) -> Prepare:
+    """An input whose numbers, or the first ``most`` of them, name dimensions of an operand where they are known."""
 
     def holds(node: PreparedOperator) -> bool:
-        found, rank = node.numbers(axes), len(node.shape(number)) + beyond
-        return found is None or not rank or all(-rank <= axis < rank for axis in found)
+        found = node.numbers(axes) if node.type(axes) == "INT64" else node.words(axes)
+        rank = len(node.shape(number)) + beyond
+        return found is None or not rank or all(-rank <= axis < rank for axis in found[:most])
 
     return requires(f"{named(axes)} that names dimensions of {named(number)}", holds, lambda node: str(node.numbers(axes)))
 
 
-def rows_per_dimension(number: int, of: int) -> Prepare:
-    """A matrix of two numbers for each dimension of an operand, such as paddings."""
+def rows_per_dimension(number: int, of: int, *, of_scalars: bool = True) -> Prepare:
+    """A matrix of two numbers for each dimension of an operand, such as paddings; ``of_scalars``: scalars may have any."""
     return requires(
         f"{named(number)} of two numbers for each dimension of {named(of)}",
-        lambda node: not node.shape(of) or node.shape(number) == (len(node.shape(of)), 2),
+        lambda node: (of_scalars and not node.shape(of)) or node.shape(number) == (len(node.shape(of)), 2),
         lambda node: f"{node.at(number)} for {node.at(of)}",
         Why.OPERAND_SIZE,
     )
@@ -308,7 +362,7 @@ def no_zero_point(rule: str, types: Sequence[str], *numbers: int, beside: Sequen
     def points(node: PreparedOperator) -> list[int]:
         applies = not beside or node.type(0) in beside
         listed = (one for one in (node.there(numbers) if numbers else node.inputs) if one.type.name in types)
-        return [point for one in listed for point in one.quantisation.zero_points if point] if applies else []
+        return [point for one in listed for point in one.quantisation.zero_points if point & _INT32] if applies else []
 
     return requires(rule, lambda node: not points(node), lambda node: points(node)[0])
 
@@ -372,7 +426,7 @@ def bias_for_each(dimension: int, number: int = 2, weights: int = 1) -> Prepare:
         bias, filter = node.at(number), node.at(weights)
         if bias is None or filter is None or dimension >= len(filter.shape):
             return None
-        return bias.elements, filter.shape[dimension]
+        return math.prod(node.dims(bias)), node.dims(filter)[dimension]
 
     def holds(node: PreparedOperator) -> bool:
         sizes = pair(node)
@@ -416,11 +470,27 @@ def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[
     )
 
 
+def activated(node: PreparedOperator) -> bool:
+    """True if the ends of the fused activation, in steps of a quantised output, are integers of 32 bits (``kernel_util.cc``)."""
+    ends, out = {1: (0,), 2: (-1, 1), 3: (0, 6)}.get(node.activation, ()), node.at(OUT)
+    if out is None or out.type.name not in QUANTISED or node.type(0) == "FLOAT32":
+        return True
+    scale, point = parameters(out)
+    if scale <= 0:
+        return not out.quantisation.scales or not any(ends)
+    return all(abs(round(end / scale) + point) < 1 << 31 for end in ends)
+
+
+ACTIVATED = requires("an activation within 32 bits of steps", activated, kind=Why.QUANTISATION_PARAMETERS)
+
+
 def stated_bias(number: int, data: int = 0) -> Prepare:
     """A bias of 16-bit products has the type that the option names, if it names one."""
 
     def holds(node: PreparedOperator) -> bool:
         stated = int(node.option("quantized_bias_type"))
+        if stated not in ELEMENT_TYPES:
+            return False
         if not stated or node.type(data) != "INT16" or node.type(OUT) != "INT16":
             return True
         return node.type(number) in ("", _BIASES[stated]) if stated in _BIASES else False
@@ -435,7 +505,7 @@ def channelled(dimension: int, weights: int = 1, data: int = 0, types: Sequence[
         tensor = node.at(weights)
         if tensor is None or node.type(data) not in types:
             return None
-        return len(tensor.quantisation.scales), tensor.shape[dimension]
+        return len(tensor.quantisation.scales), node.dims(tensor)[dimension]
 
     def holds(node: PreparedOperator) -> bool:
         found = counts(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,12 @@ from nnbridge.compare.arrays import save_arrays
 from nnbridge.errors import ConversionError
 from nnbridge.runtime.batches import Batches
 from nnbridge.runtime.execution import Execution
+from nnbridge_tflite.declaration import REGISTRY, TfliteOperator
+from nnbridge_tflite.read.schema import builtin_codes
 from tests.commands import call
+from tests.differential import Fork
 from tests.tflite.files import TfliteBuilder
+from tests.tflite.loading import candidate, litert_refusal, loading_outcome, refusal
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
 NO_DELEGATES = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
@@ -135,6 +139,57 @@ def test_a_plan_says_that_tflite_does_not_load_a_file_where_litert_does_not(name
     path = file.write(tmp_path / "m.tflite", inputs, file.operators[0]["outputs"])
     refused = "does not load" in nnbridge.plan(path, device="nnapi-sample_all").summary.refusal
     assert refused is not loads(path)
+
+
+def test_dimensions_that_tflite_infers_do_not_matter_as_the_file_states_them(tmp_path: Path, runtime: Fork) -> None:
+    # Converters leave such files behind: the batch between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND is 4, not 1.
+    file = TfliteBuilder()
+    x, between, out = file.tensor((1, 4, 4, 2)), file.tensor((1, 2, 2, 2)), file.tensor((1, 4, 4, 2))
+    sizes, none = file.constant(np.int32([2, 2])), file.constant(np.zeros((2, 2), np.int32))
+    file.operator("SPACE_TO_BATCH_ND", [x, sizes, none], [between], {})
+    file.operator("BATCH_TO_SPACE_ND", [between, sizes, none], [out], {})
+    model = file.content([x], [out])
+    assert runtime.run(model) == [""]
+    assert refusal(model) == ("", False)
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Fork]:
+    fork = Fork(litert_refusal)
+    yield fork
+    fork.close()
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_drawn_changed_and_damaged_files_load_where_litert_loads_them(first: int, runtime: Fork) -> None:
+    """``compare_verdicts.py --loads`` draws thousands more."""
+    for number in range(first, first + 50):
+        model = candidate(1, number)
+        if model is None:
+            continue
+        try:
+            (why,) = runtime.run(model)
+        except RuntimeError as error:
+            why = str(error)
+        found, loaded = refusal(model)
+        outcome = loading_outcome(why, found, loaded=loaded)
+        assert not outcome.startswith("only") or "not a valid Flatbuffer" in why, (number, why, found)
+
+
+@pytest.mark.parametrize(
+    "declared", [one for one in REGISTRY if one.name in builtin_codes() and one.name != "CUSTOM"], ids=lambda one: one.name
+)
+def test_the_versions_of_an_operator_are_those_that_litert_registers(declared: TfliteOperator, runtime: Fork) -> None:
+    first, last = declared.versions or (2, 1)
+    for version in (first - 1, first, last, last + 1):
+        file = TfliteBuilder()
+        x, y = file.tensor((1, 2, 2, 1)), file.tensor((1, 2, 2, 1))
+        file.operator(declared.name, [x], [y], {}, version)
+        try:
+            (why,) = runtime.run(file.content([x], [y]))
+        except RuntimeError as error:  # TFLite looks for a kernel before one can end the process.
+            why = str(error)
+        assert ("Didn't find op" in why) == (not first <= version <= last), (version, why)
 
 
 def test_the_operator_and_what_it_lacks_come_first(tmp_path: Path) -> None:

@@ -110,7 +110,6 @@ BUILDING: dict[str, tuple[Make, str]] = {
         one("FULLY_CONNECTED", (1, 1, 1, 2, 4), (2, 2), np.ones((2, 4), np.float32), np.zeros(2, np.float32), **NONE), "rank",
     ),
     "TRANSPOSE by an int64 order": (one("TRANSPOSE", (2, 3), (3, 2), np.int64([1, 0])), "a tensor of FLOAT32"),
-    "FLOOR of int32": (one("FLOOR", (2, 3), (2, 3), type="int32"), "TENSOR_FLOAT16 or TENSOR_FLOAT32"),
     "DEPTHWISE_CONV_2D of floats by int8": (weighed("DEPTHWISE_CONV_2D", "float32", axis=3, version=3), "TENSOR_FLOAT32"),
     "DEPTHWISE_CONV_2D without a bias": (weighed("DEPTHWISE_CONV_2D", "int8", version=3, bias=False), "a bias"),
     "TRANSPOSE_CONV of floats by int8": (weighed("TRANSPOSE_CONV", "float32"), "TENSOR_FLOAT32"),

@@ -50,7 +50,7 @@ from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, DelegateRule, Pas
 
 _HARD_SWISH_SCALES = requires(
     "an input scale below 128 times the output's",
-    lambda node: node.type(OUT) not in ("UINT8", "INT8") or _scale(node, 0) / 128 < _scale(node, OUT),
+    lambda node: node.type(OUT) not in ("UINT8", "INT8") or not _scale(node, OUT) or _scale(node, 0) / 128 < _scale(node, OUT),
     lambda node: f"{_scale(node, 0):g} for {_scale(node, OUT):g}",
 )
 _ALPHA_FITS = requires(

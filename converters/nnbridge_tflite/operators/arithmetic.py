@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, centred_integers, ended, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.loads import (
+    ACTIVATED,
     BINARY,
     ONE_SHAPE,
     ONE_TYPE,
@@ -28,11 +30,10 @@ from nnbridge_tflite.loads import (
     Prepare,
     PreparedOperator,
     alike,
+    no_zero_point,
     parameters,
     requires,
-    same_shape,
     typed,
-    zero_centred,
 )
 from nnbridge_tflite.lowerer import INT32, Lowerer, through_float
 from nnbridge_tflite.operators.elementwise import host_as_stored
@@ -111,8 +112,8 @@ def _multiplies(node: PreparedOperator) -> bool:
     if any(node.stored(one) is None for one in node.inputs):
         return True
     scaled = [bool(one.quantisation.scales) for one in node.there((0, OUT))]
-    eight = node.type(0) in ("UINT8", "INT8") or (node.type(0) == "INT16" and all(scaled))
-    return node.type(0) in _PRODUCTS and (not eight or node.type(0) == node.type(OUT))
+    eight = bool({node.type(0), node.type(OUT)} & {"UINT8", "INT8"}) or (node.type(0) == "INT16" and all(scaled))
+    return {node.type(0), node.type(OUT)} <= {*_PRODUCTS} and (not eight or node.type(0) == node.type(OUT))
 
 
 _PRODUCTS = ("FLOAT32", "COMPLEX64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT32")
@@ -125,10 +126,12 @@ _REAL_ACTIVATED = requires(
 
 
 def _rescales(node: PreparedOperator, *, larger: bool) -> bool:
-    """True if quantised terms have scales that the kernel divides by; LiteRT ends at others. ``larger``: not the output's."""
+    """True if quantised terms have scales that the kernel divides by, else LiteRT ends. ``larger``: an output's may be tiny."""
     if node.type(0) not in QUANTISED or (node.type(0) == "INT16" and _shifts(node) is not None):
         return True
     scales = [parameters(one)[0] for one in node.there((0, 1, OUT))]
+    if node.type(0) == "INT16" and not any(scales):
+        return True  # numbers as they are stored
     steps = 2 ** (15 if node.type(0) == "INT16" else 20)
     return all(scale > 0 for scale in scales) and (larger or 2 * max(scales[:2]) < steps * scales[-1])
 
@@ -142,6 +145,9 @@ def _rescaled(*, larger: bool) -> Prepare:
     )
 
 
+_TERMS_CENTRED = no_zero_point("16-bit integers with a zero point of 0", QUANTISED, 0, 1, OUT, beside=("INT16",))
+_RANKS = requires("inputs of one rank", lambda node: len(node.shape(0)) == len(node.shape(1)), kind=Why.RANK)
+_EIGHT_BITS = replace(_rescaled(larger=True), holds=lambda node: node.type(0) != "INT8" or _rescales(node, larger=True))
 ADD = binary(
     "ADD",
     "a + b",
@@ -149,7 +155,7 @@ ADD = binary(
     options=(FUSED, _SHIFT16),
     delegate=DelegateRule(version=2, types=NUMBERS, conditions=_CONDITIONS, past=(_NO_INT32,)),
     versions=(1, 6),
-    loads=(*BINARY, zero_centred(0, 1, OUT), SHIFTED, _rescaled(larger=False)),
+    loads=(*BINARY, _TERMS_CENTRED, SHIFTED, _rescaled(larger=False), ACTIVATED),
 )
 SUB = binary(
     "SUB",
@@ -158,7 +164,7 @@ SUB = binary(
     options=(FUSED, _SHIFT16),
     delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_INT32, RANK_4, _FLOATS_FIRST), past=(_NO_INT32,)),
     versions=(1, 5),
-    loads=(*BINARY, zero_centred(0, 1, OUT), SHIFTED, _rescaled(larger=True)),
+    loads=(*BINARY, _TERMS_CENTRED, SHIFTED, _rescaled(larger=True), ACTIVATED),
 )
 MUL = binary(
     "MUL",
@@ -173,7 +179,7 @@ MUL = binary(
         past=(_NO_INT32, Past(until="2.5", version=2)),
     ),
     versions=(1, 8),
-    loads=(*BINARY, _REAL_ACTIVATED, _MULTIPLIED),
+    loads=(*BINARY, _REAL_ACTIVATED, _MULTIPLIED, ACTIVATED),
 )
 DIV = binary(
     "DIV",
@@ -182,7 +188,7 @@ DIV = binary(
     options=(FUSED,),
     delegate=DelegateRule(version=1, level=2, types=FLOAT, conditions=(since("2.12", RANK_4),)),
     versions=(1, 2),
-    loads=(*BINARY,),
+    loads=(*BINARY, ACTIVATED),
 )
 MAXIMUM = binary(
     "MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER, versions=(1, 4), loads=(*BINARY,)
@@ -210,7 +216,7 @@ SQUARED_DIFFERENCE = binary(
         since="2.7",
     ),
     versions=(1, 2),
-    loads=(*BINARY,),
+    loads=(*BINARY, _EIGHT_BITS),
 )
 
 
@@ -240,7 +246,7 @@ ATAN2 = binary(
     "ATAN2",
     "The angle of the point (b, a).",
     np.arctan2,
-    loads=(same_shape(0, 1), alike(0, 1, OUT), typed(0, "FLOAT32", "FLOAT64", "FLOAT16", "BFLOAT16")),
+    loads=(_RANKS, alike(0, 1, OUT), typed(0, "FLOAT32", "FLOAT64", "FLOAT16", "BFLOAT16")),
 )
 BITWISE_XOR = binary("BITWISE_XOR", "Bits that differ.", np.bitwise_xor, as_stored=True, loads=(*BINARY,))
 RIGHT_SHIFT = binary("RIGHT_SHIFT", "a shifted right by b bits, with its sign.", np.right_shift, as_stored=True, loads=(*BINARY,))

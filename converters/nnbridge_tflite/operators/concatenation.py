@@ -16,6 +16,7 @@ from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away, integers, quantised
 from nnbridge_tflite.loads import (
+    INDEXES,
     NOT_ACTIVATED,
     ONE_SHAPE,
     ONE_TYPE,
@@ -67,6 +68,10 @@ def _sizes_fit(node: PreparedOperator) -> bool:
     sizes, axis = node.numbers(1), node.numbers(2)
     if sizes is None or axis is None:
         return True
+    if node.type(1) not in INDEXES:
+        return False
+    if not -len(node.shape(0)) <= axis[0] < len(node.shape(0)):
+        return False
     total, rest = sum(size for size in sizes if size != -1), sizes.count(-1)
     whole = node.shape(0)[axis[0]]
     return rest < 2 and (total <= whole if rest else total == whole)
@@ -77,7 +82,7 @@ _SCALARS_STORED = requires(
 )
 _ONE_RANK = requires(
     "inputs that differ in one dimension alone",
-    lambda node: len({(len(one.shape), *_without(one.shape, int(node.option("axis")))) for one in node.inputs}) < 2,
+    lambda node: len({(len(one.shape), *_without(node.dims(one), int(node.option("axis")))) for one in node.inputs}) < 2,
     kind=Why.OPERAND_SIZE,
 )
 _COUNTED = requires(
@@ -89,6 +94,11 @@ _PARTS_COUNTED = requires(
     "as many outputs as num says", lambda node: _count(node) == node.option("num"),
     lambda node: f"{_count(node)} for {node.option('num')}",
 )  # fmt: skip
+_PARTS_TYPED = requires(
+    "outputs of the input's type",
+    lambda node: all(one.type == node.inputs[0].type for one in node.there([-1 - i for i in range(_count(node))])),
+    kind=Why.OUTPUT_TYPE,
+)
 _PARTS_FIT = requires(
     "as many outputs as the dimension has elements, at least one",
     lambda node: node.shape(0)[int(node.option("axis"))] == node.option("num") and 0 not in node.shape(0),
@@ -230,8 +240,9 @@ UNPACK = TfliteOperator(
         axis_within(0),
         typed(0, "FLOAT32", "FLOAT16", "BFLOAT16", "UINT8", "INT8", "INT16", "INT32", "BOOL"),
         _PARTS_FIT,
-        SAME,
+        _PARTS_TYPED,
         same_parameters(most=1),
+        ranked(0, 1, 0),
     ),
 )
 SPLIT = TfliteOperator(
@@ -251,7 +262,7 @@ SPLIT = TfliteOperator(
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
     versions=(1, 5),
-    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1), _EVEN),
+    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, ranked(1, 1, 0)),
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
@@ -274,7 +285,7 @@ SPLIT_V = TfliteOperator(
         since="2.7",
     ),
     versions=(1, 3),
-    loads=(typed(0, *_SPLIT), _OUTPUTS_COUNTED, ranked(1, 1), constant_axes(2, 0), _SIZES_FIT),
+    loads=(typed(0, *_SPLIT), _OUTPUTS_COUNTED, ranked(1, 1), constant_axes(2, 0, most=1), _SIZES_FIT),
 )
 
 

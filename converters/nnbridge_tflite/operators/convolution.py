@@ -37,6 +37,7 @@ from nnbridge_tflite.host.numbers import (
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.loads import (
+    ACTIVATED,
     OUT,
     QUANTISED,
     REALS,
@@ -55,6 +56,7 @@ from nnbridge_tflite.loads import (
     requires,
     stated_bias,
     typed,
+    typed_if_known,
     zero_centred,
 )
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
@@ -87,7 +89,14 @@ def _hybrid_channels(node: PreparedOperator) -> bool:
 
 
 _GROUPS = requires("channels of the input that the weights divide", _grouped, kind=Why.OPERAND_SIZE)
-_WITH_BIAS = requires("a bias", lambda node: len(node.operator.inputs) == 3, lambda node: "none", Why.MISSING_OPERAND)
+_WITH_BIAS = requires("a bias", lambda node: node.at(2) is not None, lambda node: "none", Why.MISSING_OPERAND)
+_SHORT_STEPS = requires(
+    "strides and dilations of at most 32767",
+    lambda node: max(int(node.option(name)) for name in _STEPS_2D) < 1 << 15,
+    lambda node: tuple(node.option(name) for name in _STEPS_2D),
+)
+_PADDED = requires("padding 0 or 1", lambda node: node.option("padding") in (0, 1), lambda node: node.option("padding"))
+_NO_GAP = requires("a bias, or no third input", lambda node: -1 not in node.operator.inputs[2:], lambda node: "an omitted one")
 _BIAS_CENTRED = no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 2)
 _DEPTHWISE_WEIGHTS = requires("weights of a type that goes with the input's", _depthwise_weights, kind=Why.INPUT_TYPE)
 _MULTIPLIED = requires(
@@ -121,7 +130,7 @@ def _reverses(node: PreparedOperator, of: int, weights: Sequence[int], axes: str
     """True if known output dimensions are those whose convolution has the input's."""
     dims, filter, same = node.numbers(0), [node.shape(1)[i] for i in weights], node.option("padding") == 0
     steps = [(int(node.option(f"stride_{axis}")), int(node.option(f"dilation_{axis}_factor") or 1)) for axis in axes]
-    if dims is None:
+    if dims is None or (shape := node.at(0)) is None or shape.data is None:  # The kernel looks at what the file stores.
         return True
     found = [_extent(d, f, *step, same=same) for d, f, step in zip(dims[1:-1], filter, steps, strict=True)]
     return found == list(node.shape(of)[1:-1])
@@ -242,6 +251,9 @@ CONV_2D = TfliteOperator(
         channelled(0),
         bias_scaled(),
         _reaching((1, 2), "hw"),
+        _PADDED,
+        ACTIVATED,
+        _SHORT_STEPS,
     ),
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
@@ -274,6 +286,10 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         bias_scaled(),
         _HYBRID_CHANNELS,
         _reaching((1, 2), "hw"),
+        _NO_GAP,
+        ACTIVATED,
+        _SHORT_STEPS,
+        _PADDED,
     ),
 )
 TRANSPOSE_CONV = TfliteOperator(
@@ -305,12 +321,14 @@ TRANSPOSE_CONV = TfliteOperator(
         zero_centred(2, OUT),
         alike(2, OUT),
         _CHANNELS_FIT,
-        typed(0, "INT32"),
+        typed_if_known(0, "INT32"),
         affine(QUANTISED, 2, 1, at=2),
         channelled(0, data=2),
         bias_scaled(2, 1, 3),
         _REVERSED,
         stated_bias(3, 2),
+        ACTIVATED,
+        _SHORT_STEPS,
     ),
 )
 _DEPTH = (

@@ -11,20 +11,28 @@ import numpy as np
 from flatbuffers import flexbuffers
 
 from nnbridge.converters.draft import Draft, Step, Unmappable
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import MAX_ELEMENTS, Array, Options, Tensors, first, integers, real
 from nnbridge_tflite.host.running import evaluated
+from nnbridge_tflite.loads import fits, requires, typed
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
 from nnbridge_tflite.read.graph import Operator
 
+_BOXES = (
+    *(typed(i, "FLOAT32") for i in (0, 1, 3, 4, 5)),
+    typed(2, "INT32"),
+    fits("n k", "n", "", "", "", ""),
+    requires("boxes of 4 corners", lambda node: node.shape(0)[1] == 4, kind=Why.OPERAND_SIZE),
+)
 NON_MAX_SUPPRESSION_V4 = TfliteOperator(
     "NON_MAX_SUPPRESSION_V4",
     "Indexes of the boxes that stay, padded with zeros, and how many there are.",
     inputs("boxes", "scores", "max_output_size", "iou_threshold", "score_threshold"),
     outputs("indices", "count"),
     dynamic_unless=(2,),
+    loads=_BOXES,
 )
 NON_MAX_SUPPRESSION_V5 = TfliteOperator(
     "NON_MAX_SUPPRESSION_V5",
@@ -32,6 +40,7 @@ NON_MAX_SUPPRESSION_V5 = TfliteOperator(
     (*NON_MAX_SUPPRESSION_V4.inputs, *inputs("soft_nms_sigma")),
     outputs("indices", "scores", "count"),
     dynamic_unless=(2,),
+    loads=_BOXES,
 )
 
 

@@ -29,7 +29,7 @@ from nnbridge_tflite.host.numbers import (
     requantised,
 )
 from nnbridge_tflite.host.sixteen_bits import is_sixteen, looked_up
-from nnbridge_tflite.loads import OUT, SAME, affine, requires, typed, zero_centred
+from nnbridge_tflite.loads import OUT, QUANTISED, SAME, affine, no_zero_point, requires, typed, zero_centred
 from nnbridge_tflite.lowerer import Lowerer, through_float
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, DelegateRule, Past, input_in
 
@@ -126,7 +126,7 @@ EXP = unary(
     tabled=True,
     delegate=_MATH,
     versions=(1, 2),
-    loads=(zero_centred(0, OUT),),
+    loads=(no_zero_point("16-bit integers with a zero point of 0", QUANTISED, 0, OUT, beside=("INT16",)),),
 )
 SIN = unary(
     "SIN",

@@ -19,6 +19,11 @@ from nnbridge_tflite.loads import INDEXES, OUT, PreparedOperator, alike, axis_wi
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, INT32, Lowerer, Value
 from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, OperatorView, Past, first_type, type_in
 
+_HOT_AXIS = requires(
+    "axis from -1 to the number of dimensions",
+    lambda node: -1 <= int(node.option("axis")) <= len(node.shape(0)),
+    lambda node: node.option("axis"),
+)
 _HOT = ("FLOAT32", "INT16", "INT32", "INT64", "INT8", "UINT8", "BOOL")
 _GATHERED = ("FLOAT32", "FLOAT16", "BFLOAT16", "UINT8", "INT8", "INT16", "INT64", "INT32", "BOOL", "STRING")
 
@@ -82,7 +87,12 @@ def _scatters(node: PreparedOperator) -> bool:
     if dims is None:
         return True
     inner = updates[len(indexes) - 1 :]
-    return bool(indexes and updates) and updates[: len(indexes) - 1] == indexes[:-1] and list(inner) == dims[indexes[-1] :]
+    return (
+        node.type(0) in INDEXES
+        and bool(indexes and updates)
+        and updates[: len(indexes) - 1] == indexes[:-1]
+        and list(inner) == dims[indexes[-1] :]
+    )
 
 
 _SCATTERED = requires("updates that fit the indexes and dimensions", _scatters, kind=Why.OPERAND_SIZE)
@@ -119,7 +129,7 @@ SCATTER_ND = TfliteOperator(
     "SCATTER_ND",
     "Slices added at tuples of indexes of a tensor of zeros.",
     inputs("indices", "updates", "shape!"),
-    loads=(typed(0, *INDEXES), typed(1, "FLOAT32", "UINT8", "BOOL", "INT8", "INT64", "INT32"), alike(0, 2), _SCATTERED),
+    loads=(typed(1, "FLOAT32", "UINT8", "BOOL", "INT8", "INT64", "INT32"), alike(0, 2), _SCATTERED),
 )
 ONE_HOT = TfliteOperator(
     "ONE_HOT",
@@ -128,7 +138,7 @@ ONE_HOT = TfliteOperator(
     options=(Option("axis", -1, "the new dimension; counted from the end if negative"),),
     folding=Folding(lambda indices, depth, on, off: indices.size * elements_of_shape(depth)),
     needs_ranks=True,
-    loads=(typed(2, *_HOT), typed(0, *INDEXES), axis_within(0, beyond=1), single(1), single(2), single(3), alike(2, 3)),
+    loads=(typed(2, *_HOT), typed(0, *INDEXES), _HOT_AXIS, single(1), single(2), single(3), alike(2, 3)),
 )
 SPARSE_TO_DENSE = TfliteOperator(
     "SPARSE_TO_DENSE",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symm
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.loads import (
+    ACTIVATED,
     INDEXES,
     OUT,
     QUANTISED,
@@ -27,6 +29,7 @@ from nnbridge_tflite.loads import (
     bias_for_each,
     bias_scaled,
     channelled,
+    do_broadcast,
     no_zero_point,
     ranked,
     requires,
@@ -80,6 +83,10 @@ _OUTPUTS = requires(
     lambda node: len(node.operator.outputs) == 1 + (node.option("weights_format") == 1),
     lambda node: len(node.operator.outputs),
 )
+_BOTH_CENTRED = replace(
+    zero_centred(0, OUT),
+    holds=lambda node: node.type(0) != node.type(OUT) or zero_centred(0, OUT).holds(node),
+)
 _KEPT_DIMENSIONS = requires(
     "an input whose last dimension the weights have",
     lambda node: not node.option("keep_num_dims") or not node.shape(1)[1] or node.shape(0)[-1] == node.shape(1)[1],
@@ -92,7 +99,7 @@ _MATRIX_TYPES = requires(
 )
 _BATCHES_FIT = requires(
     "batches that broadcast",
-    lambda node: np.broadcast_shapes(node.shape(0)[:-2], node.shape(1)[:-2]) is not None,
+    lambda node: do_broadcast(node.shape(0)[:-2], node.shape(1)[:-2]),
     kind=Why.OPERAND_SIZE,
 )
 _INNER_FITS = requires(
@@ -142,10 +149,11 @@ FULLY_CONNECTED = TfliteOperator(
         channelled(0),
         bias_scaled(types=QUANTISED),
         stated_bias(2),
-        zero_centred(0, OUT),
+        _BOTH_CENTRED,
         _KEPT_DIMENSIONS,
         _FORMATS,
         _OUTPUTS,
+        ACTIVATED,
     ),
 )
 

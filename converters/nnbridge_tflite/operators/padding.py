@@ -40,7 +40,9 @@ def _reflects(node: PreparedOperator) -> bool:
 
 _REFLECTED = requires("paddings within the input's dimensions", _reflects, lambda node: f"{node.numbers(1)} for {node.at(0)}")
 _NOT_NEGATIVE = requires(
-    "paddings of 0 at least", lambda node: min(node.numbers(1) or [0]) >= 0, lambda node: str(node.numbers(1))
+    "paddings of 0 at least, below 2^31",
+    lambda node: all(0 <= one < 1 << 31 for one in node.numbers(1) or ()),
+    lambda node: str(node.numbers(1)),
 )
 
 
@@ -93,7 +95,15 @@ MIRROR_PAD = TfliteOperator(
         Lowering(lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))))
     ],
     versions=(1, 3),
-    loads=(SAME, typed(1, *INDEXES), rows_per_dimension(1, 0), same_parameters(QUANTISED, 1), zero_centred(0, OUT), _REFLECTED),
+    loads=(
+        SAME,
+        typed(1, *INDEXES),
+        rows_per_dimension(1, 0, of_scalars=False),
+        same_parameters(QUANTISED, 1),
+        zero_centred(0, OUT),
+        _REFLECTED,
+        requires("mode 0 or 1", lambda node: node.option("mode") in (0, 1), lambda node: node.option("mode")),
+    ),
 )
 
 

@@ -119,7 +119,7 @@ REDUCE_WINDOW = TfliteOperator(
     "Windows of a shape, with strides and dilations, by the function that the options name.",
     inputs("input", "init_value", "window_shape", "window_strides", "window_dilations"),
     options=(Option("reduce_function", 0, "1 ADD, 2 MUL, 3 MINIMUM, 4 MAXIMUM, 5 ALL, 6 ANY"),),
-    loads=(requires("reduce_function 1 to 6", lambda node: 0 < node.option("reduce_function") < 7),),
+    loads=(requires("reduce_function 0 to 6", lambda node: 0 <= node.option("reduce_function") < 7), alike(0, 1)),
 )
 
 

@@ -28,7 +28,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import require_integers
-from nnbridge_tflite.loads import OUT, REALS, PreparedOperator, affine, parameters, requires, typed, zero_centred
+from nnbridge_tflite.loads import OUT, REALS, PreparedOperator, affine, known_types, parameters, requires, typed, zero_centred
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
@@ -115,6 +115,7 @@ CAST = TfliteOperator(
     ),
     as_stored=True,
     versions=(1, 9),
+    loads=(known_types("in_data_type", "out_data_type"),),
 )
 QUANTIZE = TfliteOperator(
     "QUANTIZE",

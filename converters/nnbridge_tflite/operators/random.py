@@ -31,7 +31,7 @@ MULTINOMIAL = TfliteOperator(
     inputs("logits", "count!"),
     options=_SEEDS,
     dynamic_unless=(0, 1),
-    loads=(ranked(0, 2), ranked(1, 0), typed(1, "INT32")),
+    loads=(ranked(0, 2), typed(1, "INT32")),
 )
 STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     "STABLEHLO_RNG_BIT_GENERATOR",

@@ -89,6 +89,8 @@ def _directions(node: PreparedOperator) -> bool:
 
 def _basic_inputs(node: PreparedOperator) -> bool:
     """True if the operands of the basic cell fit: data, activations, weights, bias, state."""
+    if len(node.operator.inputs) != 5:
+        return False
     (batches, width), (rows, units) = node.shape(0), node.shape(1)
     state = (batches, units)
     return rows == batches and (node.shape(2), node.shape(3), node.shape(4)) == ((4 * units, width + units), (4 * units,), state)
@@ -96,7 +98,7 @@ def _basic_inputs(node: PreparedOperator) -> bool:
 
 def _of_weights(node: PreparedOperator) -> bool:
     """True if all weights of an LSTM have one type, and biases the one that goes with the data's."""
-    weights = {tensor.type.name for tensor in node.there((*range(1, 9), 16))}
+    weights = {tensor.type.name for tensor in node.there((1, 2, 3, 5, 6, 7, 16))}
     biases = {tensor.type.name for tensor in node.there((*range(12, 16), 17))}
     return len(weights) < 2 and biases <= {"INT32" if node.type(0) == "INT8" else "FLOAT32"}
 
@@ -114,6 +116,17 @@ _CELL_FITS = (
     *("c" for _ in range(4)),
 )
 """Of the inputs of an LSTM after the first: c cells, i input, o output, b batches."""
+_DIAGONAL_FITS = tuple(spec.replace("c o", "c o|c") for spec in _CELL_FITS)
+"""The same where recurrent weights may be diagonals."""
+_RECURRENT_FIT = requires(
+    "recurrent weights of the input weights' type, and biases of the type that goes with the input's",
+    lambda node: (
+        {one.type.name for one in node.there((5, 6, 7))} <= {node.type(2)}
+        and node.type(8) == node.type(4)
+        and {one.type.name for one in node.there((*range(12, 16), 17))} <= {"INT32" if node.type(0) == "INT8" else "FLOAT32"}
+    ),
+    kind=Why.INPUT_TYPE,
+)
 _BOTH_WEIGHTS_FIT = requires(
     "weights of one type, and biases of FLOAT32",
     lambda node: (
@@ -143,6 +156,20 @@ _NORMALISED = requires(
     or (None not in (node.at(22), node.at(23)) and (node.at(20) is None) == (node.at(1) is None)),
     kind=Why.MISSING_OPERAND,
 )  # fmt: skip
+_COUPLED = requires(
+    "weights of a gate all there, or of the input gate and peepholes none of them",
+    lambda node: (
+        (node.at(1) is None) == (node.at(5) is None)
+        and all(node.at(i) is not None for i in (2, 3, 4, 6, 7, 8, 13, 14, 15))
+        and len({node.at(i) is None for i in ((10, 11) if node.at(1) is None else (9, 10, 11))}) == 1
+    ),
+    kind=Why.MISSING_OPERAND,
+)
+_PEEPHOLES = requires(
+    "peepholes of the weights' type, of 16 bits beside 8-bit numbers",
+    lambda node: {one.type.name for one in node.there((9, 10, 11))} <= {"INT16" if node.type(0) == "INT8" else node.type(2)},
+    kind=Why.INPUT_TYPE,
+)
 _BASIC_FITS = requires(
     "inputs whose dimensions fit together", lambda node: node.option("kernel_type") != BASIC or _basic_inputs(node)
 )
@@ -185,7 +212,12 @@ LSTM = TfliteOperator(
     least_inputs=5,
     work=work.CELL,
     versions=(1, 4),
-    loads=(_KERNELS, _BASIC_FITS, *map(_if_full, (variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b i", *_CELL_FITS)))),
+    loads=(
+        _KERNELS,
+        _BASIC_FITS,
+        _PEEPHOLES,
+        *map(_if_full, (_COUPLED, variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b i", *_CELL_FITS))),
+    ),
 )
 UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
@@ -214,7 +246,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     least_inputs=20,
     work=work.LAYER,
     versions=(1, 4),
-    loads=(variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b t i", *_CELL_FITS, of=_batch_first)),
+    loads=(_COUPLED, variable(18, 19), _RECURRENT_FIT, _NORMALISED, fits("b t i|b t x i", *_DIAGONAL_FITS, of=_batch_first)),
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -250,7 +282,7 @@ RNN = TfliteOperator(
     delegate=DelegateRule(version=1, conditions=(type_in(1, "FLOAT32"),)),
     work=work.CELL,
     versions=(1, 3),
-    loads=(fits("b i", "u i", "u u", "u", "b u"), typed(0, "FLOAT32"), alike(1, 2)),
+    loads=(fits("b i +", "u i +", "u u +", "u +", "b u"), typed(0, "FLOAT32"), alike(1, 2)),
 )
 UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_RNN",
@@ -280,7 +312,7 @@ BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     loads=(
         typed(0, "FLOAT32"),
         _DIRECTIONS,
-        fits("b t i", "f i", "f f", "f", "b f", "r i", "r r", "r", "b r", of=_batch_first),
+        fits("b t i", "f i +", "f +", "f +", "b f", "r i +", "x r +", "r +", "b r", of=_batch_first),
     ),
 )
 
@@ -301,7 +333,7 @@ SVDF = TfliteOperator(
     check=_check_svdf,
     work=work.SVDF,
     versions=(1, 4),
-    loads=(typed(0, "FLOAT32", "INT8"), fits("b i", "f i", "f m", "*", "*"), _SVDF_FITS),
+    loads=(typed(0, "FLOAT32", "INT8"), fits("b i +", "f i +", "f m +", "*", "*"), _SVDF_FITS),
 )
 
 

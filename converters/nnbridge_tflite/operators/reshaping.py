@@ -25,6 +25,7 @@ from nnbridge_tflite.loads import (
     not_typed,
     parameters,
     ranked,
+    read_as_words,
     requires,
     same_parameters,
     single,
@@ -53,14 +54,19 @@ _NO_NEGATIVE = requires(
 
 def _permutes(node: PreparedOperator) -> bool:
     """True if the order, where it is known, names each dimension of the input once for each of its numbers."""
-    order, rank = node.numbers(1), len(node.shape(0))
+    order, rank = node.words(1), len(node.shape(0))
     return order is None or (node.shape(1) == (rank,) and all(-rank <= i < rank for i in order))
+
+
+_MOST_SQUEEZED = 8
 
 
 def _squeezes(node: PreparedOperator) -> bool:
     """True if the dimensions that are removed are 1."""
     shape, listed = node.shape(0), node.option("squeeze_dims")
-    return all(-len(shape) <= i < len(shape) and shape[i] == 1 for i in (() if isinstance(listed, int) else map(int, listed)))
+    return (isinstance(listed, int) or len(listed) <= _MOST_SQUEEZED) and all(
+        -len(shape) <= i < len(shape) and shape[i] == 1 for i in (() if isinstance(listed, int) else map(int, listed))
+    )
 
 
 def _reaches(node: PreparedOperator) -> bool:
@@ -82,7 +88,7 @@ _VALUE_PARAMETERS = requires(
 )
 _TILED = requires(
     "a factor for each dimension",
-    lambda node: node.numbers(1) is None or len(node.numbers(1) or ()) == len(node.shape(0)),
+    lambda node: (found := node.numbers(1)) is None or (len(found) == len(node.shape(0)) and min(found, default=0) >= 0),
     kind=Why.OPERAND_SIZE,
 )
 _TYPE_OF_SHAPE = requires(
@@ -132,6 +138,8 @@ def _reshapes(node: PreparedOperator) -> bool:
     shape, stated = node.shape(0), node.at(1)
     if stated is not None and stated.type.name == "INT32" and len(stated.shape) == 1:
         dims = node.numbers(1)
+    elif stated is not None and node.stored(stated) is None:
+        return True
     else:
         dims = [int(one) for one in node.operator.options.get("new_shape") or ()]
     if dims is None:
@@ -197,7 +205,7 @@ EXPAND_DIMS = TfliteOperator(
     folding=_MOVES,
     delegate=DelegateRule(version=1, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"), constant(1, "axis"))),
     kernel=lambda inputs, outputs, options: [np.expand_dims(data_of(inputs[0]), integers(inputs[1])[0])],
-    loads=(same_parameters(most=1), zero_centred(0), single(1), _STORED_INDEX, constant_axes(1, 0, beyond=1)),
+    loads=(same_parameters(most=1), zero_centred(0), single(1, known=True), _STORED_INDEX, constant_axes(1, 0, beyond=1)),
 )
 TRANSPOSE = TfliteOperator(
     "TRANSPOSE",
@@ -208,7 +216,7 @@ TRANSPOSE = TfliteOperator(
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
     kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
     versions=(1, 9),
-    loads=(ranked(0, 0, 8), SAME, _PERMUTED),
+    loads=(ranked(0, 0, 8), SAME, _PERMUTED, read_as_words(1)),
 )
 TILE = TfliteOperator(
     "TILE",

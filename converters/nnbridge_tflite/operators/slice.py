@@ -22,7 +22,7 @@ from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, DelegateRule, Past, typ
 def _slices(node: PreparedOperator) -> bool:
     """True if a slice, where it is known, is within its input and has the dimensions that the file states."""
     first, sizes, shape = node.numbers(1), node.numbers(2), node.shape(0)
-    if first is None or sizes is None:
+    if first is None or sizes is None or -1 in node.inputs[0].signature:
         return True
     if len(first) != len(shape) or any(
         size < -1 or (size >= 0 and at + size > d) for at, size, d in zip(first, sizes, shape, strict=True)
@@ -43,7 +43,18 @@ _UPDATE_FITS = requires(
     and all(small <= large for small, large in zip(node.shape(1), node.shape(0), strict=True)),
     kind=Why.OPERAND_SIZE,
 )  # fmt: skip
-_MOVES = requires("steps that are not 0", lambda node: 0 not in (node.numbers(3) or ()), lambda node: str(node.numbers(3)))
+_MOVES = requires(
+    "steps that are not 0",
+    lambda node: 0 not in (node.numbers(3) or ()) or bool(node.option("ellipsis_mask") or node.option("new_axis_mask"))
+    or None in (node.numbers(1), node.numbers(2)),
+    lambda node: str(node.numbers(3)),
+)  # fmt: skip
+_OFFSET = requires(
+    "an end that is known where it is an offset, without which LiteRT ends the process",
+    lambda node: not node.option("offset") or node.numbers(2) is not None or node.numbers(3) is None,
+    lambda node: "a computed one",
+    Why.NOT_CONSTANT,
+)
 
 
 def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
@@ -98,6 +109,7 @@ STRIDED_SLICE = TfliteOperator(
         typed(2, "INT32"),
         typed(3, "INT32"),
         _MOVES,
+        _OFFSET,
     ),
 )
 DYNAMIC_UPDATE_SLICE = TfliteOperator(

@@ -20,6 +20,7 @@ from nnbridge_tflite.loads import (
     PreparedOperator,
     positive,
     ranked,
+    read_as_words,
     requires,
     same_parameters,
     typed,
@@ -31,21 +32,21 @@ from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, DelegateRule, Operato
 
 def _blocks(node: PreparedOperator) -> bool:
     """True if there are a block size and two numbers for each dimension between the first and the last."""
-    if node.numbers(1) is None or node.numbers(2) is None:
+    if node.words(1) is None or node.words(2) is None:
         return True
     between = len(node.shape(0)) - 2
-    return node.shape(1) == (between,) and node.shape(2) == (between, 2) and 0 not in (node.numbers(1) or ())
+    return node.shape(1) == (between,) and node.shape(2) == (between, 2) and 0 not in (node.words(1) or ())
 
 
 def _padded(node: PreparedOperator) -> bool:
-    sizes, ends = node.numbers(1), node.numbers(2)
+    sizes, ends = node.words(1), node.words(2)
     if sizes is None or ends is None:
         return True
     return all((node.shape(0)[i + 1] + ends[2 * i] + ends[2 * i + 1]) % size == 0 for i, size in enumerate(sizes))
 
 
 def _split_batches(node: PreparedOperator) -> bool:
-    sizes, crops, batches = node.numbers(1), node.numbers(2), node.shape(0)[0]
+    sizes, crops, batches = node.words(1), node.words(2), node.shape(0)[0]
     if sizes is None or crops is None:
         return True
     return min(crops, default=0) >= 0 and batches % math.prod(sizes) == 0
@@ -94,7 +95,7 @@ SPACE_TO_BATCH_ND = TfliteOperator(
     inputs("input", "block_shape!", "paddings!"),
     delegate=DelegateRule(version=2, level=2),
     versions=(1, 4),
-    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BLOCKS_FIT),
+    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BLOCKS_FIT, read_as_words(1, 2)),
 )
 _NO_CROPS = Condition("two crops of 0", _uncropped, lambda node: node.input(2))
 BATCH_TO_SPACE_ND = TfliteOperator(
@@ -103,7 +104,15 @@ BATCH_TO_SPACE_ND = TfliteOperator(
     inputs("input", "block_shape!", "crops!"),
     delegate=DelegateRule(version=2, level=2, conditions=(constant(2, "crops"), _NO_CROPS)),
     versions=(1, 4),
-    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BATCHES_SPLIT),
+    loads=(
+        ranked(0, 3, 4),
+        SAME,
+        same_parameters(QUANTISED, 1),
+        zero_centred(0, OUT),
+        _BLOCKS,
+        _BATCHES_SPLIT,
+        read_as_words(1, 2),
+    ),
 )
 
 

@@ -12,7 +12,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.codes import BODY
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first
-from nnbridge_tflite.loads import alike, same_shape
+from nnbridge_tflite.loads import alike, requires, same_shape
 from nnbridge_tflite.operators.elementwise import host_as_stored
 from nnbridge_tflite.operators.pooling import dilated, windows_reduced
 
@@ -23,12 +23,15 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "STABLEHLO_MINIMUM": np.minimum,
     "STABLEHLO_MULTIPLY": np.multiply,
     "STABLEHLO_OR": np.bitwise_or,
-    "STABLEHLO_SHIFT_LEFT": np.left_shift,
 }
 """Operators that a body may consist of."""
+_SIZED = requires(
+    "a slice size for each dimension of the operand",
+    lambda node: len(node.operator.options.get("slice_sizes") or ()) == len(node.shape(0)),
+)
 _PAIRS = (alike(0, 1), same_shape(0, 1))
 STABLEHLO_ADD, STABLEHLO_AND, STABLEHLO_MAXIMUM, STABLEHLO_MINIMUM, STABLEHLO_MULTIPLY, STABLEHLO_SHIFT_LEFT = (
-    TfliteOperator(name, summary, inputs("a", "b"), loads=_PAIRS, kernel=host_as_stored(FUNCTIONS[name]))
+    TfliteOperator(name, summary, inputs("a", "b"), loads=_PAIRS, kernel=host_as_stored(FUNCTIONS.get(name, np.left_shift)))
     for name, summary in (
         ("STABLEHLO_ADD", "a + b"),
         ("STABLEHLO_AND", "a and b, bit by bit."),
@@ -62,6 +65,7 @@ STABLEHLO_REDUCE_WINDOW = TfliteOperator(
         Option("body_subgraph_index", 0, "the subgraph that combines two elements"),
     ),
     applies="body_subgraph_index",
+    loads=(alike(0, 1),),
 )
 STABLEHLO_GATHER = TfliteOperator(
     "STABLEHLO_GATHER",
@@ -75,6 +79,7 @@ STABLEHLO_GATHER = TfliteOperator(
         Option("slice_sizes", (), "sizes of a slice"),
         Option("indices_are_sorted", False, "a hint"),
     ),
+    loads=(_SIZED,),
 )
 STABLEHLO_SCATTER = TfliteOperator(
     "STABLEHLO_SCATTER",

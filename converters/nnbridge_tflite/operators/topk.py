@@ -35,7 +35,7 @@ _INDEXES_TYPED = requires(
     Why.OUTPUT_TYPE,
 )
 _SORTED = requires(
-    "sorted boundaries", lambda node: np.all(np.diff(np.ravel(node.operator.options.get("boundaries", ()))) >= 0),
+    "sorted boundaries", lambda node: not np.any(np.diff(np.ravel(node.operator.options.get("boundaries", ()))) < 0),
     lambda node: "others",
 )  # fmt: skip
 

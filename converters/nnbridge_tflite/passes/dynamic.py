@@ -156,4 +156,4 @@ def _known(declared: TfliteOperator, operator: Operator, outputs: Sequence[Tenso
         return True
     if not declared.known_when_prepared or not all(i in known for i in operator.inputs):
         return False
-    return operator.name != "REDUCE_PROD" or outputs[0].elements <= MOST_KNOWN_PRODUCT
+    return operator.name != "REDUCE_PROD" or all(one.elements <= MOST_KNOWN_PRODUCT for one in outputs)

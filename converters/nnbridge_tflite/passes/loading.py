@@ -6,7 +6,7 @@ reader or of an operator's check.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -27,6 +27,7 @@ from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.reader import TfliteFile
 
+Passed = tuple[Sequence[Tensor], Collection[int]]
 NAMELESS = "CUSTOM"
 """The name that the reader gives to custom operators without one."""
 _SMALL = 1 << 16
@@ -77,15 +78,18 @@ def _unprepared(file: TfliteFile) -> Iterator[Reason]:
     called, last = _called(graph), first_dynamic_operators(graph)
     for number in sorted(_prepared(graph)):
         subgraph = graph.subgraphs[number]
-        seen = _as_called(subgraph, called.get(number, ()))
+        seen, inferred = _as_called(subgraph, called.get(number))
         known = _PreparedValues(file, seen, number)
         for operator in seen.operators:
             declared = definition_of(operator)
             if declared is not None and _is_whole(seen, operator):
-                reason = _first_refusal(declared, PreparedOperator(seen, operator, known.value), _label(operator, number))
+                reason = _first_refusal(
+                    declared, PreparedOperator(seen, operator, known.value, inferred), _label(operator, number)
+                )
                 if reason is not None:
                     yield reason
                 known.prepare(declared, operator)
+            inferred |= set(operator.outputs)
             if operator is last[number]:
                 break
 
@@ -104,29 +108,35 @@ def _prepared(graph: Graph) -> set[int]:
     return found
 
 
-def _called(graph: Graph) -> dict[int, Sequence[Tensor]]:
-    """Subgraphs that an operator runs → the tensors that the first such operator passes to them."""
-    found: dict[int, Sequence[Tensor]] = {}
+def _called(graph: Graph) -> dict[int, Passed]:
+    """Subgraphs that an operator runs → the tensors that the first such operator passes to them, and those that are computed."""
+    found: dict[int, Passed] = {}
     for subgraph in graph.subgraphs:
         for operator in subgraph.operators:
             declared = definition_of(operator)
             for name in () if declared is None else declared.bodies:
                 passed = operator.inputs[1 if declared is not None and declared.control == "if" else 0 :]
                 if all(0 <= i < len(subgraph.tensors) for i in passed):
-                    found.setdefault(int(operator.options.get(name) or 0), [subgraph.tensors[i] for i in passed])
+                    found.setdefault(
+                        int(operator.options.get(name) or 0), ([subgraph.tensors[i] for i in passed], subgraph.written)
+                    )
     return found
 
 
-def _as_called(graph: TfliteSubgraph, passed: Sequence[Tensor]) -> TfliteSubgraph:
-    """A subgraph whose inputs have the types and dimensions of what it is called with, as TFLite prepares it."""
-    if len(passed) != len(graph.inputs):
-        return graph
-    given = dict(zip(graph.inputs, passed, strict=True))
+def _as_called(graph: TfliteSubgraph, call: Passed | None) -> tuple[TfliteSubgraph, set[int]]:
+    """A subgraph whose inputs have the types and dimensions of what it is called with, as TFLite prepares it.
+
+    Beside it those of its inputs whose dimensions TFLite infers.
+    """
+    if call is None or len(call[0]) != len(graph.inputs):
+        return graph, set(graph.inputs if call is not None else ())
+    given = dict(zip(graph.inputs, call[0], strict=True))
+    inferred = {i for i, one in given.items() if one.index in call[1]}
     same = all((graph.tensors[i].type, graph.tensors[i].shape) == (one.type, one.shape) for i, one in given.items())
     if same:
-        return graph
+        return graph, inferred
     tensors = (replace(t, type=given[t.index].type, shape=given[t.index].shape) if t.index in given else t for t in graph.tensors)
-    return replace(graph, tensors=tuple(tensors))
+    return replace(graph, tensors=tuple(tensors)), inferred
 
 
 class _PreparedValues:
@@ -149,7 +159,8 @@ class _PreparedValues:
 
     def prepare(self, declared: TfliteOperator, operator: Operator) -> None:
         """Compute what the operator's kernel computes when it is prepared."""
-        if not declared.known_when_prepared and declared.folded_from_shape is None:
+        types = {self._values.tensors[i].type for i in (*operator.inputs, *operator.outputs) if i >= 0}
+        if declared.folded_from_shape is None and (not declared.known_when_prepared or len(types) > 1):
             return
         with suppress(ConversionError):
             for index, array in zip(operator.outputs, folded(declared, operator, self._values), strict=False):
