@@ -1009,3 +1009,16 @@ def test_products_of_weights_with_a_scale_for_each_channel_get_one(signed: bool,
     values, after = seeded_inputs(load(path), 0), written(first, tmp_path, ".onnx")
     one, other = (reference("onnxruntime", file).run(values)[0] for file in (path, after))
     assert np.abs(one - other).max() <= 0.1001
+
+
+def test_nodes_that_conversion_writes_out_in_several_are_the_files_own_to_advice(tmp_path: Path) -> None:
+    """QLinearAdd is four nodes to the importer; LeakyRelu after it has its own rewrite all the same."""
+    nodes, constants = q_pair()
+    nodes = [*nodes[:-1], ("DequantizeLinear", ["y8", "t", "p"], ["r"]), ("LeakyRelu", ["r"], ["y"], {"alpha": 0.1})]
+    path = q_file(tmp_path / "q.onnx", lambda: (nodes, constants))
+    file, device = ModelFile(path, PHONE), npu(tmp_path, "PRELU")
+    assert list(file.importer.positions(file.options).values())[::-1] == [0, 1, 1, 1, 1, 2, 3]
+    advised = advise(file, Target.of(device))
+    assert "3 LeakyRelu: PRelu with its alpha as a constant" in [one.text for one in advised.advice]
+    found = {(one.index, one.operator) for one in advised.unmoved}
+    assert found <= {(0, "QuantizeLinear"), (1, "QLinearAdd"), (2, "DequantizeLinear")}

@@ -72,6 +72,11 @@ class OnnxModelFile(Importer):
 
         return adjustable(self.path, subgraph, index)
 
+    def positions(self, options: ConversionOptions) -> Mapping[int, int]:
+        from nnbridge_onnx.messages import positions
+
+        return positions(self.path, self.graph(options))
+
     def part(self, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
         from nnbridge_onnx.part import part
 

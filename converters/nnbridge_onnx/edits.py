@@ -41,7 +41,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeFile:
+class ModelChange:
     """A change of the whole file."""
 
     text: str
@@ -221,16 +221,16 @@ QDQ = "ONNX's operators between DequantizeLinear and QuantizeLinear in place of 
 _QUANTISER = "onnxruntime.quantization.quantize_static with"
 ONE_SCALE = "one scale for the weights of matrix products, as uint8"
 WHOLE_FILE = (
-    WholeFile(
+    ModelChange(
         "initialisers are constants, no inputs",
         _constants_only,
         "torch.onnx.export with keep_initializers_as_inputs=False",
     ),
-    WholeFile(UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
-    WholeFile(QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
-    WholeFile(f"{QDQ}, with uint8 in place of int8", unsigned_qdq, f"{_QUANTISER} QuantFormat.QDQ and QuantType.QUInt8"),
-    WholeFile(ONE_SCALE, one_scale, f"{_QUANTISER} per_channel=False and QuantType.QUInt8", Answers.CHANGE),
-    WholeFile(f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
+    ModelChange(UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
+    ModelChange(QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
+    ModelChange(f"{QDQ}, with uint8 in place of int8", unsigned_qdq, f"{_QUANTISER} QuantFormat.QDQ and QuantType.QUInt8"),
+    ModelChange(ONE_SCALE, one_scale, f"{_QUANTISER} per_channel=False and QuantType.QUInt8", Answers.CHANGE),
+    ModelChange(f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
 )
 """Changes of the whole file, which return None where they do not apply.
 

@@ -15,7 +15,7 @@ from nnbridge.converters.edits import require_editable
 from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
-from nnbridge_onnx.read.graph import subgraphs
+from nnbridge_onnx.read.graph import Graph, subgraphs
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
 """What is before a node of a quantised group, and what after it."""
@@ -26,6 +26,20 @@ def copied(message: Any) -> Any:
     made = type(message)()
     made.CopyFrom(message)
     return made
+
+
+def positions(path: Path, graph: Graph) -> dict[int, int]:
+    """Nodes of a converted graph → those of the file, by index: the one whose result they compute, or lead to."""
+    import onnx
+
+    nodes = onnx.load(str(path), load_external_data=False).graph.node
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    found, last = {}, None
+    for node in reversed(graph.nodes):
+        last = next((makers[name] for name in node.outputs if name in makers), last)
+        if last is not None:
+            found[node.index] = last
+    return found
 
 
 def names_read(node: Any) -> Iterator[str]:

@@ -35,7 +35,7 @@ def as_qdq(model: Any) -> Any | None:
         return None
     changed, opset = copied(model), opset_of(model) or FIRST_OPSET
     expand_contrib(onnx, changed, opset)
-    form = _Form(onnx, opset, {t.name: onnx.numpy_helper.to_array(t) for t in changed.graph.initializer})
+    form = _QdqForm(onnx, opset, {t.name: onnx.numpy_helper.to_array(t) for t in changed.graph.initializer})
     nodes = [made for node in changed.graph.node for made in form.written_out(node)]
     named: set[str] = set()
     for node in nodes:
@@ -49,7 +49,7 @@ def as_qdq(model: Any) -> Any | None:
 
 
 @dataclass
-class _Form:
+class _QdqForm:
     onnx: Any
     opset: int
     constants: Mapping[str, Array]

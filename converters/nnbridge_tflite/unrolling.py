@@ -58,7 +58,9 @@ def unroll(graph: EditedGraph) -> bool:
     current = listed(graph.operator["inputs"])
     shared: dict[int, int] = {}
     for number, counted in enumerate(steps):
-        current = _Step(graph, body, number, counted, shared, dict(zip(listed(body["inputs"]), current, strict=True))).placed()
+        current = _LoopStep(
+            graph, body, number, counted, shared, dict(zip(listed(body["inputs"]), current, strict=True))
+        ).placed()
     _replace(graph, dict(zip(listed(graph.operator["outputs"]), current, strict=True)))
     return True
 
@@ -91,7 +93,7 @@ def _counted(model: Table, graph: Table, inputs: list[Any | None]) -> dict[int, 
 
 
 @dataclass
-class _Step:
+class _LoopStep:
     """One step of a loop while its operators are placed."""
 
     graph: EditedGraph

@@ -137,7 +137,7 @@ def check(
             if inputs and advice.kind == "rewrite":
                 key = advice.edit.subgraph, advice.edit.index, advice.text
                 if key not in proven:
-                    proven[key] = judge(path, target, inputs)
+                    proven[key] = judge(path, target, inputs, wide=not advice.edit.keys)
                 if proven[key].outcome != "equal":
                     return UNEQUAL, proven[key].wrong or f"not run: {dict(proven[key].refused)}"
     if planned is None or "summary" not in planned:

@@ -354,9 +354,15 @@ def _typed(value: Any) -> Any:
 class Editing:
     """A file and what can be changed of it; each edited file is written once, for any number of devices that are asked."""
 
-    def __init__(self, path: Path, edits: Callable[[Path], Iterable[Edit]], adjust: Adjust) -> None:
+    def __init__(
+        self,
+        path: Path,
+        edits: Callable[[Path], Iterable[Edit]],
+        adjust: Adjust,
+        positions: Callable[[], Mapping[int, int]] = dict,
+    ) -> None:
         self.path = path
-        self._edits, self._adjust = edits, adjust
+        self._edits, self._adjust, self._positions = edits, adjust, positions
         self._folder = tempfile.TemporaryDirectory()
         self._files: dict[bytes, Path] = {}
         self._known: dict[Hashable, Path | NnbridgeError] = {}
@@ -365,6 +371,15 @@ class Editing:
     def edits(self) -> tuple[Edit, ...]:
         """Rewrites of operators and edits of the whole file; none, with a warning, of a file that cannot be written again."""
         return self._read[0]
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        return self._positions()
+
+    def place(self, key: Key) -> Key:
+        """The operator of the file that a converted one comes from, where conversion writes out operators in several."""
+        subgraph, index = key
+        return key if subgraph else (subgraph, self._places.get(index, index))
 
     @cached_property
     def _read(self) -> tuple[tuple[Edit, ...], bool]:
@@ -433,7 +448,10 @@ class FileAdvice:
     def __init__(self, file: ModelFile) -> None:
         self._file = file
         self._editing = Editing(
-            file.path, lambda path: file.edits, lambda path, subgraph, index: file.adjustable(subgraph, index)
+            file.path,
+            lambda path: file.edits,
+            lambda path, subgraph, index: file.adjustable(subgraph, index),
+            lambda: file.importer.positions(file.options),
         )
         self._files: dict[Path, ModelFile] = {file.path: file}
         self._outcomes: dict[Hashable, Outcome] = {}
@@ -626,18 +644,27 @@ class _Advising:
                 yield advice
 
     @cached_property
+    def _in_file(self) -> Outcome:
+        """The outcome before, by the file's own operators."""
+        kinds: dict[Key, frozenset[Why]] = {}
+        for key, found in self.before.kinds.items():
+            kinds[self.editing.place(key)] = kinds.get(self.editing.place(key), frozenset()) | found
+        cause = None if self.before.cause is None else self.editing.place(self.before.cause)
+        return replace(self.before, elsewhere=frozenset(map(self.editing.place, self.before.elsewhere)), kinds=kinds, cause=cause)
+
+    @cached_property
     def _concerned(self) -> frozenset[Key]:
         """Operators whose edits may help: those elsewhere; of a file refused as a whole, its cause and others of that type."""
-        cause = self.before.cause
+        cause = self._in_file.cause
         if not self.before.standing or cause is None:
-            return self.before.elsewhere
+            return self._in_file.elsewhere
         found = self.editing.adjustable(*cause)
         alike = {key for edit in self.editing.edits for key in edit.keys if found is not None and edit.operator == found.operator}
-        return self.before.elsewhere & {cause, *alike}
+        return self._in_file.elsewhere & {cause, *alike}
 
     def _accepted_but_elsewhere(self, key: Key) -> bool:
         """True for an operator that devices accept, and that runs elsewhere for other reasons."""
-        kinds = self.before.kinds.get(key, frozenset())
+        kinds = self._in_file.kinds.get(key, frozenset())
         return bool(kinds) and kinds <= _ACCEPTED
 
     def _may_help(self, edit: Edit) -> bool:
@@ -651,7 +678,7 @@ class _Advising:
             return True
         try:
             unchanged = self.planner.alone(self.editing.alone(adjustable, Change(())))
-            if unchanged.some or unchanged.kinds != self.before.kinds.get(key, frozenset()):
+            if unchanged.some or unchanged.kinds != self._in_file.kinds.get(key, frozenset()):
                 return True
             replacement = self.editing.replacement(edit)
             return replacement is None or self.planner.alone(replacement).some
@@ -674,16 +701,16 @@ class _Advising:
         own = {key for a in rewrites if a.edit for key in a.edit.keys}
         moved: set[Key] = set()
         for whole in (a for a in rewrites if a.edit and a.edit.index == WHOLE and not a.edit.operator):
-            gone = self.before.elsewhere - whole.after.elsewhere
+            gone = self._in_file.elsewhere - {self.editing.place(key) for key in self.before.elsewhere & whole.after.elsewhere}
             moved |= gone
             own |= gone if whole.kind in ("rewrite", Answers.ROUND) else set()
         search = AdjustmentSearch(self.editing.alone, self._accepted)
-        searched = self.before.elsewhere
-        if self.before.standing and self.before.cause is not None:
+        searched = self._in_file.elsewhere
+        if self.before.standing and self._in_file.cause is not None:
             created = any(a.after.standing < self.before.standing for a in rewrites if a.kind in ("rewrite", Answers.ROUND))
-            searched &= set() if created else {self.before.cause}
+            searched &= set() if created else {self._in_file.cause}
         for key in sorted(searched - own, key=lambda key: (key in moved, key)):
-            kinds = self.before.kinds.get(key, frozenset())
+            kinds = self._in_file.kinds.get(key, frozenset())
             adjustable = None if kinds & _NOT_EDITED else self.editing.adjustable(*key)
             if adjustable is None:
                 continue  # Nothing to edit, no operator of the file, or a format of which nothing can be changed.

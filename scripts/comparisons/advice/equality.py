@@ -94,16 +94,19 @@ def prove(path: Path, edit: Edit, inputs: int) -> Proof:
             one.write_bytes(operator.content({}, True))
             other.write_bytes(edit.alone())
             alone = judge(one, other, inputs)
-        return Proof(judge(path, edited, 1 if alone.engines else inputs), alone)
+        return Proof(judge(path, edited, 1 if alone.engines else inputs, wide=not edit.keys), alone)
 
 
-def judge(path: Path, edited: Path, inputs: int) -> Judgement:
-    """Both files on the same random inputs, in each engine that runs the original on the first of them."""
+def judge(path: Path, edited: Path, inputs: int, *, wide: bool = False) -> Judgement:
+    """Both files on the same random inputs, in each engine that runs the original on the first of them.
+
+    ``wide``: nnbridge hands over all that NNAPI has, of a file that TFLite refuses the delegate for, too.
+    """
     shapes, refused = _fitting(path, path.stat().st_mtime_ns)
     engines = tuple(name for name in _ENGINES[path.suffix] if name not in refused)
     if not engines:
         return Judgement(refused=refused)
-    trial = _Trial(path, shapes)
+    trial = _Trial(path, shapes, wide)
 
     def answers(file: Path, seed: int) -> Values:
         return {f"{e}: {name}": value for e in engines for name, value in trial.run(e, file, seed).items()}
@@ -113,7 +116,7 @@ def judge(path: Path, edited: Path, inputs: int) -> Judgement:
     except NnbridgeError as error:
         failure = f"does not run: {error}"
     # Nothing is said of a rewrite on inputs that the original does not run on.
-    original = _Trial(path, shapes)
+    original = _Trial(path, shapes, wide)
     later = {e: why for e in engines if (why := next(filter(None, (original.refusal(e, seed) for seed in range(inputs))), ""))}
     return Judgement(refused={**refused, **later}) if later else Judgement(engines, failure, refused)
 
@@ -158,12 +161,14 @@ class _Trial:
     path: Path
     shapes: Shapes
     """Of inputs that leave dimensions open, which are 1 where nothing is stated."""
+    wide: bool = False
     _runs: dict[tuple[str, Path], Run] = field(default_factory=dict)
 
     def run(self, engine: str, file: Path, seed: int) -> Values:
         """An engine's answers for a file; states continue from run to run."""
         if (engine, file) not in self._runs:
-            self._runs[engine, file] = _ENGINES[file.suffix][engine](file, self.shapes)
+            made = _wide if self.wide and engine == "nnbridge" else _ENGINES[file.suffix][engine]
+            self._runs[engine, file] = made(file, self.shapes)
         return self._runs[engine, file](self._inputs(seed))
 
     def refusal(self, engine: str, seed: int) -> str:
@@ -200,6 +205,11 @@ def _model(file: Path, shapes: Shapes) -> Model:
 
 def _nnbridge(file: Path, shapes: Shapes) -> Run:
     compilation = finished(_model(file, shapes))
+    return lambda inputs: Execution(compilation).run(inputs)
+
+
+def _wide(file: Path, shapes: Shapes) -> Run:
+    compilation = finished(load(file, ConversionOptions(shapes=shapes)))
     return lambda inputs: Execution(compilation).run(inputs)
 
 

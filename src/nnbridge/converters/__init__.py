@@ -145,6 +145,10 @@ class Importer(ABC):
         """The parameters of an operator that can be changed; None if nothing can."""
         return None
 
+    def positions(self, options: ConversionOptions) -> Mapping[int, int]:
+        """Converted operators of the main graph → the file's own, by index, where the importer writes one out in several."""
+        return {}
+
     def part(self, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
         """The bytes of a file with the operators that compute tensors from others, by names.
 
