@@ -21,7 +21,7 @@ from nnbridge.cost.plan import cost_of
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import NnbridgeError, OpFailedError, Reason, shortage_of
-from nnbridge.estimate.numbers import ESTIMATE_CPU
+from nnbridge.estimate import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
 from nnbridge.file import ModelFile

@@ -6,7 +6,6 @@ Each imports what it needs when it runs, so that ``--help`` and ``devices`` stay
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import sys
 import traceback
@@ -23,7 +22,7 @@ from click.core import ParameterSource
 from nnbridge.cli.arguments import DEFAULTS_FILE
 from nnbridge.cli.defaults import Defaults, read_defaults
 from nnbridge.cli.old_names import NEW_NAMES, note, old_name
-from nnbridge.cli.output import INTERRUPTED, LibraryNotes, echo, output_options, verbose
+from nnbridge.cli.output import INTERRUPTED, echo, output_options, verbose
 from nnbridge.cli.sections import option_sections, write_sections
 from nnbridge.errors import NnapiError, NnbridgeError, near, shortage_of
 from nnbridge.report.terminal import printable
@@ -251,6 +250,10 @@ def cli(config: str | None) -> None:
       nnbridge compare model.tflite --device nnapi-sample_quant --reference litert --seeds 0,1,2
       nnbridge devices find "i.MX 8M Plus"
     """
+    import logging
+
+    from nnbridge.cli.library_notes import LibraryNotes
+
     logging.lastResort = LibraryNotes()
 
 
