@@ -32,11 +32,13 @@ from script_support import Array, compare_each, difference, folder_parser, one_l
 
 from nnbridge import Compilation, Execution, NnbridgeError, provider
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.delegation import refusal_of, taken
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.devices import CPU_NAME, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.engines import AUTO, host_for
+from nnbridge.errors import Stage
 from nnbridge.file import ModelFile
 from nnbridge.provider.session import ProviderKernel
 from nnbridge.provider.source import NAMES
@@ -92,6 +94,8 @@ class File:
     computed: frozenset[str]
     """Names of the nodes that the converter computes, or leaves out."""
     nodes: int
+    fails: bool
+    """The plan says that runs fail."""
 
     def session(self, options: Any) -> Any:
         """A session with the dimensions fixed."""
@@ -128,10 +132,14 @@ def opened(path: Path, folder: Path, chosen: dict[str, int]) -> File | str:
     # An operator that the importer writes out in others has several outcomes, under its own name.
     outcomes: dict[str, set[str]] = {}
     for node, mapping in zip(read(seen, OPTIONS).nodes, mapped, strict=True):
-        outcomes.setdefault(node.name, set()).add(str(MappingKind(mapping.mapping).value))
+        # What fails when it runs is the provider's node all the same.
+        kind = MappingKind.PROVIDER if taken(mapping) else MappingKind(mapping.mapping)
+        outcomes.setdefault(node.name, set()).add(str(kind.value))
     ours = {name: found for name, found in outcomes.items() if found <= {"provider", *COMPUTED}}
     planned = frozenset(name for name, found in ours.items() if "provider" in found)
-    return File(path, seen, feeds, dimensions, planned, frozenset(ours) - planned, len(names))
+    failure = refusal_of(mapped, OPTIONS.mapping)
+    fails = failure is not None and failure.stage is Stage.RUNNING
+    return File(path, seen, feeds, dimensions, planned, frozenset(ours) - planned, len(names), fails)
 
 
 def uniquely_named(path: Path, folder: Path) -> Path:
@@ -239,10 +247,12 @@ def bits(a: Array, b: Array) -> bool:
 def row(file: File, target: Device) -> tuple[str, bool]:
     """A file on a device: figures, and whether all agrees."""
     session = file.session(provider.session_options(target.name))
-    with recorded_runs() as runs:
-        theirs = dict(zip((o.name for o in session.get_outputs()), session.run(None, file.feeds), strict=True))
     groups = [g for g in session.get_provider_graph_assignment_info() if g.ep_name == NAMES[0]]
     claimed = {node.name for group in groups for node in group.get_nodes()}
+    if file.fails:
+        return failing(session, file, claimed, len(groups))
+    with recorded_runs() as runs:
+        theirs = dict(zip((o.name for o in session.get_outputs()), session.run(None, file.feeds), strict=True))
     ours = computed(file.seen, file.feeds, target)
     missing, more = file.planned - claimed, claimed - file.planned - file.computed
     same = [same_bits(run, file, target) for run in runs]
@@ -253,6 +263,18 @@ def row(file: File, target: Device) -> tuple[str, bool]:
     faults = [f"{what} {', '.join(sorted(names)[:4])}" for what, names in (("without", missing), ("with", more)) if names]
     verdict = "ok" if passed else f"FAIL {'; '.join(faults)}"
     return f"{figures}  {whole:<22} {verdict}", passed
+
+
+def failing(session: Any, file: File, claimed: set[str], groups: int) -> tuple[str, bool]:
+    """The row of a file of which the plan says that runs fail: the session's does, with the same nodes on the provider."""
+    figures = f"{len(claimed):>4}/{file.nodes:<4} {groups:>10} {'-':>7}  {'':<22}"
+    if file.planned - claimed or claimed - file.planned - file.computed:
+        return f"{figures} FAIL other nodes", False
+    try:
+        session.run(None, file.feeds)
+    except Exception as error:  # ONNX Runtime's errors have no common class
+        return f"{figures} ok: fails as planned: {str(error).rpartition('Status Message: ')[2][:80]}", True
+    return f"{figures} FAIL runs, where the plan says that it fails", False
 
 
 def main() -> int:

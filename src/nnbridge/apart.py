@@ -115,7 +115,7 @@ class _ApartProcess:
             # In a session of its own: Ctrl-C at a terminal is for the user's process only.
             self._process = subprocess.Popen(
                 python_command("nnbridge.apart"),
-                env=environment(),
+                env=environment({"OPENBLAS_NUM_THREADS": "1", **os.environ}),  # NumPy, which only hands arrays on, starts sooner.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,

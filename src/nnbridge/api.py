@@ -22,7 +22,6 @@ from nnbridge.compare.arrays import load_arrays
 from nnbridge.compare.comparison import Comparison
 from nnbridge.compare.comparison import compare as compare_outputs
 from nnbridge.compare.explanation import with_causes
-from nnbridge.compare.layers import compare_layers
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Sample, input_samples
 from nnbridge.compare.tensors import stored_tensors, tensors_of
@@ -34,14 +33,10 @@ from nnbridge.engines import AUTO
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.file import ModelFile
 from nnbridge.inputs import Dataset, Preparation
-from nnbridge.log_lines.reader import read_content
 from nnbridge.model import Array
-from nnbridge.phone_log.explaining import LogExplanation
-from nnbridge.phone_log.explaining import explain_log as explain
 from nnbridge.plan import Planned
 from nnbridge.plan import plan as plan_file
 from nnbridge.releases import RUNTIMES
-from nnbridge.report.page import PageFacts, default_page, page, page_data
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.plan_runner import RunReport
 from nnbridge.runtime.states import States
@@ -51,6 +46,9 @@ from nnbridge.target import Target
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from nnbridge.phone_log.explaining import LogExplanation
+    from nnbridge.report.page import PageFacts
 
 Progress: TypeAlias = "Callable[[str, int], AbstractContextManager[Callable[[int], None]]]"
 """``progress(what, total)`` shows how much is done; the function that it yields advances it."""
@@ -258,6 +256,9 @@ def report(
     commands, notes
         Lines of the page: the commands that write it again, and what a reader must know.
     """
+    # Commands that write no page import nothing of it.
+    from nnbridge.report.page import PageFacts, default_page, page, page_data
+
     file, phone = _asked(model, target, words)
     path = Path(output) if output else default_page(file.path)
     show = _shown(progress)
@@ -293,6 +294,9 @@ def explain_log(
     LogExplanation
         ``lines``, ``unmatched``, ``sentence`` and ``as_dict()`` (what ``nnbridge plan --explain-log --json`` prints).
     """
+    from nnbridge.log_lines.reader import read_content
+    from nnbridge.phone_log.explaining import explain_log as explain
+
     content = log if isinstance(log, bytes) else read_content(Path(log))
     return explain(*_asked(model, target, words), content, "log" if isinstance(log, bytes) else str(log))
 
@@ -366,6 +370,8 @@ def _compared(
     show: Progress,
 ) -> PageFacts:
     """The comparison of outputs, and of every tensor on the way where the reference has them."""
+    from nnbridge.compare.layers import compare_layers
+
     planned, compilation = facts.planned, facts.planned.compilation
     stored = Path(reference) if reference.endswith(".npz") else None
     layers = layers and (stored is None or any(name.startswith("tensor:") for name in load_arrays(stored)))

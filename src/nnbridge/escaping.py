@@ -5,11 +5,8 @@ CSV is written by :mod:`nnbridge.report.csv_text`, TOML by :mod:`nnbridge.toml`,
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from dataclasses import dataclass
-from html import escape
 from typing import TypeAlias
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
@@ -46,6 +43,8 @@ def element(tag: str, *inside: Part, **attributes: str) -> Markup:
 
 
 def _escaped(part: Part) -> str:
+    from html import escape  # what writes pages is imported when one is written: every command escapes text
+
     return part.html if isinstance(part, Markup) else escape(printable(part))
 
 
@@ -66,4 +65,7 @@ def page(title: str, style: str, *body: Markup, script: str = "") -> str:
 
 def _seal(text: str) -> str:
     """The checksum by which a policy knows a style or a script."""
+    import base64
+    import hashlib
+
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -20,7 +20,6 @@ import click
 from nnbridge.cli.old_names import with_new_names
 from nnbridge.cli.options import Written
 from nnbridge.errors import InputError, Reason, near
-from nnbridge.toml import content_of, table_of
 from nnbridge.trust import foreign_file
 
 NONE = "none"
@@ -75,7 +74,7 @@ def read_defaults(
         return None
     if config is not None:
         path = Path(config)
-        found: tuple[Path, dict[str, Any]] | None = path, _table(path, content_of(path, _WHAT))
+        found: tuple[Path, dict[str, Any]] | None = path, _table(path, _content(path))
     else:
         found = _nearest(_here(), [] if passed_over is None else passed_over)
     if found is None:
@@ -106,7 +105,7 @@ def _nearest(folder: Path, passed_over: list[str]) -> tuple[Path, dict[str, Any]
                 if name == _OWN or _mentions_nnbridge(path):
                     passed_over.append(f"defaults of {path} are not used: {fault}")
                 continue
-            content = content_of(path, _WHAT)
+            content = _content(path)
             if name == _OWN or b"nnbridge" in content:
                 table = _table(path, content)
                 if name == _OWN or table:
@@ -116,13 +115,21 @@ def _nearest(folder: Path, passed_over: list[str]) -> tuple[Path, dict[str, Any]
 
 def _mentions_nnbridge(path: Path) -> bool:
     try:
-        return b"nnbridge" in content_of(path, _WHAT)
+        return b"nnbridge" in _content(path)
     except InputError:
         return False
 
 
+def _content(path: Path) -> bytes:
+    from nnbridge.toml import content_of  # imported when there is a file of defaults
+
+    return content_of(path, _WHAT)
+
+
 def _table(path: Path, content: bytes) -> dict[str, Any]:
     """``[tool.nnbridge]``, or the whole file if it has only nnbridge's settings."""
+    from nnbridge.toml import table_of
+
     data = table_of(content, path, _WHAT)
     tool = data.get("tool", {})
     own = tool.get("nnbridge") if isinstance(tool, dict) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -100,21 +99,6 @@ def echo(line: str, err: bool = False) -> None:
     """Print one line, notes on standard error unless ``--quiet``; control characters of names in it are escaped."""
     if not (err and _asked("quiet")):
         click.echo(printable(line), err=err)
-
-
-class LibraryNotes(logging.Handler):
-    """The library's warnings on standard error, ``--quiet`` or not, each once: a command may convert a file more than once."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._said: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a warning that was not printed before."""
-        text = record.getMessage()
-        if text not in self._said:
-            self._said.add(text)
-            click.echo(printable(text), err=True)
 
 
 def shown_rows(default: int) -> int:

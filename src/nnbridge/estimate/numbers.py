@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-ESTIMATE_CPU = "pixel3-4-threads"
-"""The phone's CPU that estimates are held against unless another is named."""
-
 
 @dataclass(frozen=True)
 class Band:

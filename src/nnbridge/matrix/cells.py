@@ -25,7 +25,7 @@ from nnbridge.devices.evidence import NUMBERS_UNKNOWN
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import InapplicableError, InputError, NnbridgeError, OpFailedError, Reason, shortage_of
-from nnbridge.estimate.numbers import ESTIMATE_CPU
+from nnbridge.estimate import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
 from nnbridge.file import ModelFile

@@ -6,7 +6,6 @@ Each imports what it needs when it runs, so that ``--help`` and ``devices`` stay
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import sys
 import traceback
@@ -25,7 +24,6 @@ from nnbridge.cli.errors import error_as_dict, message_of
 from nnbridge.cli.old_names import NEW_NAMES, note, old_name
 from nnbridge.cli.output import (
     INTERRUPTED,
-    LibraryNotes,
     echo,
     json_asked,
     output_options,
@@ -263,6 +261,10 @@ def cli(config: str | None) -> None:
       nnbridge compare model.tflite --device nnapi-sample_quant --reference litert --seeds 0,1,2
       nnbridge devices find "i.MX 8M Plus"
     """
+    import logging
+
+    from nnbridge.cli.library_notes import LibraryNotes
+
     logging.lastResort = LibraryNotes()
 
 

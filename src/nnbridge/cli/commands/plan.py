@@ -14,7 +14,7 @@ from nnbridge.cli.options import MODEL, device_options, file_of, finished, in_se
 from nnbridge.cli.output import json_option, print_blocks, print_json, verbose, working
 from nnbridge.cli.sections import ESTIMATE, command
 from nnbridge.errors import InputError, NnapiError, Reason
-from nnbridge.estimate.numbers import ESTIMATE_CPU
+from nnbridge.estimate import ESTIMATE_CPU
 
 if TYPE_CHECKING:
     from nnbridge.advice import Advised
