@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.estimate import ESTIMATE_CPU, Band, Cost
+from nnbridge.estimate import ESTIMATE_CPU
 from nnbridge.estimate.cut import Cut
 from nnbridge.estimate.network import OperatorEstimate, PartitionEstimate
+from nnbridge.estimate.numbers import Band, Cost
 from nnbridge.estimate.plans import Choice, Estimate, estimate
 from nnbridge.report.terminal import Table, counted
 
