@@ -60,7 +60,7 @@ def test_the_delegates_refusals_are_all_stated(tmp_path: Path) -> None:
     file = TfliteBuilder()
     a, b = file.tensor((1, 2, 2, 1, 1)), file.tensor((1, 2, 2, 1, 1))
     out = file.tensor((1, 2, 2, 1, 1))
-    file.operator("SUB", [a, b], [out], version=9)
+    file.operator("SUB", [a, b], [out], version=5)
     path = file.write(tmp_path / "sub.tflite", [a, b], [out])
     (outcome,) = plan(str(path), "--feature-level", "1")["conversion"]["delegate"]["operators"]
     assert [reason["kind"] for reason in outcome["reasons"]] == ["operator-version", "feature-level", "rank"]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from nnbridge.devices.functions import Function, Tensor
-from nnbridge.model import Array, Model, Operation
+from nnbridge.model import Array, Model
 from nnbridge.types import OperationCode
 from tests.compare.faults import FaultyDriver
 
@@ -31,8 +31,8 @@ class Misbehaving(FaultyDriver):
     def supported_operations(self, model: Model) -> Sequence[bool]:
         return [operation.type not in self.refused for operation in model.main.operations]
 
-    def _function(self, model: Model, operation: Operation) -> Function:
-        right = super()._function(model, operation)
+    def _function(self, model: Model, index: int) -> Function:
+        right, operation = super()._function(model, index), model.main.operations[index]
 
         def compute(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
             if operation.type in self.types:
