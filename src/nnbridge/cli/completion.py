@@ -20,7 +20,7 @@ def devices(_: click.Context, parameter: click.Parameter, typed: str) -> list[Co
     from nnbridge.devices import known_names
 
     listed, comma, last = typed.rpartition(",")
-    groups = ("profiles", "samples") if parameter.name == "devices" and parameter.opts == ["--devices"] else ()
+    groups = ("profiles", "samples") if parameter.name == "devices" and "--devices" in parameter.opts else ()
     found = [name for name in (*known_names(), *groups) if name.startswith(last)]
     return [CompletionItem(listed + comma + name) for name in found] or files(_, parameter, typed)
 
