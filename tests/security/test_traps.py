@@ -35,6 +35,7 @@ COMMANDS = (
     "devices ask nnapi-sample_all named.jsonl",
     "devices check named.toml",
     "devices explain arm-nn-21.11",
+    "devices family arm-nn",
     "devices find pixel 8",
     "devices learn named.log",
     "devices serve nnapi-sample_all --socket named.socket",
