@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import sqlite3
 import struct
 import time
@@ -25,12 +26,14 @@ from nnbridge.matrix.changes import change_lines, changes
 from nnbridge.matrix.page import as_html
 from nnbridge.matrix.store import Store
 from nnbridge.matrix.tables import as_csv, as_junit, as_markdown, matrix_tables
+from tests.commands import call
+from tests.conftest import MODELS
 from tests.foreign import MUTATIONS, mutated
 
 TABLE = "CREATE TABLE cells (key TEXT PRIMARY KEY, cell TEXT NOT NULL)"
 INTACT = Cell(
     "m.tflite", "npu", 8, "delegate", "", 3, 2, 1, 0, 2, 900, 600, 64, "fell back", "litert", False, 1.5, True, 2.5, 3.5,
-    ((1, "ADD", "a", "why"),), (("CONV_2D", "c"), ("ADD", "a"), ("MUL", "m")), "n/a", True, 1.0, ("note",),
+    ((1, "ADD", "a", "why"),), (("CONV_2D", "c"), ("ADD", "a"), ("MUL", "m")), "n/a", True, 1.0, "matched boxes", ("note",),
 )  # fmt: skip
 DATA = json.loads(json.dumps(INTACT.as_dict()))
 
@@ -192,3 +195,13 @@ def test_any_value_in_place_of_any_value_is_a_cell_that_can_be_written_or_bad_in
     if (cells[0].model, cells[0].level) == (INTACT.model, INTACT.level):
         for writer in WRITERS[6:]:
             writer(cells)
+
+
+def test_models_of_equal_content_have_a_row_each(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        shutil.copy(MODELS / "digits_int8.tflite", tmp_path / name / "m.tflite")
+    store = tmp_path / "m.db"
+    assert call("matrix", tmp_path, "--devices", "nnapi-sample_minimal", "--store", store).exit_code == 0
+    with Store(store) as found:
+        assert sorted(cell.model for cell in found.all()) == ["a/m.tflite", "b/m.tflite"]

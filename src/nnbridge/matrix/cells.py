@@ -108,9 +108,9 @@ class Task:
 
     @property
     def key(self) -> str:
-        """A checksum of everything that the answer depends on: files of profiles with their content, code by its name."""
+        """A checksum of everything that the answer depends on: files of profiles with their content, code and models by name."""
         own = [file_checksum(Path(name.partition("#")[0])) for name in self.device.split(_AND) if SUFFIX in name]
-        known = [__version__, _REVISION, self.digest, self.device, own, self.level, asdict(self.settings)]
+        known = [__version__, _REVISION, self.digest, self.name, self.device, own, self.level, asdict(self.settings)]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
