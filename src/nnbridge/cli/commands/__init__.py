@@ -263,7 +263,7 @@ def cli(config: str | None) -> None:
     """
     import logging
 
-    from nnbridge.cli.library_notes import LibraryNotes
+    from nnbridge.cli.logged_notes import LibraryNotes
 
     logging.lastResort = LibraryNotes()
 
