@@ -97,6 +97,21 @@ def test_a_judgement_without_operators_on_the_device_says_what_is_required() -> 
     assert summary["judgement"].startswith("No operator runs on nnapi-sample_float_fast; required: ")
 
 
+def test_what_a_driver_refuses_is_not_the_delegates_rule() -> None:
+    digits = DIGITS.replace("float32", "uint8")
+    command = "plan", digits, "--device", "arm-nn-18.05", "--android", "12"
+    shown = " ".join(call(*command).stdout.split())
+    assert "arm-nn-18.05 (input 0): requires TENSOR_FLOAT32, found TENSOR_QUANT8_ASYMM" in shown
+    assert "TFLite's NNAPI delegate: requires one of the 3 largest" in shown
+    found = [reason for one in plan(*command[1:])["conversion"]["delegate"]["operators"] for reason in one["reasons"]]
+    assert [(reason.get("device"), reason["kind"]) for reason in found] == [
+        ("arm-nn-18.05", "input-type"),
+        ("arm-nn-18.05", "input-type"),
+        ("arm-nn-18.05", "input-type"),
+        (None, "partitions"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("model", "judgement", "figures"),
     [

@@ -219,11 +219,11 @@ def _in_fewer_dimensions(graph: EditedGraph) -> bool:
     ranks = sorted(range(len(groups)), key=lambda k: groups[k][0])
     sizes = [int(np.prod([shape[a] for a in group])) for group in groups]
     few = graph.tensor(data, [sizes[k] for k in ranks], "fewer dimensions")
-    turned = graph.tensor(graph.out, sizes, "fewer dimensions")
+    transposed = graph.tensor(graph.out, sizes, "fewer dimensions")
     _reshape(graph, data, few)
     order = graph.data(np.asarray([ranks.index(k) for k in range(len(groups))], "<i4"), "INT32", "order")
-    graph.placed.append({**graph.operator, "inputs": np.asarray([few, order], "<i4"), "outputs": np.asarray([turned], "<i4")})
-    _reshape(graph, turned, graph.out)
+    graph.placed.append({**graph.operator, "inputs": np.asarray([few, order], "<i4"), "outputs": np.asarray([transposed], "<i4")})
+    _reshape(graph, transposed, graph.out)
     return True
 
 

@@ -23,7 +23,7 @@ _OPERATIONS, _BYTES_OF_OPERATION = 12_288, 96
 about 0.15 ms; published files have 300 bytes or more for each."""
 _ELEMENTS = 1 << 24
 _STEPS, _BYTES_OF_STEP = 1_000, 1_024
-"""Steps of a plan: so many, or one for so many bytes of constants. Preparing one takes 2 ms, its operations apart."""
+"""Steps of a plan: so many, or one for so many bytes of constants. Preparing one takes 2 ms, without its operations."""
 
 
 def unpacked_limit(packed: int, least: int = _UNPACKED, times: int = _UNPACKED_TIMES) -> int:

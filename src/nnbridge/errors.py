@@ -141,6 +141,8 @@ class Reason:
     """For refusals of an operator under the mapping of a phone's client: which part of the phone refuses."""
     file: str = ""
     """The file that has it."""
+    device: str = field(default="", compare=False)
+    """The driver that refuses, where a client of NNAPI asked it and leaves the operator to itself."""
     hint: str = field(default="", compare=False)
     """What to do next, as words to type."""
 

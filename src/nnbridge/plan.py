@@ -30,7 +30,7 @@ from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
 from nnbridge.runtime.feature_level_slices import Slices
 from nnbridge.runtime.partition_limits import undelegated
-from nnbridge.runtime.placement import ask
+from nnbridge.runtime.placement import Answer, ask
 from nnbridge.storage import checksum
 from nnbridge.summary import Summary, summarise, summarise_claims
 from nnbridge.target import PARTITIONING, PREFERENCES, Fallback, Target
@@ -108,7 +108,7 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
     offered = file.with_(feature_level=min(file.asked.feature_level, *levels, 8), accelerated=bool(levels))
     slices = Slices(offered.model)
     answers = zip(*(ask(device, offered.model, slices) for device in devices), strict=True)
-    refusals = [None if any(answer.supported for answer in several) else several[0].reason for several in answers]
+    refusals = [None if any(answer.supported for answer in several) else _named(several[0]) for several in answers]
     left = undelegated(offered.model.main, refusals, limit)
     beyond = {index: why for index, why in left.items() if why.kind is Why.PARTITIONS}
     handed = {one.index for one in offered.mapped if one.mapping == MappingKind.DELEGATE}
@@ -131,6 +131,10 @@ def _left_to_app(file: ModelFile, devices: Sequence[Device], limit: int) -> tupl
     if not left and all(operation.source is not None for operation in offered.model.main.operations):
         found.converts_as(offered)  # Only copies of outputs, which no operator of the file is, would be the host's.
     return found, limited
+
+
+def _named(answer: Answer) -> Reason | None:
+    return None if answer.reason is None else replace(answer.reason, device=answer.device)
 
 
 def _has_several_graphs(file: ModelFile) -> bool:

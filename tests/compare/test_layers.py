@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -204,3 +206,22 @@ def test_options_of_layers_alone_are_refused() -> None:
     assert call("compare", "m.tflite", "--against", "reference").exit_code == 2
     both = ["compare", "m.tflite", "--layers", "--against", "reference", "--reference", "litert"]
     assert call(*both).exit_code == 2
+
+
+def test_a_reference_of_outputs_only_does_not_blame_the_last_operator(tmp_path: Path) -> None:
+    stored = dict(np.load(MODELS / "digits_float32.litert.npz"))
+    (name,) = (one for one in stored if one.startswith("output:"))
+    np.savez(tmp_path / "shifted.npz", **{**stored, name: stored[name] + 1})
+    result = call("compare", MODELS / "digits_float32.tflite", "--reference", tmp_path / "shifted.npz", "--layers")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("difference beyond tolerance at operator 10 SOFTMAX")
+    assert "it may start at any of the " in result.stdout.splitlines()[0]
+    assert result.stdout.count("only in the plan") == 1
+
+
+def test_layers_of_a_device_whose_numbers_are_unknown_do_not_pass() -> None:
+    command = "compare", MODELS / "digits_float32.tflite", "--device", "arm-nn-21.11", "--against", "reference", "--layers"
+    shown = call(*command).stdout
+    assert shown.startswith("numbers unknown (computed as NNAPI's CPU); of what was computed: no difference")
+    assert not re.search(r"\bpass\b", shown)
+    assert json.loads(call(*command, "--json").stdout)["verdict"] == "numbers unknown (computed as NNAPI's CPU)"

@@ -31,7 +31,7 @@ DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: 
 
 
 def litert_refusal(model: bytes) -> list[str]:
-    """The reason why LiteRT does not load a file, empty if it does; for a process apart, which some files end."""
+    """The reason why LiteRT does not load a file, empty if it does; run in a separate process, which some files end."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     try:

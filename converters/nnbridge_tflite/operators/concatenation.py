@@ -81,7 +81,7 @@ _SCALARS_STORED = requires(
     "scalars that are stored", lambda node: node.inputs[0].shape or all(node.stored(one) is not None for one in node.inputs)
 )
 _ONE_RANK = requires(
-    "inputs that differ in one dimension alone",
+    "inputs that differ in one dimension only",
     lambda node: len({(len(one.shape), *_without(node.dims(one), int(node.option("axis")))) for one in node.inputs}) < 2,
     kind=Why.OPERAND_SIZE,
 )

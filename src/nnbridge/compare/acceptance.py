@@ -94,8 +94,8 @@ class BoxCheck:
         self.extra += len(set(others) - {pair.ours for pair in matched})
         counted = [pair for pair in matched if pair.theirs in needed or pair.ours in others]
         self.worst = min([pair.iou for pair in counted] + ([] if self.worst is None else [self.worst]), default=None)
-        apart = [abs(float(there.scores[pair.theirs] - here.scores[pair.ours])) for pair in counted]
-        self.score_difference = max([self.score_difference, *apart])
+        distances = [abs(float(there.scores[pair.theirs] - here.scores[pair.ours])) for pair in counted]
+        self.score_difference = max([self.score_difference, *distances])
         if lone and not self.missed:
             corners = ", ".join(f"{corner:.4g}" for corner in there.corners[lone[0]])
             kind = f"class {there.classes[lone[0]]:.0f}, score {there.scores[lone[0]]:.3g}"
@@ -105,8 +105,8 @@ class BoxCheck:
     @property
     def passed(self) -> bool:
         """True if each box has its counterpart, by default with numbers within tolerance."""
-        apart = self.asked.iou is None and not all(output.within for output in self.compared if output.arrays)
-        return self.images > 0 and not self.problem and self.found == self.boxes and not self.extra and not apart
+        differs = self.asked.iou is None and not all(output.within for output in self.compared if output.arrays)
+        return self.images > 0 and not self.problem and self.found == self.boxes and not self.extra and not differs
 
     @property
     def counts(self) -> str:
@@ -116,8 +116,8 @@ class BoxCheck:
         worst = "" if self.worst is None else f", worst IoU {_rounded_down(self.worst)}"
         enough = "" if self.asked.iou is None else f", {self.asked.iou:g} required"
         extra = f", {self.extra} more here" if self.extra else ""
-        apart = sum(output.beyond for output in self.compared) if self.asked.iou is None else 0
-        beyond = f"; {apart:,} of their values beyond tolerance" if apart else ""
+        beyond_tolerance = sum(output.beyond for output in self.compared) if self.asked.iou is None else 0
+        beyond = f"; {beyond_tolerance:,} of their values beyond tolerance" if beyond_tolerance else ""
         return f"{self.found} of {self.boxes}{extra}{worst}{enough}{beyond}"
 
     @property

@@ -20,7 +20,7 @@ from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance, Tolerances, as_tolerances
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences, unknown_numbers
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
@@ -256,7 +256,7 @@ class Comparison(NotebookResult):
     @property
     def unknown(self) -> list[str]:
         """The devices that ran something and whose arithmetic nothing emulates: NNAPI's CPU computed in their place."""
-        return [each.device for each in self.evidence if not each.emulated]
+        return unknown_numbers(self.evidence)
 
     @property
     def checks(self) -> list[tuple[Check, list[OutputComparison]]]:

@@ -26,7 +26,7 @@ _MOST_BOXES = 2048
 """More are candidates that nothing has suppressed yet, which have positions."""
 _SMALLEST = 1e-7
 _DIGITS = 4
-"""Of overlaps: boxes that are nearer than this are told apart by their scores."""
+"""Of overlaps: boxes that are nearer than this are ordered by their scores."""
 _CLASSES, _SCORES = re.compile("class|label|categor", re.IGNORECASE), re.compile("score|conf|prob", re.IGNORECASE)
 
 
@@ -180,11 +180,11 @@ def pairs(theirs: Boxes, ours: Boxes, iou: float = SAME_BOX, score: float = np.i
         return []
     overlap = overlaps(theirs.corners, ours.corners)
     with np.errstate(invalid="ignore"):
-        apart = np.abs(theirs.scores[:, None] - ours.scores)
-        allowed = (np.rint(theirs.classes)[:, None] == np.rint(ours.classes)) & (overlap >= iou) & (apart <= score)
+        distance = np.abs(theirs.scores[:, None] - ours.scores)
+        allowed = (np.rint(theirs.classes)[:, None] == np.rint(ours.classes)) & (overlap >= iou) & (distance <= score)
     rows, columns = np.nonzero(allowed)
     low = (theirs.scores[rows] < floor) | (ours.scores[columns] < floor)
-    best = np.lexsort((apart[rows, columns], -overlap[rows, columns].round(_DIGITS), low))
+    best = np.lexsort((distance[rows, columns], -overlap[rows, columns].round(_DIGITS), low))
     partner: dict[int, int] = {}
     mine: dict[int, int] = {}
     for row, column in zip(rows[best].tolist(), columns[best].tolist(), strict=True):

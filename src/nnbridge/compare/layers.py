@@ -32,6 +32,7 @@ from nnbridge.compare.tensors import (
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences, unknown_numbers
 from nnbridge.errors import NnapiError, NnbridgeError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
@@ -117,6 +118,18 @@ class LayerComparison(NotebookResult):
     interrupted: bool = False
     ended: tuple[tuple[str, str], ...] = ()
     """Samples at which a runtime's process ended, and how: they are not compared."""
+    evidence: tuple[Evidence, ...] = ()
+    """The evidence of each driver that ran something."""
+
+    @property
+    def unknown(self) -> list[str]:
+        """The devices that ran something and whose arithmetic nothing emulates: NNAPI's CPU computed in their place."""
+        return unknown_numbers(self.evidence)
+
+    @property
+    def verdict(self) -> str:
+        """``pass`` or ``FAIL``, or that the devices' numbers are unknown."""
+        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"
 
     @property
     def compared(self) -> tuple[Layer, ...]:
@@ -162,6 +175,10 @@ class LayerComparison(NotebookResult):
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
+        return f"{NUMBERS_UNKNOWN}; of what was computed: {self._found}" if self.unknown else self._found
+
+    @property
+    def _found(self) -> str:
         if not self.compared:
             return "no tensor could be compared"
         first, origin = self.first, self.origin
@@ -173,6 +190,11 @@ class LayerComparison(NotebookResult):
             why = f" ({origin.why})" if origin.why else ""
             return f"no difference beyond tolerance; largest own error: operator {origin.place}, {difference(origin.own)}{why}"
         own = "unknown" if first.own is None else difference(first.own)
+        before = self.layers[: self.layers.index(first)]
+        hidden = origin is not None and origin.hidden
+        if before and not hidden and not any(layer.drift is not None for layer in before):
+            where = f"at any of the {len(before) + 1} operators up to it, as the reference has no tensor before"
+            return f"difference beyond tolerance at operator {first.place}, {difference(first.drift)}; it may start {where}"
         said = f"first difference beyond tolerance: operator {first.place}, {difference(first.drift)}; own error {own}"
         if first.note:
             said += f" ({first.note})"
@@ -216,6 +238,7 @@ class LayerComparison(NotebookResult):
         layers = [layer.as_dict() for layer in self.layers]
         why = {"causes": [cause.as_dict() for cause in self.causes], "interrupted": self.interrupted}
         head = {"model": self.model, "reference": self.reference, "samples": self.samples, "pass": self.passed}
+        head["verdict"] = self.verdict
         head |= {"ended": [{"sample": label, "reason": why} for label, why in self.ended]} if self.ended else {}
         return {**head, "sentence": self.sentence, **ends, "layers": layers, "unmatched": unmatched, **why}
 
@@ -279,7 +302,9 @@ def compare_layers(
     run.explain()
     unmatched = [] if values is None else run.unmatched(values, mapped)
     layers, ended = tuple(run.in_order()), tuple(endings.rows)
-    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended)
+    ran = {layer.device for layer in layers}
+    known = tuple(evidences(device for device in compilation.devices if device.name in ran))
+    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended, known)
 
 
 def place_of(operator: str, operation: str, tensor: str, within: str) -> str:

@@ -9,7 +9,7 @@ _TO_TFLITE = "convert its model to TFLite (litert-torch, or TensorFlow's convert
 _TO_ONNX = "export the model to ONNX (torch.onnx.export) or to TFLite (litert-torch)"
 _SOURCE = "give the file that it was made from"
 _MARKS = (
-    (0, b"version https://git-lfs", "a Git LFS pointer", "`git lfs pull` fetches the file that it stands for"),
+    (0, b"version https://git-lfs", "a Git LFS pointer", "`git lfs pull` fetches the file that it represents"),
     (0, b"<!doctype html", "an HTML page, such as a download's error or preview page", "download the file itself"),
     (0, b"<html", "an HTML page, such as a download's error or preview page", "download the file itself"),
     (0, b"\x89hdf", "an HDF5 file of Keras", _TO_TFLITE),

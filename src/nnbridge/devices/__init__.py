@@ -158,8 +158,8 @@ def _near(name: str) -> str:
     from nnbridge.devices.families import family_named
     from nnbridge.devices.hardware import find, plain
 
-    wanted = plain(name)
-    spelled = [known for known in _all_names() if name and plain(known) == wanted]
+    spelling = plain(name)
+    spelled = [known for known in _all_names() if name and plain(known) == spelling]
     if spelled:
         return f"such as {spelled[0]}"
     family = family_named(name)

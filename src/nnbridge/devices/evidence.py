@@ -126,6 +126,11 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1].rstrip()}…"
 
 
+def unknown_numbers(found: Iterable[Evidence]) -> list[str]:
+    """The devices whose arithmetic nothing emulates: NNAPI's CPU computes in their place."""
+    return [each.device for each in found if not each.emulated]
+
+
 def evidence_lines(found: Iterable[Evidence]) -> list[str]:
     """A line for each device: where its rules come from, what was verified, whether its numbers are emulated."""
     return [f"{each.device}: {each.clause}" for each in found]

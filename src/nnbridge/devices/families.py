@@ -75,5 +75,5 @@ def group_of(device: Device) -> str:
 
 def family_named(text: str) -> Family | None:
     """The family of that name, whatever its case and the marks in it."""
-    wanted = plain(text)
-    return next((family for family in families() if plain(family.name) == wanted), None)
+    requested = plain(text)
+    return next((family for family in families() if plain(family.name) == requested), None)

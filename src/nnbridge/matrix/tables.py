@@ -339,7 +339,7 @@ class Grid:
 
 
 def grids(cells: Sequence[Cell]) -> list[Grid]:
-    """A grid for each Android version, all of them turned the same way."""
+    """A grid for each Android version, all with the same side down."""
     count = {side: len({getattr(cell, side) for cell in cells}) for side in ("model", "device")}
     side, other = ("device", "model") if count["device"] > count["model"] else ("model", "device")
     found = []

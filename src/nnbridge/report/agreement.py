@@ -21,7 +21,7 @@ from nnbridge.report.answers import Answer, Box, Classification, Detection, Pose
 def both_answers(
     model: Model, sample: Sample, outputs: Mapping[str, Array], names: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[list[Answer], list[Answer]]:
-    """The results that a run's outputs and the reference's stand for; nothing where their sizes differ."""
+    """The results in a run's outputs and in the reference's; nothing where their sizes differ."""
     references = outputs_in_model(model, sample.outputs)
     if any(references[name].size != array.size for name, array in outputs.items()):
         return [], []
@@ -79,8 +79,8 @@ class Agreement:
         for pair in pairs(there, here):
             self.matched += 1
             self.overlap += pair.iou
-            apart = abs(float(there.scores[pair.theirs] - here.scores[pair.ours]))
-            self.score_difference = max(self.score_difference, apart)
+            distance = abs(float(there.scores[pair.theirs] - here.scores[pair.ours]))
+            self.score_difference = max(self.score_difference, distance)
 
     def _mask(self, ours: Answer | None, theirs: Segmentation) -> None:
         same_form = isinstance(ours, Segmentation) and ours.mask.shape == theirs.mask.shape
@@ -129,7 +129,8 @@ class Agreement:
             lines.append(f"{same}; top-5 agreement: {self.top5}")
         if self.boxes or self.own_boxes:
             mean = f", mean IoU {self.overlap / self.matched:.4f}" if self.matched else ""
-            lines.append(f"boxes: {self.matched} of the reference's {self.boxes} matched, {self.own_boxes} here{mean}")
+            found = f"{self.matched} of the reference's {self.boxes}, {self.own_boxes} here{mean}"
+            lines.append(f"boxes that overlap by half at least: {found}")
         if self.pixels:
             lines.append(f"masks: mean IoU {self.mean_iou:.4f} over {len(self.pixels)} classes")
         if self.points:

@@ -12,6 +12,8 @@ from nnbridge.report.outputs import MAX_CAUSES, ended_lines
 from nnbridge.report.terminal import Table, counted, short_name
 from nnbridge.storage.atomic import atomic_write
 
+_FEW = 3
+"""Tensors that are not compared for the same reason and have their names in the table; ``--csv`` has all."""
 _FIGURES = ("max_abs_diff", "max_quant_diff", "mean_abs_diff", "elements", "mismatches", "beyond")
 
 
@@ -20,13 +22,14 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     shown = [layer for layer in comparison.layers if layer.drift or layer.own]
     places = {(layer.device, layer.step) for layer in shown}
     at = len(places) > 1
+    words = ("outside tolerance", "within tolerance") if comparison.unknown else ("FAIL", "pass")
     rows = [
         (
             f"{layer.operator} in {layer.position[0]}" if layer.position[0] else layer.operator,
             short_name(layer.tensor or layer.operation),
             layer.device if at else "",
             str(layer.step) if at else "",
-            *_figures(layer),
+            *_figures(layer, words),
             layer.why,
             layer.note,
         )
@@ -49,15 +52,22 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
         *((layer.place, "only in the plan", layer.note) for layer in comparison.layers if not layer.drift and not layer.own),
         *((name, "only in the reference", why) for name, why in comparison.unmatched),
     ]
-    if alone:
-        blocks.append(Table("Not compared", ("tensor", "where", "why"), alone))
-    return blocks
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, where, why in alone:
+        groups.setdefault((where, why), []).append(name)
+    rows = [(_names(names), where, why) for (where, why), names in groups.items()]
+    return [*blocks, *([Table("Not compared", ("tensor", "where", "why"), rows)] if rows else [])]
 
 
-def _figures(layer: Layer) -> tuple[str, ...]:
+def _names(tensors: list[str]) -> str:
+    more = f" and {len(tensors) - _FEW} more" if len(tensors) > _FEW else ""
+    return ", ".join(tensors[:_FEW]) + more
+
+
+def _figures(layer: Layer, words: tuple[str, str]) -> tuple[str, ...]:
     beyond = layer.drift is not None and layer.drift.beyond
     shown = (difference(side).removesuffix(" of elements").replace(" %", "%") for side in (layer.drift, layer.own))
-    return *shown, "FAIL" if beyond else "pass" if layer.drift else "-"
+    return *shown, words[not beyond] if layer.drift else "-"
 
 
 def write_csv(comparison: LayerComparison, path: Path) -> None:

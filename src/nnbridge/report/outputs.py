@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines, evidences
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines, evidences, unknown_numbers
 from nnbridge.devices.host import Computing, HostDevice
 from nnbridge.model import Source
 from nnbridge.plan_data import cache_as_dict
@@ -121,7 +121,7 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
     notes += [*host_lines(run["host"]), *map(str, compilation.shares()), *cache_lines(compilation)]
     used = {share.device for share in compilation.shares() if share.accepted}
     known = evidences(device for device in compilation.devices if device.name in used)
-    notes += [f"{each.device}: {NUMBERS_UNKNOWN}" for each in known if not each.emulated]
+    notes += [f"{device}: {NUMBERS_UNKNOWN}" for device in unknown_numbers(known)]
     if run["fallback"]:
         when = "fell back to" if compilation.plan.fallback else "was repeated on"
         notes.append(f"The whole model {when} the CPU: {run['fallback']}")

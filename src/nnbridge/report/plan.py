@@ -55,7 +55,7 @@ def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
 
 
 def _kinds(members: list[dict[str, Any]]) -> str:
-    return counted_kinds(row["operator"] for row in members)
+    return counted_kinds(row["operator"].removeprefix("CUSTOM:") for row in members)
 
 
 def _texts(row: Mapping[str, Any]) -> list[str]:
@@ -90,11 +90,13 @@ def plan_tables(planned: Planned, full: bool = False, performance: bool = False)
     if counts["transposes"] or counts["interface_transposes"]:
         title += f", {counts['transposes']} transposes between operations, {counts['interface_transposes']} at inputs and outputs"
     program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
-    operations = _operations_table(data, _not_handed(planned), full, performance)
+    operators = operators_tables(compilation.plan, full)
+    # Of devices that look at the file, the operators' table says why.
+    listed = [] if operators and not full else [_operations_table(data, _not_handed(planned), full, performance)]
     beyond = f"(wide): {_WIDE}" if any(operation["mapping"] == "wide" for operation in data["operations"]) else ""
-    tables = [Table(title, ("step", "device", "operations"), program, beyond), *([operations] if operations.rows else [])]
+    tables = [Table(title, ("step", "device", "operations"), program, beyond), *(table for table in listed if table.rows)]
     fallback = [f"The whole model fell back to the CPU: {compilation.plan.fallback}"] if data["fallback"] else []
-    return [*tables, *operators_tables(compilation.plan, full), *fallback, *cache_lines(compilation)]
+    return [*tables, *operators, *fallback, *cache_lines(compilation)]
 
 
 def _place(name: str, place: str) -> str:
@@ -166,9 +168,8 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
             place = _place(operation["device"], operation["place"])
             groups.setdefault((place, why, operation["name"] if full else ""), []).append(operation)
     rows = [(name or counted_kinds(map(_mapped, members)), place, why or "-") for (place, why, name), members in groups.items()]
-    title = (
-        "Why not on a device" if len({place for place, _, _ in groups} - set(data["devices"])) else "Why not on another device"
-    )
+    elsewhere = any(operation["place"] != PLACES["device"] for members in groups.values() for operation in members)
+    title = "Why not on a device" if elsewhere else "Why not on another device"
     if any("uncertain" in operation for operation in data["operations"]):
         title += ", and uncertain answers"
     return Table("Operations" if full else title, ("operations", "on", "why"), rows, ruled=True)

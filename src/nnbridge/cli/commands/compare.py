@@ -240,10 +240,10 @@ class _Subject:
 
     def evidence_lines(self) -> Iterator[str]:
         """The same as lines, and last the devices whose numbers are unknown."""
-        from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines
+        from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines, unknown_numbers
 
         yield from evidence_lines(self.evidence)
-        yield from (f"{each.device}: {NUMBERS_UNKNOWN}" for each in self.evidence if not each.emulated)
+        yield from (f"{device}: {NUMBERS_UNKNOWN}" for device in unknown_numbers(self.evidence))
 
 
 def _layers(subject: _Subject) -> LayerComparison:

@@ -261,12 +261,12 @@ def _computed(groups: Sequence[Sequence[Task]], path: Path, fresh: bool, as_json
 def _reports(groups: Sequence[Sequence[Task]], cells: Sequence[Cell], html: Path | None) -> dict[int, str]:
     """The address of each cell's report from the page, by the cell's position. A note says how many could not be written."""
     pages = [task.report for group in groups for task in group]
-    wanted = {i: page for i, (page, cell) in enumerate(zip(pages, cells, strict=True)) if page is not None and cell.answered}
-    there = {i: page for i, page in wanted.items() if page.is_file()}
-    if len(there) < len(wanted):
-        echo(f"--reports: {len(wanted) - len(there):,} of {len(wanted):,} were not written", err=True)
-    if wanted:
-        echo(f"--reports: {len(there):,} in {next(iter(wanted.values())).parent}", err=True)
+    expected = {i: page for i, (page, cell) in enumerate(zip(pages, cells, strict=True)) if page is not None and cell.answered}
+    there = {i: page for i, page in expected.items() if page.is_file()}
+    if len(there) < len(expected):
+        echo(f"--reports: {len(expected) - len(there):,} of {len(expected):,} were not written", err=True)
+    if expected:
+        echo(f"--reports: {len(there):,} in {next(iter(expected.values())).parent}", err=True)
     return {} if html is None else {i: _address(page, html.absolute().parent) for i, page in there.items()}
 
 
