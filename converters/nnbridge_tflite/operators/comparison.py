@@ -47,21 +47,9 @@ EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = (
         ("LESS_EQUAL", "a ≤ b", np.less_equal, 2, _ORDERED),
     )
 )
-LOGICAL_AND = binary(
-    "LOGICAL_AND",
-    "a and b",
-    np.logical_and,
-    OperationCode.LOGICAL_AND,
-    delegate=_LOGICAL,
-    loads=(*BINARY, typed(0, "BOOL")),
-)
-LOGICAL_OR = binary(
-    "LOGICAL_OR",
-    "a or b",
-    np.logical_or,
-    OperationCode.LOGICAL_OR,
-    delegate=_LOGICAL,
-    loads=(*BINARY, typed(0, "BOOL")),
+LOGICAL_AND, LOGICAL_OR = (
+    binary(name, summary, function, OperationCode[name], delegate=_LOGICAL, loads=(*BINARY, typed(0, "BOOL")))
+    for name, summary, function in (("LOGICAL_AND", "a and b", np.logical_and), ("LOGICAL_OR", "a or b", np.logical_or))
 )
 LOGICAL_NOT = unary(
     "LOGICAL_NOT",

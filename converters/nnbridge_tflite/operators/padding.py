@@ -51,6 +51,16 @@ def _padded_elements(data: Array, paddings: Array) -> float:
     return math.prod(d + abs(int(w)) for d, w in zip(data.shape, widths, strict=False))
 
 
+_PADDED = (
+    rows_per_dimension(1, 0),
+    SAME,
+    alike(0, 2),
+    single(2),
+    ranked(0, 0, 8),
+    typed(1, "INT32", "INT64", "INT8", "INT16", "BOOL"),
+    _NOT_NEGATIVE,
+)
+"""Input 2, the value, is PADV2's."""
 PAD = TfliteOperator(
     "PAD",
     "Padded with zeros.",
@@ -59,15 +69,7 @@ PAD = TfliteOperator(
     delegate=DelegateRule(version=2, level=2, types=FLOAT_QUANT8, conditions=(OLD_FLOATS, NO_EMPTY)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.PAD, to.input(0), _paddings(to)))],
     versions=(1, 6),
-    loads=(
-        rows_per_dimension(1, 0),
-        SAME,
-        alike(0, 2),
-        single(2),
-        ranked(0, 0, 8),
-        typed(1, "INT32", "INT64", "INT8", "INT16", "BOOL"),
-        _NOT_NEGATIVE,
-    ),
+    loads=_PADDED,
 )
 PADV2 = TfliteOperator(
     "PADV2",
@@ -75,15 +77,7 @@ PADV2 = TfliteOperator(
     inputs("input", "paddings!", "value"),
     delegate=DelegateRule(version=2, level=3, types=FLOAT_QUANT8, conditions=(NO_EMPTY,)),
     versions=(1, 6),
-    loads=(
-        rows_per_dimension(1, 0),
-        SAME,
-        alike(0, 2),
-        single(2),
-        ranked(0, 0, 8),
-        typed(1, "INT32", "INT64", "INT8", "INT16", "BOOL"),
-        _NOT_NEGATIVE,
-    ),
+    loads=_PADDED,
 )
 MIRROR_PAD = TfliteOperator(
     "MIRROR_PAD",

@@ -60,6 +60,14 @@ _EXTREME = DelegateRule(
     ),
 )
 _TYPE = (Option("output_type", 0, "the output's TensorType; the tensor itself states it"),)
+_EXTREME_LOADS = (
+    single(1),
+    typed(1, *INDEXES),
+    _TYPE_OF_INDEX,
+    typed(0, "FLOAT32", "UINT8", "INT8", "INT32", "BOOL"),
+    ranked(0, 1, 0),
+    constant_axes(1, 0),
+)
 ARG_MAX = TfliteOperator(
     "ARG_MAX",
     "The index of the largest number along an axis.",
@@ -68,14 +76,7 @@ ARG_MAX = TfliteOperator(
     delegate=_EXTREME,
     wide_constants=True,
     versions=(1, 3),
-    loads=(
-        single(1),
-        typed(1, *INDEXES),
-        _TYPE_OF_INDEX,
-        typed(0, "FLOAT32", "UINT8", "INT8", "INT32", "BOOL"),
-        ranked(0, 1, 0),
-        constant_axes(1, 0),
-    ),
+    loads=_EXTREME_LOADS,
 )
 ARG_MIN = TfliteOperator(
     "ARG_MIN",
@@ -85,14 +86,7 @@ ARG_MIN = TfliteOperator(
     delegate=_EXTREME,
     wide_constants=True,
     versions=(1, 3),
-    loads=(
-        single(1),
-        typed(1, *INDEXES),
-        _TYPE_OF_INDEX,
-        typed(0, "FLOAT32", "UINT8", "INT8", "INT32", "BOOL"),
-        ranked(0, 1, 0),
-        constant_axes(1, 0),
-    ),
+    loads=_EXTREME_LOADS,
 )
 
 
