@@ -72,7 +72,7 @@ class Outcome:
         }
 
     def better_than(self, other: Outcome) -> bool:
-        """True if more runs on drivers: fewer operators elsewhere with no less work there, or more work with no more of them."""
+        """More runs on drivers: fewer operators off the device with no less work on it, or more work with no more of them."""
         fewer, less = len(self.elsewhere) - len(other.elsewhere), other.multiply_adds - self.multiply_adds
         return (fewer < 0 and less <= 0) or (fewer <= 0 and less < 0)
 

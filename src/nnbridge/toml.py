@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.foreign import whole
 from nnbridge.reading import read_at_most
 
@@ -90,7 +90,7 @@ def content_of(path: Path, what: str) -> bytes:
     try:
         content = read_at_most(path, _MAX_BYTES)
     except OSError as error:
-        raise InputError(Reason(what, error.strerror or str(error), operand=str(path))) from error
+        raise InputError(Reason(what, cannot_read(error), operand=str(path))) from error
     if len(content) > _MAX_BYTES:
         raise InputError(Reason(f"{what} of at most {_MAX_BYTES:,} bytes", "more", operand=str(path)))
     return content

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, first_line, pass_shortage
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, cannot_read, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
@@ -88,7 +88,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
     try:
         return onnx.load_model_from_string(path.read_bytes())
     except OSError as error:
-        raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise ConversionError(Reason("a readable ONNX file", cannot_read(error), str(path))) from error
     except Exception as error:
         pass_shortage(error)
         # protobuf's own errors: DecodeError, and RecursionError for messages within messages.

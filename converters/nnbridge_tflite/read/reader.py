@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, cannot_read
 from nnbridge.model import Pool
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table
 from nnbridge_tflite.read.graph import (
@@ -89,7 +89,7 @@ def mapped(path: Path) -> Pool:
         with path.open("rb") as file:
             return Pool.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
-        found = "an empty file" if isinstance(error, ValueError) else str(error)
+        found = "an empty file" if isinstance(error, ValueError) else cannot_read(error)
         raise ConversionError(Reason("a readable TFLite file", found, operand=str(path))) from error
 
 

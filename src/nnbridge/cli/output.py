@@ -26,7 +26,7 @@ INTERRUPTED = 128 + 2
 
 def json_option(command: Command) -> Command:
     """``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 _META = "nnbridge.cli."

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.budget import WorkBudget, unpacked_limit
-from nnbridge.errors import InputError, Reason, pass_shortage
+from nnbridge.errors import InputError, Reason, cannot_read, pass_shortage
 from nnbridge.reading import open_file
 from nnbridge.storage.atomic import atomic_write
 
@@ -31,7 +31,7 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
         with open_file(path) as file:
             head = file.read(8)
     except OSError as error:
-        raise InputError(Reason(rule, error.strerror or str(error), operand=operand)) from error
+        raise InputError(Reason(rule, cannot_read(error), operand=operand)) from error
     if not head.startswith(_MARKS[suffix]):
         raise InputError(Reason(rule, f"a file that begins with {head!r}" if head else "an empty file", operand=operand))
     try:

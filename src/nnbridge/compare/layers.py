@@ -1,4 +1,4 @@
-"""Where a difference starts: every tensor that both sides have, in run order, with drift and own error.
+"""The first wrong layer: every tensor that both sides have, in run order, with drift and own error.
 
 *Drift* compares both networks, run from the same inputs. *Own error* is what the operations between a tensor and the nearest
 tensors that the reference has compute, on the same device, when they are fed the reference's values. Observing leaves plan,

@@ -12,7 +12,7 @@ from typing import Any
 from nnbridge.budget import WorkBudget, parse_json, unpacked_limit
 from nnbridge.conformance.cases import Case, build
 from nnbridge.conformance.schema import question_error
-from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.errors import InputError, NnapiError, Reason, cannot_read
 from nnbridge.model import Model
 from nnbridge.reading import open_file
 
@@ -44,7 +44,8 @@ def read_questions(path: Path) -> Iterator[Question]:
                 if line.strip():
                     yield _question(line, path, number)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(Reason("a readable file of models", str(error), operand=f"{path} after line {number}")) from error
+        where = f"{path} after line {number}" if number else str(path)
+        raise InputError(Reason("a readable file of models", cannot_read(error), operand=where)) from error
 
 
 def _question(line: bytes, path: Path, number: int) -> Question:

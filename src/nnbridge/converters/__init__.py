@@ -23,7 +23,7 @@ from nnbridge.converters.recorded import Route
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
-from nnbridge.errors import ConversionError, OptionError, Reason
+from nnbridge.errors import NO_SUCH_FILE, ConversionError, OptionError, Reason, cannot_read
 from nnbridge.model import Model
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.source import SourceDeclaration, SourceGraph
@@ -174,9 +174,7 @@ class Importer(ABC):
         for option in fields(options):
             value = getattr(options, option.name)
             if option.name not in self.options and value != getattr(standard, option.name) and value != PHONE:
-                raise OptionError(
-                    Reason(f"no such option, which does nothing with {self.name} files", str(value), str(self.path), option.name)
-                )
+                raise OptionError(Reason(f"does nothing with {self.name} files; leave it out", "", str(self.path), option.name))
         for name, releases in RUNTIMES.items():
             releases.require(getattr(options, name))
         if options.mapping not in (PHONE, *self.mappings):
@@ -224,13 +222,13 @@ def opened(path: str | Path) -> Importer:
 
 def _head_of_model(path: Path) -> bytes:
     if not os.path.isfile(path):
-        found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else "no such file"
+        found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else NO_SUCH_FILE
         raise ConversionError(Reason("a model file", found, str(path)))
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
     except OSError as error:
-        raise ConversionError(Reason("a readable model file", error.strerror or str(error), str(path))) from error
+        raise ConversionError(Reason("a readable model file", cannot_read(error), str(path))) from error
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     found = next((what for mark, what in _NO_MODELS.items() if start.startswith(mark)), "" if head else "an empty file")
     if found:

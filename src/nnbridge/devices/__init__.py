@@ -109,7 +109,7 @@ def device(name: str) -> Device:
         return at_source
     if ":" in name:
         return _load(name)
-    raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="device"))
+    raise InputError(Reason(_unknown(name), operand="device"))
 
 
 def name_of(found: Device) -> str:
@@ -140,17 +140,19 @@ def known_names() -> list[str]:
     return [found.name for found in (*drivers(), cpu(), *shipped(), *shipped_at_source())]
 
 
-def _near(name: str) -> str:
-    """Where to find what could have been meant: a device, or the chip, board or phone of that name."""
+def _unknown(name: str) -> str:
+    """That no device has this name, and what could have been meant: a device, or the chip, board or phone of that name."""
     from nnbridge.devices.hardware import find
 
     meant = [] if any(known.startswith(name) for known in known_names()) else find(name)
     if meant:
-        return f"{meant[0].sentence}; `nnbridge devices find` says more"
+        return f"no device is called {name}; {meant[0].sentence}; `nnbridge devices find` says more"
     near = similar(name, known_names())
     if near:
-        return f"such as {' or '.join(near)}; `nnbridge devices` and `nnbridge devices --profiles` list all"
-    return "one of `nnbridge devices` or `nnbridge devices --profiles`, FILE.toml, module:Attribute"
+        listed = "`nnbridge devices` and `nnbridge devices --profiles` list all"
+        return f"no device is called {name}; did you mean {' or '.join(near)}? {listed}"
+    listed = "`nnbridge devices` and `nnbridge devices --profiles` list names; FILE.toml and module:Attribute are devices, too"
+    return f"no device {f'is called {name}' if name else 'has an empty name'}; {listed}"
 
 
 def _at_level(found: Device, level: int) -> Device:

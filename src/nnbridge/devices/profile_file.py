@@ -18,7 +18,7 @@ from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
 from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
 from nnbridge.devices.rules.facts import RULE_WEIGHT, expansions
 from nnbridge.devices.table_values import TableValues
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.errors import near as _near
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
@@ -98,7 +98,7 @@ class _ProfileReader(TableValues):
                 self._refuse(f"a profile of at most {MAX_BYTES} bytes", "more")
             self._text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(Reason("a readable profile", str(error), operand=str(path))) from error
+            raise InputError(Reason("a readable profile", cannot_read(error), operand=str(path))) from error
         self._conditions = ConditionReader(self.note, self._work)
         """The definitions of the device in question."""
         self._start, self._end = 0, len(self._text)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.foreign import ReadingBudget
 from nnbridge.log_lines.patterns import LEAST_CUT, LEAST_WRAPPED, PATTERNS, Form, LinePattern, forms
 from nnbridge.reading import read_at_most
@@ -91,7 +91,7 @@ def read_content(path: Path) -> bytes:
     try:
         return read_at_most(path, MAX_BYTES)
     except OSError as error:
-        raise InputError(Reason("a readable log", error.strerror or str(error), operand=str(path))) from error
+        raise InputError(Reason("a readable log", cannot_read(error), operand=str(path))) from error
 
 
 def decoded(content: bytes, name: str) -> str:

@@ -52,7 +52,7 @@ class MatrixLimit:
     limits: Mapping[str, float | bool] = field(default_factory=dict)
 
     def broken(self, cell: Cell) -> list[str]:
-        """What a cell breaks; a limit on what was not measured is broken, too."""
+        """What a cell breaks; a limit on something that was not measured counts as exceeded."""
         if not fnmatchcase(cell.model, self.models) or not fnmatchcase(cell.device, self.devices):
             return []
         if cell.error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from nnbridge import devices as device_list
 from nnbridge.caches import folder_fault
 from nnbridge.converters import converters
-from nnbridge.errors import InputError, Reason, pass_shortage
+from nnbridge.errors import NO_SUCH_FILE, InputError, Reason, pass_shortage
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.trust import foreign_file
 
@@ -29,7 +29,8 @@ def find_models(texts: Sequence[str], cache: Path) -> dict[str, Path]:
     for text in texts:
         listed = _remote(text, cache) if "://" in text else _local(text)
         if not listed:
-            raise InputError(Reason(f"models ({', '.join(_suffixes())})", f"none at {text}", operand="MODELS"))
+            there = "://" in text or _PATTERN & set(text) or os.path.exists(text)
+            raise InputError(Reason(f"models ({', '.join(_suffixes())})", "none" if there else NO_SUCH_FILE, operand=text))
         found.update(dict.fromkeys(listed))
     return _names(list(found))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import NO_SUCH_FILE, InputError, Reason
 from nnbridge.foreign import ReadingBudget, parsed
 from nnbridge.matrix.cells import Cell
 from nnbridge.reading import open_file
@@ -82,7 +82,7 @@ class Store:
     def existing(cls, path: Path) -> Store:
         """A store that is there; InputError if it is not."""
         if not os.path.isfile(path):
-            raise InputError(Reason("a file of a matrix's results", "no such file", operand=str(path)))
+            raise InputError(Reason("a file of a matrix's results", NO_SUCH_FILE, operand=str(path)))
         return cls(path)
 
     def _refuse_journal(self) -> None:

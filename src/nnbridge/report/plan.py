@@ -81,7 +81,8 @@ def plan_tables(planned: Planned, full: bool = False) -> list[Table | str]:
     title += f" in {counted(len(steps), 'step')}" + (f" with {counted(changes, 'change')} of device" if changes else "")
     if counts["transposes"] or counts["interface transposes"]:
         title += f", {counts['transposes']} transposes between operations, {counts['interface transposes']} at inputs and outputs"
-    program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
+    names = {(each["source"], each["index"]): _type(each) for each in data["operations"]}
+    program = [(str(n), *_step_row(compilation.plan, item, names)) for n, item in enumerate(compilation.plan.partition.program)]
     tables = [
         Table(title, ("step", "device", "place", "operations"), program),
         _operations_table(data, _not_handed(planned), full),
@@ -90,8 +91,8 @@ def plan_tables(planned: Planned, full: bool = False) -> list[Table | str]:
     return [*tables, *operators_tables(compilation.plan, full), *fallback, *cache_lines(compilation)]
 
 
-def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
-    """Device, place and operations of a step; the jumps of control flow."""
+def _step_row(plan: Plan, item: LogicalStep, names: Mapping[tuple[int, int], str]) -> tuple[str, str, str]:
+    """Device, place and operations of a step, by their ``names``; the jumps of control flow."""
     runtime = (INTERPRETER.name, PLACES[INTERPRETER.kind])
     if isinstance(item, GotoStep):
         return *runtime, f"go to {item.target}"
@@ -102,7 +103,7 @@ def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
     if isinstance(item, WhileStep):
         return *runtime, f"{where}WHILE, condition {item.condition.start}, body {item.body.start}, end {item.end}"
     device = plan.devices[item.device]
-    kinds = Counter(readable_operation(model, model.main.operations[i]) for i in item.operations)
+    kinds = Counter(names.get((item.source, i)) or readable_operation(model, model.main.operations[i]) for i in item.operations)
     return device.name, PLACES[device.kind], where + counted_kinds(kinds)
 
 
@@ -129,7 +130,7 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
     groups: dict[tuple[str, tuple[str, ...], str], list[dict[str, Any]]] = {}
     for operation in data["operations"]:
         at = operation["operator"] or {}
-        why: tuple[str, ...] = (not_handed.get((at.get("subgraph", 0), at.get("index", -1)), "not an NNAPI operation"),)
+        why: tuple[str, ...] = (not_handed.get((at.get("subgraph", 0), at.get("index", -1)), "NNAPI has no such operation"),)
         if operation["place"] != PLACES["host"]:
             # The host is offered nothing that NNAPI can express.
             others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]
@@ -145,7 +146,13 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
 def _mapped(operation: dict[str, Any]) -> str:
     """An operation's type, with its mapping and the body that it is part of where they are special."""
     mark = f" ({operation['mapping']})" if operation["mapping"] in MARKS else ""
-    return f"{operation['type']}{mark}" + (f" ({operation['within']})" if operation["within"] else "")
+    return f"{_type(operation)}{mark}" + (f" ({operation['within']})" if operation["within"] else "")
+
+
+def _type(operation: Mapping[str, Any]) -> str:
+    """The operation's type; of what the host runs the operator's name in the file, such as the one of a custom operator."""
+    operator = operation["operator"] if operation["place"] == PLACES["host"] else None
+    return str(operator["operator"] if operator else operation["type"])
 
 
 def reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
-from nnbridge.errors import BadDataError, ConversionError, Reason
+from nnbridge.errors import BadDataError, ConversionError, Reason, cannot_read
 from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, value_size
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, State, Subgraph
 from nnbridge.operations.validation import validate_model
@@ -123,7 +123,7 @@ def load(path: Path) -> Model:
         with path.open("rb") as file:
             model = read_model(file.fileno(), str(path))
     except OSError as error:
-        raise ConversionError(Reason("a file that can be mapped", str(error), str(path))) from error
+        raise ConversionError(Reason("a readable saved model", cannot_read(error), str(path))) from error
     for prefix in model.extensions.values():
         TYPES.check_allowed(prefix << EXTENSION_PREFIX_SHIFT, str(path))
     return model
@@ -137,7 +137,7 @@ def read_model(descriptor: int, source: str, *, foreign: bool = False) -> Model:
     try:
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        found = "an empty file" if isinstance(error, ValueError) else str(error)
+        found = "an empty file" if isinstance(error, ValueError) else cannot_read(error)
         raise ConversionError(Reason("a file that can be mapped", found, source)) from error
     return model_in(memoryview(mapped), mapped, source, foreign=foreign)
 

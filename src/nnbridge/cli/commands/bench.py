@@ -16,7 +16,7 @@ TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "referenc
 """What ``--kernels`` measures."""
 
 
-@command(short_help="Time a model beside its own runtime.")
+@command(short_help="Benchmark a model against LiteRT or ONNX Runtime.")
 @MODEL
 @of_devices("--threads", type=click.IntRange(1, 256), metavar="N", default=1, help="Measure on N threads as well as on one.")
 @of_devices("--kernels", values=tuple(TIERS), default="auto", help="Tiers to measure; auto: all.")
@@ -72,4 +72,4 @@ def bench(
     if as_json:
         print_json({"model": str(model), **bench_as_dict(found)})
     else:
-        print_blocks(bench_tables(f"{model.name}, contenders in turn", found))
+        print_blocks(bench_tables(f"{model.name}, runtimes in turn", found))

@@ -180,7 +180,7 @@ def matrix(
     if as_json:
         print_json({"cells": [cell.as_dict() for cell in cells], "broken": limits, "store": str(path)})
     else:
-        print_blocks([*tables.matrix_tables(cells), *(f"Limit broken: {line}" for line in limits)])
+        print_blocks([*tables.matrix_tables(cells), *(f"Limit not met: {line}" for line in limits)])
     sys.exit(1 if limits or any(cell.error or cell.passed is False for cell in cells) else 0)
 
 
@@ -215,7 +215,7 @@ def _show_changes(old: str, new: str, as_json: bool) -> None:
     else:
         print_blocks(change_tables(found, len(after)))
     if not found:
-        echo("nothing moved", err=True)
+        echo("no change", err=True)
 
 
 def _stored(text: str) -> list[Cell]:

@@ -199,11 +199,13 @@ def _bound(chosen: Sequence[Device | str]) -> list[BoundDevice]:
 
 def _estimates(bound: list[BoundDevice], cpu: str, memory: int | None) -> list[Estimate]:
     """One for each device that looks at files; refused where there is none, or no cost model."""
+    from nnbridge.devices.profile_levels import shipped_at_source
     from nnbridge.estimate.plans import estimate
 
-    if not bound:
-        rule = "a --device with a cost model, such as ethos-u55-128"
-        raise InputError(Reason(rule, "none; nothing is estimated without", operand="--estimate"))
+    unknown = ", ".join(d.name for d in bound if d.profile.cost is None) or ("" if bound else "the devices of --device")
+    if unknown:
+        known = ", ".join(each.name for each in shipped_at_source() if each.cost is not None)
+        raise InputError(Reason(f"no timing is known for {unknown}; estimates exist for {known}", operand="--estimate"))
     return [
         estimate(d.graph, {c.operator.index for c in d.claims if c.accepted}, d.name, d.profile.cost, cpu, memory) for d in bound
     ]

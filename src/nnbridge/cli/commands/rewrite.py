@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nnbridge.runtime.compilation import Compilation
 
 
-@command(short_help="Rewrite a file as plan --advice says.")
+@command(short_help="Apply a suggestion of plan --advice to a file.")
 @MODEL
 @option("--advice", "number", type=click.IntRange(min=1), required=True, metavar="N", help="The number in plan --advice.")
 @option("-o", "--output", type=WRITTEN, required=True, help="The file to write: in the model's format, or .nnapi.")
@@ -97,7 +97,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         else:
             with atomic_write(output) as file:
                 file.write(content)
-    proven = f"answers equal in every bit on {inputs} random inputs" if exact else "answers change"
+    proven = f"outputs equal bit for bit on {inputs} random inputs" if exact else "outputs change"
     if as_json:
         print_json({"model": str(model), "output": str(output), "inputs": inputs, **advice.as_dict(), "exact": exact})
     else:
