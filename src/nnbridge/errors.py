@@ -164,12 +164,16 @@ def first_line(error: BaseException) -> str:
 
 
 NO_SUCH_FILE = "no such file"
-_FAILURES = {FileNotFoundError: NO_SUCH_FILE, IsADirectoryError: "a folder", PermissionError: "no permission"}
+_UNREADABLE: dict[type[OSError], str] = {
+    FileNotFoundError: NO_SUCH_FILE,
+    IsADirectoryError: "a folder",
+    PermissionError: "no permission",
+}
 
 
 def cannot_read(error: BaseException) -> str:
     """The reason why a file cannot be read: plain words for the usual ones, else the system's, without its name and number."""
-    words = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), "")
+    words = next((words for kind, words in _UNREADABLE.items() if isinstance(error, kind)), "")
     return words or getattr(error, "strerror", None) or first_line(error)
 
 

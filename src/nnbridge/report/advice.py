@@ -40,4 +40,4 @@ def _unmoved(found: Sequence[Unmoved]) -> Table:
         groups.setdefault((one.operator, tried, one.alone), []).append(str(one.index))
     rows = [(", ".join(at), operator, alone or "none", tried) for (operator, tried, alone), at in groups.items()]
     title = "No change helps these operators"
-    return Table(title, ("operator", "type", "would work alone, not in this file", "tried"), rows)
+    return Table(title, ("operator", "type", "would work in isolation, not in this file", "tried"), rows)
