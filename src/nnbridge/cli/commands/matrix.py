@@ -59,20 +59,20 @@ of_run = in_section(RUN)
     help="Android's versions, such as 10,13.",
 )
 @of_conversion("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
-@of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as of plan.")
+@of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as for plan.")
 @release_options
-@of_devices("--preference", values=PREFERENCES, default="fast", help="As of plan.")
+@of_devices("--preference", values=PREFERENCES, default="fast", help="As for plan.")
 @of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @of_run("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
-@of_run("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
-@of_run("--fresh", is_flag=True, help="Compute the cells again that the store has.")
+@of_run("--store", type=_PATH, metavar="FILE", help="Store results here; a run that ended continues. Default: matrix.db")
+@of_run("--fresh", is_flag=True, help="Compute stored cells again.")
 @option("--html", type=WRITTEN, metavar="FILE", help="Write a page.")
 @of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="Write a row for each cell.")
 @of_output("--markdown", type=WRITTEN, metavar="FILE", help="Write tables in Markdown.")
 @of_output("--junit", type=WRITTEN, metavar="FILE", help="Write JUnit XML.")
 @of_output("--github", is_flag=True, help="Append Markdown to the step summary of a GitHub workflow.")
-@option("--budget", type=_PATH, metavar="FILE.toml", help="Limits; exit status 1 if one is broken.")
+@option("--budget", type=_PATH, metavar="FILE.toml", help="Limits; exit status 1 if one is not met.")
 @of_run("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")
 @of_run("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="S", help="Seconds for a cell.")
 @of_run("--scheduler", default="", metavar="ADDRESS", help="Compute on the workers of a Dask scheduler.")
@@ -106,9 +106,9 @@ def matrix(
     diff: tuple[str, str] | None,
     as_json: bool,
 ) -> None:
-    """Plan every model on every device, and with --reference run and compare it; one failure does not stop the others.
+    """Plan every model on every device; with --reference, run and compare it. One failure does not stop the others.
 
-    Exit status 1 if a cell failed, differs beyond tolerance or breaks a limit.
+    Exit status 1 if a cell failed, differs beyond tolerance or does not meet a limit.
 
     \b
     Examples:
