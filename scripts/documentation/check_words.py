@@ -52,7 +52,9 @@ DOCUMENTS = EVERYWHERE | {
     r"of your own": "your, custom",
     r"a \w+ of its own": "a separate …, its own …",
     r"tells?|told": "states, reports",
-    r"mended": "repaired",
+    r"mends?|mended|mending": "repair",
+    r"(?:its|the|their|whose) answers": "outputs, replies, results",
+    r"kernels? of (?:its|their) own": "its own kernels",
     r"settles?": "infers, decides",
     r"homes": "devices",
 }

@@ -49,7 +49,7 @@ class Defaults:
     named: bool
     """True if ``--config`` names the file."""
 
-    def behind(self, command: str, typed: Sequence[str]) -> dict[str, Any]:
+    def left_for(self, command: str, typed: Sequence[str]) -> dict[str, Any]:
         """What is left for a command whose other arguments are typed; InputError for common values that it does not take."""
         found = dict(self.table.get(command, {}))
         options = {text.partition("=")[0] for text in typed}

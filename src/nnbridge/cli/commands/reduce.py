@@ -82,7 +82,7 @@ def reduce(
 
     how, options = parse_preparation(**options)
     if reference is not None and (against is not None or predicate not in (WHAT, DIFFERS)):
-        raise click.UsageError("--reference compares answers: it excludes --against and every --predicate but differs.")
+        raise click.UsageError("--reference compares outputs: it excludes --against and every --predicate but differs.")
     stem = output or Path(f"{model.name.split('.')[0]}-reduced")
     if not stem.name:
         raise InputError(Reason("a path that files' names begin with", f"the folder {str(stem)!r}", operand="--output"))

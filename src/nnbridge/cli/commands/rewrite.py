@@ -72,7 +72,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     if edit.answers is Answers.CALIBRATE:
         raise InputError(Reason("an edit that needs no data", f"scales to be calibrated: {advice.text}", operand="--advice"))
     if edit.answers is Answers.CHANGE and not inexact:
-        raise InputError(Reason("an edit that leaves the answers, or --inexact", f"one that does not: {advice.text}"))
+        raise InputError(Reason("an edit that leaves the outputs as they are, or --inexact", f"one that does not: {advice.text}"))
     exact = edit.answers is Answers.SAME or not inexact
     inputs = inputs if exact else 0
     with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
