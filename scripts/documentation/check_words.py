@@ -53,8 +53,6 @@ DOCUMENTS = EVERYWHERE | {
     r"a \w+ of its own": "a separate …, its own …",
     r"tells?|told": "states, reports",
     r"mends?|mended|mending": "repair",
-    r"(?:its|the|their|whose) answers": "outputs, replies, results",
-    r"kernels? of (?:its|their) own": "its own kernels",
     r"settles?": "infers, decides",
     r"homes": "devices",
 }
