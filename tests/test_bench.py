@@ -1,4 +1,4 @@
-"""``nnbridge bench``: contenders in turn, operations, first answers, a trace."""
+"""``nnbridge bench``: runtimes in turn, operations, first answers, a trace."""
 
 from __future__ import annotations
 

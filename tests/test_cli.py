@@ -301,7 +301,7 @@ def test_a_cache_directory_that_no_device_uses_is_reported_and_not_created(comma
 def test_an_output_that_is_a_folder_is_bad_input_and_leaves_nothing(arguments: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     message = refused(*arguments, "-o", tmp_path / "taken")
-    assert f"{tmp_path / 'taken'}: expected a file that can be written, found Is a directory" in message
+    assert f"{tmp_path / 'taken'}: expected a file that can be written, found a folder" in message
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 

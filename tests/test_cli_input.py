@@ -56,7 +56,7 @@ def test_a_device_that_is_none_is_refused(command: tuple[str, ...], name: str, m
 
 @pytest.mark.parametrize("names", [",", "nnapi-sample_all,", " "])
 def test_an_empty_name_among_devices_is_refused(names: str) -> None:
-    assert refused("plan", DIGITS, "--device", names).endswith("found no name")
+    assert "no device has an empty name" in refused("plan", DIGITS, "--device", names)
 
 
 def test_only_tflites_delegate_disallows_nnapis_cpu() -> None:
@@ -123,7 +123,7 @@ def test_what_was_found_is_said_of_empty_lists() -> None:
     known = f"this model's inputs are: {INPUT} (float32 [1, 8, 8, 1])"
     assert f"--input: expected FILE or NAME=FILE; {known}, found ''" in refused(*RUN, "--input", "")
     assert f'--input: no input named "foo"; {known}' in refused(*RUN, "--input", "foo=x.npy")
-    assert "nofile.npz: expected a .npz file of numbers, found No such file or directory" in refused(*BY_REFERENCE, "nofile.npz")
+    assert "nofile.npz: no such file" in refused(*BY_REFERENCE, "nofile.npz")
 
 
 def test_a_split_below_0_is_refused() -> None:
@@ -165,18 +165,18 @@ def test_every_command_gives_the_model_by_its_path_in_json() -> None:
 )
 def test_conversion_options_of_a_saved_model_are_refused(option: str, value: str, saved: str) -> None:
     message = refused("plan", saved, f"--{option}", value)
-    assert f"{saved} --{option}: expected no such option, which does nothing with nnapi files, found" in message
+    assert f"{saved} --{option}: does nothing with nnapi files; leave it out" in message
     if option != "mapping":
-        assert f"--{option}: expected no such option" in refused("inspect", saved, f"--{option}", value)
+        assert f"--{option}: does nothing with nnapi files" in refused("inspect", saved, f"--{option}", value)
 
 
 @pytest.mark.parametrize("command", ["plan", "inspect"])
 @pytest.mark.parametrize(
     ("model", "option", "value", "message"),
     [
-        (DIGITS, "--layout", "nchw", "--layout: expected no such option, which does nothing with tflite files, found nchw"),
-        (DIGITS, "--float64", "narrow", "--float64: expected no such option"),
-        (ONNX, "--signature", "x", "--signature: expected no such option, which does nothing with onnx files, found x"),
+        (DIGITS, "--layout", "nchw", "--layout: does nothing with tflite files; leave it out"),
+        (DIGITS, "--float64", "narrow", "--float64: does nothing with tflite files"),
+        (ONNX, "--signature", "x", "--signature: does nothing with onnx files"),
         (DIGITS, "--signature", "nope", "--signature: expected a signature of the file"),
         (DIGITS, "--shape", "nosuch=1,2", f"--shape: expected an input ({INPUT}), found nosuch"),
         (ONNX, "--shape", "nosuch=1,2", "--shape: expected an input (image[4 dimensions]), found nosuch=[1, 2]"),
@@ -196,7 +196,7 @@ def test_a_file_that_is_no_model_says_what_was_expected_and_found(tmp_path: Path
     assert f"{text}: expected a model file (" in found
     assert "(.nnapi, .onnx, .tflite), found a file that begins with b'some tex'" in found
     assert f"{empty}: expected a model file, found an empty file" in refused("plan", empty)
-    assert "missing.tflite: expected a model file, found no such file" in refused("plan", tmp_path / "missing.tflite")
+    assert "missing.tflite: no such file" in refused("plan", tmp_path / "missing.tflite")
 
 
 @pytest.mark.parametrize("name", ["model.tflite", "model.onnx", "model.nnapi"])

@@ -184,4 +184,4 @@ def test_whatever_a_file_holds_it_gives_defaults_or_an_error(tmp_path: Path, tab
     with suppress(InputError):
         found = read_defaults(str(file), cli)
         assert found is not None
-        found.behind("plan", [])
+        found.left_for("plan", [])

@@ -75,7 +75,7 @@ def test_a_script_without_its_packages_names_them(script: str, without: str) -> 
 def test_a_script_without_its_file_names_it(script: str) -> None:
     done = ended(script, "missing.tflite")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f"{script}: missing.tflite: expected a model file, found no such file\n")
+    assert done.stderr.endswith(f"{script}: missing.tflite: no such file\n")
 
 
 def test_growth_is_timed_by_image_and_by_operation() -> None:

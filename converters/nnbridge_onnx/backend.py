@@ -41,11 +41,12 @@ class NnbridgeRep(BackendRep):  # type: ignore[misc]  # the onnx package has no 
             unknown = [name for name in inputs if name not in self.graph.inputs]
             missing = [name for name in self.graph.inputs if name not in inputs]
             if unknown or missing:  # A default (an initialiser of the name) is a constant of the model.
-                found = ", ".join([*(f"{name}, which is none" for name in unknown), *(f"no {name}" for name in missing)])
+                found = ", ".join([*(f"{name}, which is unknown" for name in unknown), *(f"no {name}" for name in missing)])
                 raise InputError(Reason(f"the inputs {', '.join(self.graph.inputs)}", found, self.graph.name))
         arrays = [inputs[name] for name in self.graph.inputs] if isinstance(inputs, Mapping) else list(_listed(inputs))
         if len(arrays) != len(self.graph.inputs):
-            raise InputError(f"{len(self.graph.inputs)} inputs expected ({', '.join(self.graph.inputs)}), found {len(arrays)}")
+            rule = f"{len(self.graph.inputs)} inputs ({', '.join(self.graph.inputs)})"
+            raise InputError(Reason(rule, str(len(arrays)), self.graph.name))
         for name in self.graph.inputs:
             if self.graph.tensors[name].type == 0:
                 raise InputError(Reason(HELD, f"'{name}', {self.graph.tensors[name].instead}", self.graph.name))

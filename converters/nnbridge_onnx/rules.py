@@ -208,7 +208,10 @@ def one_of(name: str, *allowed: Any) -> UnitCondition:
 
 NCHW = condition("feature level 3 for the NCHW layout", lambda unit: not unit.nchw, lambda unit: unit.level, 3, Why.FEATURE_LEVEL)
 CONSTANT_WEIGHTS = condition(
-    "constant weights", lambda unit: unit.constant(1) is not None, lambda unit: "computed ones", kind=Why.NOT_CONSTANT
+    "constant weights",
+    lambda unit: unit.constant(1) is not None,
+    lambda unit: "computed ones, or initialisers that are graph inputs too (--advice removes these from the inputs)",
+    kind=Why.NOT_CONSTANT,
 )
 CONSTANT_BIAS = condition(
     "a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None, kind=Why.NOT_CONSTANT

@@ -53,7 +53,7 @@ DOCUMENTS = EVERYWHERE | {
     r"of your own": "your, custom",
     r"a \w+ of its own": "a separate …, its own …",
     r"tells?|told": "states, reports",
-    r"mended": "repaired",
+    r"mends?|mended|mending": "repair",
     r"settles?": "infers, decides",
     r"homes": "devices",
 }

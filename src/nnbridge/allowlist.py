@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.escaping import printable
 from nnbridge.reading import read_at_most
 

@@ -88,7 +88,7 @@ def plan(model: str | Path | ModelFile, target: Target | None = None, *, prepare
     model
         The path of a TFLite, ONNX or saved ``.nnapi`` file, or an opened file.
     target
-        The phone; or in words: ``device="arm-nn-21.11"`` (a name, several joined by commas, a device of your own, a list),
+        The phone; or in words: ``device="arm-nn-21.11"`` (a name, several joined by commas, your own device, a list),
         ``android="12"``, and the rest of the module's keyword arguments. By default a phone without drivers: NNAPI's CPU.
     prepare
         False for a plan to look at, which takes less time and cannot run.

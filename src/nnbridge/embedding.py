@@ -236,7 +236,8 @@ class EmbeddedLibrary:
         clean = trust.environment()
         program = shutil.which(compiler[0], path=clean.get("PATH", os.defpath))
         if program is None:
-            raise InputError(Reason("a C compiler", f"no {compiler[0]} on the path", operand=command))
+            rule = "a C compiler on the path, or one that the variable CC names"
+            raise InputError(Reason(rule, f"no {compiler[0]}", operand=command))
         include = {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}
         ended = subprocess.run(
             [

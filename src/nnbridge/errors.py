@@ -150,6 +150,8 @@ class Reason:
         file = "" if self.file in (self.operation, self.operand) else self.file
         place = " ".join(part for part in (file, self.operation, self.operand) if part)
         text = f"expected {self.rule}, found {self.found}" if self.found else self.rule
+        # Of a file that is not there, what it should hold is of no interest.
+        text = self.found if place and self.found == NO_SUCH_FILE else text
         text += f' (it says "{self.says}")' if self.says else ""
         return f"{place}: {text}" if place else text
 
@@ -166,6 +168,20 @@ def listed(found: object) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of another library's message that says something, 200 characters at most, or the error's class."""
     return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+NO_SUCH_FILE = "no such file"
+_UNREADABLE: dict[type[OSError], str] = {
+    FileNotFoundError: NO_SUCH_FILE,
+    IsADirectoryError: "a folder",
+    PermissionError: "no permission",
+}
+
+
+def cannot_read(error: BaseException) -> str:
+    """The reason why a file cannot be read: plain words for the usual ones, else the system's, without its name and number."""
+    words = next((words for kind, words in _UNREADABLE.items() if isinstance(error, kind)), "")
+    return words or getattr(error, "strerror", None) or first_line(error)
 
 
 def counted(number: int, noun: str) -> str:

@@ -311,7 +311,7 @@ class Planned:
         return document("plan", data)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each operation: its type, name, operator of the file, place, device and why no other device runs it.
+        """One row for each operation: its type, name, operator of the file, place, device and why not elsewhere.
 
         ImportError without pandas.
         """

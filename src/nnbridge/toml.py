@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.foreign import whole
 from nnbridge.reading import read_at_most
 

@@ -306,7 +306,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.toml")
     with pytest.raises(InputError, match="a profile's file"):
         load_profiles(tmp_path / "pipe.toml")
-    with pytest.raises(InputError, match=r"a readable profile.*No such file"):
+    with pytest.raises(InputError, match=r"no such file"):
         load_profiles(tmp_path / "none.toml")
 
 

@@ -208,7 +208,7 @@ def test_devices_are_names_patterns_groups_and_pairs() -> None:
         f"{FAST}+{QUANT}",
     ]
     assert len(find_devices(["profiles"])) > 10
-    with pytest.raises(InputError, match="expected a device"):
+    with pytest.raises(InputError, match="no device is called nonsense"):
         find_devices(["nonsense"])
 
 

@@ -36,7 +36,7 @@ from nnbridge_onnx.read.graph import (
     subgraphs,
     type_name,
 )
-from nnbridge_onnx.read.mending import has_type, mend
+from nnbridge_onnx.read.repair import has_type, repair
 
 OLDEST_IR = 3
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
@@ -89,7 +89,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
     try:
         return onnx.load_model_from_string(path.read_bytes())
     except OSError as error:
-        raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise ConversionError(Reason("a readable ONNX file", cannot_read(error), str(path))) from error
     except Exception as error:
         pass_shortage(error)
         # protobuf's own errors: DecodeError, and RecursionError for messages within messages.
@@ -138,15 +138,15 @@ def _checked(onnx: Any, model: Any, source: str, check: native.Check | None) -> 
     """The model as the onnx package's checker accepts it; ``check``: the one of its file, which has what lies beside it."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         _check_attributes(nodes, source)
-    mended = mend(onnx, model)
-    values = (*mended.graph.input, *mended.graph.output)
-    if check is not None and mended is model and all(map(_has_shape, values)):
+    repaired = repair(onnx, model)
+    values = (*repaired.graph.input, *repaired.graph.output)
+    if check is not None and repaired is model and all(map(_has_shape, values)):
         check.wait(onnx, model)
     else:
-        with _described(mended):
-            native.check_model(onnx, mended, Path("/") if check is None else check.folder)
+        with _described(repaired):
+            native.check_model(onnx, repaired, Path("/") if check is None else check.folder)
     # What inference reads is checked before: of values that nothing makes it has no types.
-    return mended if all(map(_has_shape, mended.graph.output)) else _typed(onnx, mended)
+    return repaired if all(map(_has_shape, repaired.graph.output)) else _typed(onnx, repaired)
 
 
 def _check_attributes(nodes: Iterable[Any], source: str) -> None:

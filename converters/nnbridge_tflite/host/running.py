@@ -72,7 +72,7 @@ def evaluated(steps: Sequence[Step], outputs: Sequence[Value], inputs: Mapping[i
 def _nnapi(step: Step, arrays: Sequence[Array | None]) -> Sequence[Array | None]:
     declared = definition(step.code)
     if declared is None:
-        raise ValueError("an operator of NNAPI's operations alone")
+        raise ValueError("an operator of only NNAPI operations")
     args = []
     for value, array in zip(step.inputs, arrays, strict=True):
         argument = Arg.of(value.operand(), array, present=not value.omitted)
@@ -85,7 +85,7 @@ def _hosted(step: Step, arrays: Sequence[Array | None]) -> Sequence[Array]:
     code = split_extension_code(step.code)[1]
     declared = REGISTRY.get(builtin_names().get(code, ""))
     if declared is None or not computable(declared):
-        raise ValueError(declared.refusal if declared is not None else "an operator of NNAPI's operations alone")
+        raise ValueError(declared.refusal if declared is not None else "an operator of only NNAPI operations")
     pairs = list(zip(step.inputs, arrays, strict=True))
     options = next((array for value, array in pairs if array is not None and _is_options(value)), None)
     inputs = [host_tensor(value, array) for value, array in pairs if not _is_options(value)]

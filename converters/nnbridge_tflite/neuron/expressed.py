@@ -82,7 +82,7 @@ class NeuronGraph:
             return mapped.reasons[0] if mapped.reasons else Reason(rule, mapped.mapping, operator.label)
         hosted = next((step for step in self._steps.get(mapped.index, ()) if is_extension(step.code)), None)
         if hosted is not None:
-            return Reason("NNAPI's operations alone", hosted.name, operator.label)
+            return Reason("only NNAPI operations", hosted.name, operator.label)
         declared = definition_of(operator)
         for i, name in enumerate(declared.inputs if declared is not None else ()):
             known = i >= len(operator.inputs) or self._conversion.values.constant(operator.inputs[i]) is not None

@@ -80,7 +80,7 @@ def with_options(command: Command, *options: Callable[[Command], Command]) -> Co
 def conversion_options(command: Command) -> Command:
     """Options of every command that reads a model file."""
     level = "Highest NNAPI feature level that the model may need. Default: 8."
-    android = "The same by the version of the phone's Android: 8.1 is level 1, then one more for each; 13 to 16 are level 8."
+    android = "The phone's Android, which sets the feature level: 8.1 is level 1, then one more for each; 13 to 16 are level 8."
     layout = "Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc."
     doubles = "float64 values of ONNX files are computed by the host, narrowed to float32, or the file is refused."
     return with_options(
@@ -123,14 +123,14 @@ def device_options(command: Command, host: str = OWN) -> Command:
     """Options of every command that compiles; ``host``: what computes operators that no device gets, unless stated."""
     devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: CPU only. module:NAME
         imports that module, found in the current folder too, and runs its code."""
-    fallback = """The place of what the devices do not take. app: the app's TFLite, as its delegate has it from Android 10 on;
+    fallback = """What runs operations that the devices refuse. app: the app's TFLite, as its delegate has it from Android 10 on;
         cpu: NNAPI's CPU; none: the plan fails (createForDevices). Default: as on the phone."""
     preference = "What decides between devices: relative execution time, or power use for low-power."
     partitioning = """As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures
         final. With --fallback none or app failures are final anyway."""
     partitions = """Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators go
         there, the others to the CPU. 0: no limit. Default: 3 under the delegate mapping, as TFLite's; else 0."""
-    hosts = """What computes operators that stay with TFLite or ONNX Runtime. nnbridge: kernels of its own, as TFLite's reference
+    hosts = """What computes operators that stay with TFLite or ONNX Runtime. nnbridge: its own kernels, like TFLite's reference
         kernels; the runtime itself, as on a phone: litert (with XNNPACK, TFLite's default), litert-plain, litert-reference,
         onnxruntime; auto: litert or onnxruntime under the delegate's or provider's mapping, and nnbridge for what they do not
         run. run has auto by default; commands that look at each operator have nnbridge."""

@@ -42,7 +42,7 @@ def search_options(command: Command) -> Command:
     """Options of every command that searches for a symptom."""
     devices = """Drivers to search on, in order, before NNAPI's CPU; repeatable. Code that is not part of nnbridge runs in a
         separate process, which is restarted when it dies."""
-    same = "Run such code in this process: faster, but a driver that dies or hangs ends the search."
+    same = "Run drivers in this process: faster, but one that dies or hangs ends the search."
     timeout = "Time that a call to a driver in a separate process may take, or a command of --predicate."
     return with_options(
         command,
@@ -50,7 +50,7 @@ def search_options(command: Command) -> Command:
         of_devices("--same-process", is_flag=True, help=same),
         of_search("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, metavar="SECONDS", help=timeout),
         of_search(
-            "--slower-by", type=click.FloatRange(min=0), default=0.1, metavar="SECONDS", help="Of slow: time beyond the CPU's."
+            "--slower-by", type=click.FloatRange(min=0), default=0.1, metavar="SECONDS", help="For slow: time beyond the CPU's."
         ),
         of_devices("--preference", values=PREFERENCES, default="fast", help="What decides between devices, as for plan."),
         of_comparison("--seeds", default="0", metavar="N[,N-N…]", help="Seeds that inputs are drawn with."),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.budget import WorkBudget, unpacked_limit
-from nnbridge.errors import InputError, Reason, pass_shortage
+from nnbridge.errors import InputError, Reason, cannot_read, pass_shortage
 from nnbridge.reading import open_file
 from nnbridge.storage.atomic import atomic_write
 

@@ -20,7 +20,7 @@ from nnbridge.budget import parse_json, unpacked_limit
 from nnbridge.builder import ModelBuilder
 from nnbridge.conformance.outcome import Failure
 from nnbridge.conformance.schema import SPECIAL, schema_error
-from nnbridge.errors import InputError, Reason, similar
+from nnbridge.errors import NO_SUCH_FILE, InputError, Reason, cannot_read, similar
 from nnbridge.model import Model
 from nnbridge.reading import open_file
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
@@ -73,7 +73,8 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     """The spec files under a folder, in order, or one file; ``suites`` and ``specs`` pick some by name."""
     found = [folder] if os.path.isfile(folder) else sorted(folder.glob("*/*.json.gz")) if os.path.isdir(folder) else []
     if not found:
-        raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", "none", operand=str(folder)))
+        there = "none" if folder.exists() else NO_SUCH_FILE
+        raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", there, operand=str(folder)))
     known_suites = sorted({file.parent.name for file in found})
     unknown = next((suite for suite in suites if suite not in known_suites), None)
     if unknown is not None:

@@ -12,7 +12,7 @@ from typing import Any
 from nnbridge.budget import WorkBudget, parse_json, unpacked_limit
 from nnbridge.conformance.cases import Case, build
 from nnbridge.conformance.schema import question_error
-from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.errors import InputError, NnapiError, Reason, cannot_read
 from nnbridge.model import Model
 from nnbridge.reading import open_file
 

@@ -113,7 +113,7 @@ def device(name: str) -> Device:
         return at_source
     if ":" in name:
         return _load(name)
-    raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="device"))
+    raise InputError(Reason(_unknown(name), operand="device"))
 
 
 def name_of(found: Device) -> str:

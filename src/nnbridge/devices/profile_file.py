@@ -18,7 +18,7 @@ from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
 from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
 from nnbridge.devices.rules.facts import RULE_WEIGHT, expansions
 from nnbridge.devices.table_values import TableValues
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.errors import near as _near
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition

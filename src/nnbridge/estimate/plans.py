@@ -105,8 +105,8 @@ def estimate(
 ) -> Estimate:
     """Times of a file's partitions and of the choices among them; InputError where the device's numbers are not known."""
     if cost is None:
-        rule = "a device whose profile has a cost model (a data sheet's numbers or published latencies)"
-        raise InputError(Reason(rule, "none; nothing is estimated without", device))
+        rule = "no timing is known: the profile has no cost model (a data sheet's numbers or published latencies)"
+        raise InputError(Reason(rule, operation=device))
     cpu_cost = cpu_named(cpu)
     found = groups(graph, frozenset(accepted))
     partitions = tuple(partition_estimate(graph, each, cost) for each in found)

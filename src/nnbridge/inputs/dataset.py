@@ -11,7 +11,7 @@ from pathlib import Path
 from nnbridge.compare.arrays import Array, array_names, load_array, load_arrays
 from nnbridge.compare.samples import named_inputs, seeded_inputs
 from nnbridge.converters.inspection import TensorInfo, TensorMetadata
-from nnbridge.errors import InputError, Reason, near
+from nnbridge.errors import InputError, Reason, cannot_read, near
 from nnbridge.extensions import TYPES, codec_of, operand_dtype
 from nnbridge.inputs.preparation import InputTarget, Picture, Preparation, PreparedInput, fit, prepare
 from nnbridge.model import Model, Operand
@@ -167,7 +167,7 @@ def _files(path: Path, target: InputTarget) -> list[tuple[str, str, Path]]:
                     (f"{folder.name}/{file.name}", folder.name, file) for file in sorted(folder.iterdir()) if file.is_file()
                 ]
     except OSError as error:
-        raise target.refuse("a folder that can be read", error.strerror or str(error), path) from error
+        raise target.refuse("a folder that can be read", cannot_read(error), path) from error
     usable = [item for item in found if item[2].suffix.lower() in target.suffixes and not item[2].name.startswith(".")]
     if not usable:
         rule = f"a folder of files for this input ({', '.join(target.suffixes)})"

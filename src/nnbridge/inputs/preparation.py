@@ -117,7 +117,7 @@ def prepare(target: InputTarget, path: Path, how: Preparation | None = None) -> 
         found = path.stat()
     except OSError as error:
         rule = "a .npy file of numbers" if path.suffix == ".npy" else "a file that can be read"
-        raise target.refuse(rule, error.strerror or str(error), path) from error
+        raise target.refuse(rule, cannot_read(error), path) from error
     if not stat.S_ISREG(found.st_mode):
         raise target.refuse("a file", "a folder" if stat.S_ISDIR(found.st_mode) else "a device or pipe", path)
     if found.st_size > MAX_BYTES:

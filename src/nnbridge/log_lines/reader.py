@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.foreign import ReadingBudget
 from nnbridge.log_lines.patterns import LEAST_CUT, LEAST_WRAPPED, PATTERNS, Form, LinePattern, forms
 from nnbridge.reading import read_at_most

@@ -31,7 +31,8 @@ def find_models(texts: Sequence[str], cache: Path) -> dict[str, Path]:
     for text in texts:
         listed = _remote(text, cache) if "://" in text else _local(text)
         if not listed:
-            raise InputError(Reason(f"models ({', '.join(_suffixes())})", f"none at {text}", operand="MODELS"))
+            there = "://" in text or _PATTERN & set(text) or os.path.exists(text)
+            raise InputError(Reason(f"models ({', '.join(_suffixes())})", "none" if there else NO_SUCH_FILE, operand=text))
         found.update(dict.fromkeys(listed))
     return _names(list(found))
 

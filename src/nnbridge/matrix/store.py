@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import NO_SUCH_FILE, InputError, Reason
 from nnbridge.foreign import ReadingBudget, parsed
 from nnbridge.matrix.cells import Cell
 from nnbridge.reading import open_file

@@ -111,7 +111,7 @@ def bench_events(title: str, bench: Bench) -> list[Event]:
     """Trace events: the operations of one run, one after another, and the parts of each first answer."""
     events = operation_events(f"{title}: one run", bench.operations, 1)
     if bench.first:
-        events.append(named("process_name", 2, 0, "first answers"))
+        events.append(named("process_name", 2, 0, "first results"))
     for row, (name, parts) in enumerate(bench.first.items(), 1):
         events.append(named("thread_name", 2, row, name))
         at = 0.0

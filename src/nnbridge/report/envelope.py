@@ -15,7 +15,7 @@ def envelope_tables(found: Envelope) -> list[Table | str]:
     title = f"{found.model} under other arithmetics than NNAPI's CPU, {counted(found.samples, 'sample')}"
     blocks: list[Table | str] = [found.sentence, Table(title, columns, rows)]
     if found.others:
-        other = ("output", "answers of", "max diff", "RMSE", "unequal", "top-1 changes", "verdict", "reached by", "nearest")
+        other = ("output", "outputs of", "max diff", "RMSE", "unequal", "top-1 changes", "verdict", "reached by", "nearest")
         lines = [
             (
                 *(d.output, d.arithmetic, *_figures(d), "within" if d.within else "OUTSIDE", d.reached_by or "-"),
@@ -23,7 +23,7 @@ def envelope_tables(found: Envelope) -> list[Table | str]:
             )
             for d in found.others
         ]
-        blocks.append(Table("Answers beside the envelope", other, lines))
+        blocks.append(Table("Other outputs, compared with the envelope", other, lines))
     blocks += ended_lines(found.ended)
     return [*blocks, *(["Interrupted: the samples above are those that were done."] if found.interrupted else [])]
 

@@ -156,7 +156,7 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
     groups: dict[tuple[str, tuple[str, ...], str], list[dict[str, Any]]] = {}
     for operation in data["operations"]:
         at = operation["operator"] or {}
-        why: tuple[str, ...] = (not_handed.get((at.get("subgraph", 0), at.get("index", -1)), "not an NNAPI operation"),)
+        why: tuple[str, ...] = (not_handed.get((at.get("subgraph", 0), at.get("index", -1)), "NNAPI has no such operation"),)
         if operation["place"] != PLACES["host"]:
             # The host is offered nothing that NNAPI can express.
             others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
-from nnbridge.errors import BadDataError, ConversionError, Reason
+from nnbridge.errors import BadDataError, ConversionError, Reason, cannot_read
 from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, value_size
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, State, Subgraph
 from nnbridge.operations.validation import validate_model

@@ -119,7 +119,7 @@ class _Group(click.Group):
         name, command, rest = super().resolve_command(ctx, args)
         defaults = read_defaults(ctx.params.get("config"), self, notes, old) if name and not _asks_for_help(rest) else None
         if name and command and defaults:
-            found = defaults.behind(name, rest)
+            found = defaults.left_for(name, rest)
             ctx.default_map = {name: found}
             ctx.meta[DEFAULTS_FILE] = defaults.path
         if command and (defaults or notes):

@@ -16,14 +16,14 @@ TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "referenc
 """What ``--kernels`` measures."""
 
 
-@command(short_help="Time a model beside its own runtime.")
+@command(short_help="Benchmark a model against LiteRT or ONNX Runtime.")
 @MODEL
 @of_devices("--threads", type=click.IntRange(1, 256), metavar="N", default=1, help="Measure on N threads as well as on one.")
 @of_devices("--kernels", values=tuple(TIERS), default="auto", help="Tiers to measure; auto: all.")
-@option("--rounds", type=click.IntRange(3, 100_000), metavar="N", default=100, help="Runs of each contender at most.")
+@option("--rounds", type=click.IntRange(3, 100_000), metavar="N", default=100, help="Most runs of each runtime.")
 @option("--seconds", type=click.FloatRange(0.1, 3600), metavar="S", default=10.0, help="Time after which no more rounds begin.")
 @option("--seed", type=click.IntRange(min=0), metavar="N", default=0, help="Seed that inputs are drawn with.")
-@option("--first/--no-first", default=True, help="Start fresh processes and measure their first answer and memory.")
+@option("--first/--no-first", default=True, help="Start fresh processes and measure their first result and memory.")
 @of_output("--trace", type=WRITTEN, metavar="FILE", help="Write a trace that Chrome and Perfetto open.")
 @model_options
 @json_option
@@ -73,4 +73,4 @@ def bench(
     if as_json:
         print_json("bench", {"model": str(model), **bench_as_dict(found)})
     else:
-        print_blocks(bench_tables(f"{model.name}, contenders in turn", found))
+        print_blocks(bench_tables(f"{model.name}, runtimes in turn", found))

@@ -55,15 +55,15 @@ if TYPE_CHECKING:
 @command(short_help="Compare a model's outputs with a reference.")
 @MODEL
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
-@option("--layers", is_flag=True, help="Compare every tensor on the way: where a difference starts (docs/layers.md).")
-@option("--envelope", is_flag=True, help="Run under every plausible arithmetic: how far answers span (docs/envelope.md).")
+@option("--layers", is_flag=True, help="Compare every tensor: find the first wrong layer (docs/layers.md).")
+@option("--envelope", is_flag=True, help="Run under every plausible arithmetic: the numerical spread (docs/envelope.md).")
 @of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="With --layers: write a row per tensor.")
 @of_comparison(
     "--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels."
 )
 @input_options
 @of_comparison("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
-@of_comparison("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
+@of_comparison("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed, for models with states.")
 @of_comparison(
     "--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude."
 )

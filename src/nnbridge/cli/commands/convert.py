@@ -23,7 +23,7 @@ SAMPLES = "Write the values that reach the part, for compare."
 part_option = in_section("Part of a model")
 
 
-@command(short_help="Convert a file, or a part of it, to a saved model, source or a case.")
+@command(short_help="Convert a file, or a part of it, to a saved model, C source or a test case.")
 @MODEL
 @option("-o", "--output", type=WRITTEN, required=True, help=OUTPUT)
 @part_option("--operations", metavar="N[-N][,…]", help=OPERATIONS)

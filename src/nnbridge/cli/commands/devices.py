@@ -118,7 +118,7 @@ def _family_names() -> list[str]:
 @click.argument("name", nargs=-1, required=True)
 @json_option
 def devices_find(name: tuple[str, ...], as_json: bool) -> None:
-    """Find the devices that emulate a chip, board or phone, or what is known of it; with exit status 2 where it is not listed.
+    """Find the devices that emulate a chip, board or phone, or what is known of it. Exit status 2 if it is not listed.
 
     \b
     Examples:
@@ -241,18 +241,18 @@ def devices_explain(name: str, operation: str, as_json: bool) -> None:
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 @option("--models", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR", help="The models that ran.")
 @option("-o", "--output", required=True, type=Written(path_type=Path, dir_okay=False), metavar="PROFILE.toml", help="Write it.")
-@option("--device", metavar="NAME", help="Only this one of the devices in the logs.")
+@option("--device", metavar="NAME", help="Only this device of the logs.")
 @option(
     "--questions",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Write models whose answers would decide more.",
+    help="Write models to run on the phone: their replies decide what is open.",
 )
 @json_option
 def devices_learn(
     logs: tuple[Path, ...], models: Path | None, output: Path, device: str | None, questions: Path | None, as_json: bool
 ) -> None:
-    """Make the simplest profile that explains the answers in LOGS; what they leave open is marked as uncertain.
+    """Make the simplest profile that explains the replies in LOGS; what they leave open is marked as uncertain.
 
     LOGS are logcat's lines of ExecutionPlan (setprop debug.nn.vlog compilation), lines of TFLite's delegates, benchmark_model and
     LiteRT's compilers, `nnbridge plan --json`, NNBRIDGE_TRACE, and .jsonl files of models with answers. A log names types of

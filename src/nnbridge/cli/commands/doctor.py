@@ -36,7 +36,7 @@ def doctor(warm: bool, models: tuple[Path, ...], as_json: bool) -> None:
         _warm(models, as_json)
         return
     if models:
-        raise click.UsageError("Files are for --warm.")
+        raise click.UsageError("Model files need --warm, which compiles their kernels.")
     found = doctor_as_dict()
     if as_json:
         print_json("doctor", found)

@@ -82,15 +82,15 @@ of_run = in_section(RUN)
     help="Android's versions, such as 10,13.",
 )
 @of_conversion("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
-@of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as of plan.")
+@of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as for plan.")
 @release_options
-@of_devices("--preference", values=PREFERENCES, default="fast", help="As of plan.")
+@of_devices("--preference", values=PREFERENCES, default="fast", help="As for plan.")
 @of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @file_options
 @of_run("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
-@of_run("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
-@of_run("--fresh", is_flag=True, help="Compute the cells again that the store has.")
+@of_run("--store", type=_PATH, metavar="FILE", help="Store results here; a run that ended continues. Default: matrix.db")
+@of_run("--fresh", is_flag=True, help="Compute stored cells again.")
 @option("--html", type=WRITTEN, metavar="FILE", help="Write a page.")
 @of_output("--reports", type=_FOLDER, metavar="FOLDER", help="Write the report of each cell there; the page has links to them.")
 @of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="Write a row for each cell.")
@@ -136,7 +136,7 @@ def matrix(
     as_json: bool,
     **prepared: Any,
 ) -> None:
-    """Plan every model on every device, and with --reference run and compare it; one failure does not stop the others.
+    """Plan every model on every device; with --reference, run and compare it. One failure does not stop the others.
 
     Exit status 1 if a cell failed, differs beyond tolerance or exceeds a limit. n/a is no failure: the device looks at files of
     another format.

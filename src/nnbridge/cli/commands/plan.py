@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ESTIMATE = (
     "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
 )
-_LOG = "Instead of a plan, what a phone's log says: of each line the rule, the operator, what to do. - is standard input."
+_LOG = "Explain a phone's log instead: for each line the rule, the operator and what to do. - is standard input."
 _SINCE = "The first release of the app's runtime, and the first Android with it, that would hand each operator over."
 _OPTIMISE = "Delegate the best cut by the device's cost model, instead of every partition that it accepts."
 _MEMORY = "The device's memory for weights and values; partitions that need more are cut or stay on the CPU."
@@ -47,8 +47,8 @@ of_estimate = in_section(ESTIMATE)
 @command(short_help="Show which device accepts each operation, and why.")
 @MODEL
 @option("--full", is_flag=True, help="One row for each operation instead of groups.")
-@option("--cost", "with_cost", is_flag=True, help="Multiply-adds, parameters and bytes of operations and steps as well.")
-@option("--advice", "with_advice", is_flag=True, help="What to change so that more runs on the devices as well.")
+@option("--cost", "with_cost", is_flag=True, help="Also show multiply-adds, parameters and bytes of operations and steps.")
+@option("--advice", "with_advice", is_flag=True, help="Also list changes after which more runs on the devices.")
 @option("--explain-log", "log", metavar="LOG", help=_LOG)
 @option("--since", "with_since", is_flag=True, help=_SINCE)
 @option("--estimate", is_flag=True, help=_ESTIMATE)
@@ -74,7 +74,7 @@ def plan(
 ) -> None:
     """Show which device runs each operation, and why not the others.
 
-    The first line has it in a sentence. With --fallback none, what the devices refuse is listed, and the exit status is 2.
+    The first line is the verdict. With --fallback none, refused operations are listed, and the exit status is 2.
 
     \b
     Examples:

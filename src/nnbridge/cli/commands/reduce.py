@@ -27,7 +27,7 @@ _SUFFIXES = (".nnapi", ".npz", ".json.gz")
 _PREDICATE = """What must hold: any (all but slow), fails, falls-back, differs, slow; or a script (.py) or command of yours, which
 gets the paths of a candidate (.nnapi) and its inputs (.npz), in place of {model} and {inputs} or at its end, and exits with 0
 if it holds."""
-_REFERENCE = """A runtime whose answers are right. Parts are files of whole operators, and their shapes and values stay; without
+_REFERENCE = """A runtime whose outputs are right. Parts are files of whole operators, and their shapes and values stay; without
 --device, nnbridge's own CPU is searched."""
 _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 
@@ -36,8 +36,8 @@ _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 @MODEL
 @option("--predicate", metavar="WORD|FILE.py|COMMAND", default=WHAT, help=_PREDICATE)
 @option("-o", "--output", type=WRITTEN, metavar="STEM", help=_OUTPUT)
-@of_search("--simplify/--no-simplify", default=True, help="Smaller shapes and simpler values as well, where it still holds.")
-@of_comparison("--against", metavar="DEVICE", help="The device whose answers are right. Default: NNAPI's CPU.")
+@of_search("--simplify/--no-simplify", default=True, help="Also try smaller shapes and simpler values.")
+@of_comparison("--against", metavar="DEVICE", help="The device whose outputs are right. Default: NNAPI's CPU.")
 @of_comparison("--reference", values=("litert", "onnxruntime"), help=_REFERENCE)
 @input_options
 @search_options
@@ -58,8 +58,8 @@ def reduce(
 ) -> None:
     """Find the smallest part of a model for which a predicate holds, fed what reaches it in the whole model.
 
-    Written are STEM.nnapi with its inputs and right outputs STEM.npz, STEM.json.gz, a case for vts, and the source file's
-    part. Each is read again and tried. Exit status 0 if the saved model shows it, 1 if the whole model does not, 130 after
+    It writes STEM.nnapi with its inputs and right outputs STEM.npz, STEM.json.gz, a case for vts, and the source file's
+    part. Each is read again and tried. Exit status 0 if the saved model shows the fault, 1 if the whole model does not, 130 after
     Ctrl-C.
 
     \b
@@ -82,7 +82,7 @@ def reduce(
 
     how, options = parse_preparation(**options)
     if reference is not None and (against is not None or predicate not in (WHAT, DIFFERS)):
-        raise click.UsageError("--reference compares answers: it excludes --against and every --predicate but differs.")
+        raise click.UsageError("--reference compares outputs: it excludes --against and every --predicate but differs.")
     stem = output or Path(f"{model.name.split('.')[0]}-reduced")
     if not stem.name:
         raise InputError(Reason("a path that files' names begin with", f"the folder {str(stem)!r}", operand="--output"))

@@ -33,21 +33,19 @@ if TYPE_CHECKING:
     from nnbridge.runtime.compilation import Compilation
 
 
-@command(short_help="Rewrite a file as plan --advice says.")
+@command(short_help="Apply a suggestion of plan --advice to a file.")
 @MODEL
 @option("--advice", "number", type=click.IntRange(min=1), required=True, metavar="N", help="The number in plan --advice.")
 @option("-o", "--output", type=WRITTEN, required=True, help="The file to write: in the model's format, or .nnapi.")
 @of_comparison(
-    "--inputs", type=click.IntRange(min=1), default=10, metavar="N", help="Random inputs whose answers must stay bit-equal."
+    "--inputs", type=click.IntRange(min=1), default=10, metavar="N", help="Random inputs whose outputs must stay bit-equal."
 )
-@of_comparison(
-    "--inexact", is_flag=True, help="Write an edit that changes answers, such as another stride, or rounds them elsewhere."
-)
+@of_comparison("--inexact", is_flag=True, help="Write an edit that changes outputs, such as another stride, or their rounding.")
 @device_options
 @model_options
 @json_option
 def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, as_json: bool, **options: Any) -> None:
-    """Write a file as plan --advice advises under the same options.
+    """Apply a suggestion of plan --advice, given the same options, to a file.
 
     Both files run on random inputs first; nothing is written unless all answers are equal in every bit. An edit that changes
     answers needs --inexact, and its effect is measured; one that may round elsewhere needs it where a bit differs.
@@ -98,8 +96,8 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
             measured = _deviations(counted, model, edited, inputs)
         run.tell_host()
         if different:
-            rule = "answers that stay bit-equal" + (", or --inexact" if edit.answers is Answers.ROUND else "")
-            raise InputError(Reason(rule, f"a difference in {different}", operand="--advice"))
+            anyway = "; add --inexact to write the file anyway" if edit.answers is Answers.ROUND else ""
+            raise InputError(Reason(f"not bit-exact: outputs differ in {different}{anyway}", operand="--advice"))
         if output.suffix.lower() == storage.SUFFIX != model.suffix.lower():
             storage.save(file_of(edited, options).model, output)
         else:

@@ -21,7 +21,7 @@ from nnbridge.cli.sections import command
 @option(
     "--variant",
     values=("signed", "relaxed", "unknown-dimensions"),
-    help="Change each case so.",
+    help="Run this variant of each case.",
 )
 @option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
 @of_output("--junit", type=WRITTEN, metavar="FILE", help="Write the results as JUnit XML as well.")

@@ -17,16 +17,16 @@ _VERSIONS: Mapping[str, int] = {"": 21, CONTRIB: 1}
 """The versions of domains that a file uses and does not import: ONNX Runtime reads the newest one that it knows."""
 
 
-def mend(onnx: Any, model: Any) -> Any:
-    """The model as the checker accepts it: the same one where nothing is to be mended."""
+def repair(onnx: Any, model: Any) -> Any:
+    """The model as the checker accepts it: the same one where nothing is to be repaired."""
     broken = [step for found, step in _MENDS if found(model)]
     if not broken:
         return model
-    mended = onnx.ModelProto()
-    mended.CopyFrom(model)
+    repaired = onnx.ModelProto()
+    repaired.CopyFrom(model)
     for step in broken:
-        step(onnx, mended)
-    return mended
+        step(onnx, repaired)
+    return repaired
 
 
 def has_type(value: Any) -> bool:
@@ -140,7 +140,7 @@ def _missing(model: Any, used: set[str]) -> list[str]:
     return sorted(((used | {""} if CONTRIB in used else used) - imported) & _VERSIONS.keys())
 
 
-def _mend_domains(onnx: Any, model: Any) -> None:
+def _repair_domains(onnx: Any, model: Any) -> None:
     for node in _own_nodes(model):
         node.domain = CONTRIB
     for domain in _missing(model, {node.domain for node in _nodes_of(model.graph)}):
@@ -152,6 +152,6 @@ _MENDS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None]], ...] =
     (_has_untyped, _drop_untyped),
     (_is_nameless, _name),
     (_lone_constants, _add_inputs),
-    (_lacks_domains, _mend_domains),
+    (_lacks_domains, _repair_domains),
 )
 """A test for something broken, and its repair in a copy."""
