@@ -44,9 +44,9 @@ def saved(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "--device: expected a device (one of `nnbridge devices`, FILE.toml"),
+        ("", "--device: no device has an empty name; `nnbridge devices` lists names; FILE.toml"),
         ("host", "--device: expected a driver or the CPU; the host is added by itself, found host"),
-        ("nnapi-sample_qant", "expected a device (such as nnapi-sample_quant or"),
+        ("nnapi-sample_qant", "no device is called nnapi-sample_qant; did you mean nnapi-sample_quant or"),
         ("nnapi-sample_qant", "`nnbridge devices --all` lists all), found nnapi-sample_qant"),
     ],
 )

@@ -74,7 +74,7 @@ def read_allowlist(path: Path) -> frozenset[str]:
             raise InputError(Reason(f"an allowlist of at most {_MAX_BYTES:,} bytes", "more", file=str(path)))
         lines = [line.strip() for line in content.decode("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(Reason("a readable allowlist", str(error), file=str(path))) from error
+        raise InputError(Reason("a readable allowlist", cannot_read(error), file=str(path))) from error
     entries = {line for line in lines if line.startswith("/") or ("." in line and " " not in line)}
     ignored = [(number, line) for number, line in enumerate(lines, 1) if line and line not in entries]
     for number, line in ignored[:_LOGGED]:

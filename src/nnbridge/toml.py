@@ -90,7 +90,7 @@ def content_of(path: Path, what: str) -> bytes:
     try:
         content = read_at_most(path, _MAX_BYTES)
     except OSError as error:
-        raise InputError(Reason(what, error.strerror or str(error), file=str(path))) from error
+        raise InputError(Reason(what, cannot_read(error), file=str(path))) from error
     if len(content) > _MAX_BYTES:
         raise InputError(Reason(f"{what} of at most {_MAX_BYTES:,} bytes", "more", file=str(path)))
     return content

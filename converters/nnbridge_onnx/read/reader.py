@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError, NnbridgeError, PackageError, Reason, first_line, pass_shortage
+from nnbridge.errors import ConversionError, NnbridgeError, PackageError, Reason, cannot_read, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of

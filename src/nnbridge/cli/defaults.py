@@ -48,7 +48,7 @@ class Defaults:
     named: bool
     """True if ``--config`` names the file."""
 
-    def behind(self, command: str, typed: Sequence[str]) -> dict[str, Any]:
+    def left_for(self, command: str, typed: Sequence[str]) -> dict[str, Any]:
         """The common values left for a command whose other arguments are typed; InputError for those that it does not take."""
         found = dict(self.table.get(command, {}))
         options = {text.partition("=")[0] for text in typed}

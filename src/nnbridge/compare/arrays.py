@@ -31,7 +31,7 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
         with open_file(path) as file:
             head = file.read(8)
     except OSError as error:
-        raise InputError(Reason(rule, error.strerror or str(error), operand=operand, file=str(path))) from error
+        raise InputError(Reason(rule, cannot_read(error), operand=operand, file=str(path))) from error
     if not head.startswith(_MARKS[suffix]):
         raise InputError(
             Reason(rule, f"a file that begins with {head!r}" if head else "an empty file", operand=operand, file=str(path))

@@ -103,7 +103,7 @@ def read_cases(path: Path) -> Iterator[Case]:
             raise ValueError(f"more than {most:,} bytes")
         content = parse_json(text)
     except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
-        raise InputError(Reason("a gzipped JSON spec", str(error), file=str(path))) from error
+        raise InputError(Reason("a gzipped JSON spec", cannot_read(error), file=str(path))) from error
     wrong = schema_error(content)
     if wrong is not None:
         raise InputError(replace(wrong, operand=f"{path}: {wrong.operand}"))

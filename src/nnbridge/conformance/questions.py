@@ -45,7 +45,7 @@ def read_questions(path: Path) -> Iterator[Question]:
                     yield _question(line, path, number)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
-            Reason("a readable file of models", str(error), operand=f"after line {number}", file=str(path))
+            Reason("a readable file of models", cannot_read(error), operand=f"after line {number}", file=str(path))
         ) from error
 
 

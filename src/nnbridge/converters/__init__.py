@@ -24,7 +24,7 @@ from nnbridge.converters.recorded import Route
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
-from nnbridge.errors import ConversionError, InapplicableError, OptionError, Reason
+from nnbridge.errors import NO_SUCH_FILE, ConversionError, InapplicableError, OptionError, Reason, cannot_read
 from nnbridge.model import Model
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.source import SourceDeclaration, SourceGraph
@@ -237,11 +237,11 @@ def opened(path: str | Path) -> Importer:
 
 def _head_of_model(path: Path) -> bytes:
     if not os.path.isfile(path):
-        found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else "no such file"
+        found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else NO_SUCH_FILE
         raise ConversionError(Reason("a model file", found, file=str(path)))
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
     except OSError as error:
-        raise ConversionError(Reason("a readable model file", error.strerror or str(error), file=str(path))) from error
+        raise ConversionError(Reason("a readable model file", cannot_read(error), file=str(path))) from error
     return head

@@ -113,7 +113,8 @@ def device(name: str) -> Device:
         return at_source
     if ":" in name:
         return _load(name)
-    raise InputError(Reason(_unknown(name), operand="device"))
+    called = f"is called {name}" if name else "has an empty name"
+    raise InputError(Reason(f"no device {called}; {_near(name)}", operand="device"))
 
 
 def name_of(found: Device) -> str:
@@ -161,7 +162,7 @@ def _near(name: str) -> str:
     spelling = plain(name)
     spelled = [known for known in _all_names() if name and plain(known) == spelling]
     if spelled:
-        return f"such as {spelled[0]}"
+        return f"did you mean {spelled[0]}?"
     family = family_named(name)
     if family:
         return family.choice
@@ -170,11 +171,12 @@ def _near(name: str) -> str:
     meant = [] if beginning else find(name)
     alike = beginning or similar(name, known, least=0.5 if not meant else 1 if meant[0].near else _ALIKE)
     if alike:
-        return f"such as {' or '.join(alike[:_MOST])}; `nnbridge devices --all` lists all"
+        return f"did you mean {' or '.join(alike[:_MOST])}? `nnbridge devices --all` lists all"
     if meant:
         more = f"; {len(meant) - 2} more" if len(meant) > 2 else ""
         return f"{'; or '.join(one.sentence for one in meant[:2])}{more}; `nnbridge devices find` says more"
-    return "one of `nnbridge devices`, FILE.toml, module:Attribute; `nnbridge devices find` knows chips, boards and phones"
+    listed = "`nnbridge devices` lists names; FILE.toml and module:Attribute are devices, too"
+    return f"{listed}; `nnbridge devices find` knows chips, boards and phones"
 
 
 def _at_level(found: Device, level: int) -> Device:

@@ -98,7 +98,7 @@ class _ProfileReader(TableValues):
                 self._refuse(f"a profile of at most {MAX_BYTES} bytes", "more")
             self._text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(Reason("a readable profile", str(error), file=str(path))) from error
+            raise InputError(Reason("a readable profile", cannot_read(error), file=str(path))) from error
         self._conditions = ConditionReader(self.note, self._work)
         """The definitions of the device in question."""
         self._start, self._end = 0, len(self._text)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from nnbridge import __version__
-from nnbridge.errors import InputError, Reason, cannot_read
+from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import TYPES, operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph, input_name, output_name
 from nnbridge.operations.validation import byte_size

@@ -19,7 +19,7 @@ import numpy as np
 from nnbridge.compare.arrays import MAX_BYTES, Array, load_array, load_arrays
 from nnbridge.compare.samples import in_model, is_quantised
 from nnbridge.converters.inspection import TensorMetadata
-from nnbridge.errors import BadDataError, InputError, OpFailedError, PackageError, Reason, pass_shortage
+from nnbridge.errors import BadDataError, InputError, OpFailedError, PackageError, Reason, cannot_read, pass_shortage
 from nnbridge.extensions import Codec, codec_of, operand_dtype
 from nnbridge.inputs.quantisation import quantised
 from nnbridge.model import Operand

@@ -91,7 +91,7 @@ def read_content(path: Path) -> bytes:
     try:
         return read_at_most(path, MAX_BYTES)
     except OSError as error:
-        raise InputError(Reason("a readable log", error.strerror or str(error), file=str(path))) from error
+        raise InputError(Reason("a readable log", cannot_read(error), file=str(path))) from error
 
 
 def decoded(content: bytes, name: str) -> str:

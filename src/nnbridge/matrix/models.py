@@ -14,7 +14,7 @@ from nnbridge import devices as device_list
 from nnbridge.caches import folder_fault
 from nnbridge.converters import converters
 from nnbridge.devices.evidence import Evidence, evidence
-from nnbridge.errors import InputError, PackageError, Reason, pass_shortage
+from nnbridge.errors import NO_SUCH_FILE, InputError, PackageError, Reason, pass_shortage
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.trust import foreign_file
 

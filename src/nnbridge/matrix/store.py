@@ -82,7 +82,7 @@ class Store:
     def existing(cls, path: Path) -> Store:
         """A store that is there; InputError if it is not."""
         if not os.path.isfile(path):
-            raise InputError(Reason("a file of a matrix's results", "no such file", file=str(path)))
+            raise InputError(Reason("a file of a matrix's results", NO_SUCH_FILE, file=str(path)))
         return cls(path)
 
     def _refuse_journal(self) -> None:

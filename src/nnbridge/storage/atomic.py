@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
-from nnbridge.errors import InputError, Reason, cannot_read
+from nnbridge.errors import InputError, Reason
 
 _STALE_AFTER = 3600.0
 """Seconds without a write after which a temporary file belongs to a writer that was killed."""

@@ -123,7 +123,7 @@ def load(path: Path) -> Model:
         with path.open("rb") as file:
             model = read_model(file.fileno(), str(path))
     except OSError as error:
-        raise ConversionError(Reason("a file that can be mapped", str(error), file=str(path))) from error
+        raise ConversionError(Reason("a file that can be mapped", cannot_read(error), file=str(path))) from error
     for prefix in model.extensions.values():
         TYPES.check_allowed(prefix << EXTENSION_PREFIX_SHIFT, str(path))
     return model
