@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.commands import call
 from tests.conftest import MODELS, REPOSITORY, shared_folder
 from tests.delegate.interpreters import accumulator
 
@@ -85,6 +86,14 @@ def _tone(path: Path) -> None:
 
 
 PROFILE = '[[device]]\nname = "my-npu"\n[device.operations]\nCONV_2D = ["FLOAT32"]\n'
+
+
+def _store(path: Path) -> None:
+    """A matrix of the folder's models, as of an earlier run."""
+    done = call("matrix", path.parent / "models", "--devices", "arm-nn-21.11", "--android", "10,13", "--store", path)
+    assert done.exit_code == 0, done.output
+
+
 FILES: dict[str, Callable[[Path], None]] = {
     "my.tflite": partial(_own, "digits_float32.tflite"),
     "model.tflite": partial(_own, "digits_float32.tflite"),
@@ -106,6 +115,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "yamnet_labels.txt": partial(_text, "".join(f"sound {number}\n" for number in range(521))),
     "my_npu.toml": partial(_text, PROFILE),
     "tolerances.toml": partial(_text, "rtol = 1e-3\n"),
+    "accepted.db": _store,
     "budget.toml": partial(_text, "[[budget]]\npartitions = 9\n"),
     ".venv": lambda path: _clone(path.parent),
 }

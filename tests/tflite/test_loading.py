@@ -259,6 +259,6 @@ def test_no_function_runs_a_file_that_tflite_does_not_load(run: Callable[[Path],
 
 def test_the_matrix_states_why_a_file_has_no_time(tmp_path: Path) -> None:
     path = layer("CONV_2D", weights_point=5).write(tmp_path / "m.tflite", [0], [1])
-    found = call("matrix", str(path), "--devices", "nnapi-sample_all", "--time", "--json")
+    found = call("matrix", str(path), "--devices", "nnapi-sample_all", "--time", "--json", "--store", tmp_path / "matrix.db")
     [cell] = json.loads(found.stdout)["cells"]
     assert "expected a file that TFLite loads" in cell["error"]
