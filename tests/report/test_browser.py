@@ -196,6 +196,16 @@ def test_no_part_of_the_page_passes_a_device_whose_numbers_are_unknown(browser: 
         assert "✕ fail" not in tab.inner_text(part)
 
 
+def test_no_part_of_the_page_passes_a_device_on_which_nothing_runs(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    options = ("--device", "edgetpu", "--reference", "litert", "--seeds", "0")
+    tab = opened(browser, page_of(tmp_path, MODELS / "digits_float32.tflite", *options))[0]
+    assert "Nothing runs on edgetpu; what host computed: within tolerance" in tab.inner_text(".say").replace("\xa0", " ")
+    for part in (".tiles", "#io"):
+        assert "? within tolerance, nothing on the device" in tab.inner_text(part)
+        assert "✓ pass" not in tab.inner_text(part)
+
+
 def test_estimates_are_marked_as_such(browser: Any, tmp_path: Path) -> None:
     tab = opened(browser, page_of(tmp_path, MODELS / "digits_int8.tflite", "--device", "ethos-u65-256"))[0]
     assert "Estimated, not measured:" in tab.inner_text(".say")
