@@ -151,6 +151,7 @@ PAIRS = [
     (MODELS / "digits_int8.tflite", ("--device", "gpu-delegate")),
     (MODELS / "digits_qdq.onnx", ("--device", "nnapi-sample_float_fast")),
     (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_full", "--fallback", "cpu")),
+    (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_minimal")),
 ]
 
 
@@ -165,6 +166,8 @@ def test_the_headline_counts_what_the_lines_below_it_do(
     share = "none" if not device else "all" if device == counts["total"] else str(device)
     assert re.search(rf": {share} (of )?{total}", head)
     assert re.search(rf"of {total}", lines)
+    partitions = int(re.search(r"Partitions\n(\d+)", tab.inner_text(".tiles"))[1])  # type: ignore[index]
+    assert [int(re.findall(r"(\d+) partition", text)[-1]) for text in (head, lines) if device] == [partitions] * 2 * bool(device)
     for place, count in counts["elsewhere"].items():
         assert f"{count} on {place}" in head
         assert re.search(rf"\b{count} runs? on {place}", lines)

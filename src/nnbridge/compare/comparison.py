@@ -265,7 +265,7 @@ class Comparison(NotebookResult):
 
     @property
     def reservation(self) -> str:
-        """Why the numbers say nothing of the devices; empty where they do."""
+        """The reason why the numbers say nothing of the devices; empty where they do."""
         return reservation(self.evidence, self.idle)
 
     @property

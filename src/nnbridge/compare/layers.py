@@ -130,7 +130,7 @@ class LayerComparison(NotebookResult):
 
     @property
     def reservation(self) -> str:
-        """Why the numbers say nothing of the devices; empty where they do."""
+        """The reason why the numbers say nothing of the devices; empty where they do."""
         return reservation(self.evidence, self.offered if self.samples else ())
 
     @property

@@ -134,7 +134,7 @@ def unknown_numbers(found: Iterable[Evidence]) -> list[str]:
 
 
 def reservation(found: Sequence[Evidence], offered: Sequence[str]) -> str:
-    """Why a comparison says nothing of its devices, as a verdict: their numbers are unknown, or none of those that were offered
+    """The reason why a comparison says nothing of its devices, as a verdict: their numbers are unknown, or none of those that were offered
     the model ran anything. Empty where it does.
 
     ``found``: the evidence of each driver that ran something.

@@ -74,7 +74,7 @@ def difference(cell: Cell) -> str:
 
 
 def reservation(cell: Cell) -> str:
-    """Why a comparison says nothing of the cell's device, in two or four words; empty where it does."""
+    """The reason why a comparison says nothing of the cell's device, in short; empty where it does."""
     return IDLE if cell.idle else UNKNOWN if cell.unknown else ""
 
 

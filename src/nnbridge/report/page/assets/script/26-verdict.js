@@ -1,11 +1,14 @@
 /* The verdict: a sentence, and at most four lines below it. */
 
+/** Partitions: steps of the plan that a device takes. Those of CPUs are steps only. */
+const partitionsOf = (plan, runners) => plan.steps.filter((s) => runners[s.r].place === "device" && s.ops.length).length;
+
 /** Counts are those of the plan's sentence, which is one of the lines below: the file's operators, where a file has some. */
 function headline(plan, runners) {
   const c = plan.counts;
   const dev = runners.filter((r) => r.place === "device").map((r) => clean(r.name));
   const rest = Object.entries(c.elsewhere).map(([place, n]) => [place.replace("'", "’"), n]);
-  const parts = plan.steps.filter((s) => runners[s.r].place === "device" && s.ops.length).length;
+  const parts = partitionsOf(plan, runners);
   const them = dev.length > 1 ? "the devices" : "the device";
   const all = plural(c.total, c.unit);
   if (c.refused) return plan.sentence + ".";
@@ -149,7 +152,7 @@ function costText(g) {
   const out = c.parts === 1 ? "it" : "them";
   // Not all of the host's work is declared.
   const start = g.r.sort === "host" ? "It" : "Little work, but it";
-  return ` ${start} makes ${plural(c.parts, "partition")} of its own and moves ${bytes(c.moved)} in and out of ${out}.`;
+  return ` ${start} makes ${plural(c.parts, "step")} off the devices and moves ${bytes(c.moved)} in and out of ${out}.`;
 }
 
 /** Microseconds. */
