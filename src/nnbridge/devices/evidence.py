@@ -134,8 +134,8 @@ def unknown_numbers(found: Iterable[Evidence]) -> list[str]:
 
 
 def reservation(found: Sequence[Evidence], offered: Sequence[str]) -> str:
-    """The reason why a comparison says nothing of its devices, as a verdict: their numbers are unknown, or none of those that were offered
-    the model ran anything. Empty where it does.
+    """The reason why a comparison says nothing of its devices, as a verdict: their numbers are unknown, or none of those that
+    were offered the model ran anything. Empty where it does.
 
     ``found``: the evidence of each driver that ran something.
     """
