@@ -336,9 +336,12 @@ def host_options(model: Model, subgraph: Subgraph, operation: Operation) -> dict
 
 def operand_dtype(operand: Operand) -> np.dtype[Any]:
     """NumPy's element type of an operand, extension types included; bytes where none is declared."""
-    if not is_extension(operand.type):
-        return TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
-    declared = TYPES.operand_type(operand.type)
+    return extension_dtype(operand.type) if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
+
+
+def extension_dtype(code: int) -> np.dtype[Any]:
+    """NumPy's element type of an extension's operand type; bytes where none is declared."""
+    declared = TYPES.operand_type(code)
     if declared is not None and declared.dtype is not None:
         return numpy_type(declared.dtype)
     size = declared.byte_size if declared is not None else 1
