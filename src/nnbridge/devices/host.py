@@ -82,10 +82,16 @@ def _flipped_or_none(array: Array | None) -> Array | None:
     return None if array is None else sign_flipped(array)
 
 
-def _faster(prepared: PreparedHostKernel | None, settings: Settings) -> PreparedHostKernel | None:
+def mixed_executor(model: Model) -> Executor:
+    """An executor of NNAPI's operations and the host's, by their reference kernels."""
+    return Executor(model, kernels=Tier.REFERENCE, custom=[host_kernels(model, model.main, True), *body_kernels(model)])
+
+
+def _faster(prepared: PreparedHostKernel | ModelKernel | None, settings: Settings) -> PreparedHostKernel | None:
     """The same function by the executor's kernels, or by a compiled kernel of its own, where there is such."""
     if isinstance(prepared, ModelKernel):
-        kernel, executor = prepared, Executor(prepared.model, kernels=settings.tier)
+        kernel, nnapis = prepared, not prepared.model.extensions
+        executor = Executor(prepared.model, kernels=settings.tier) if nnapis else mixed_executor(prepared.model)
         return lambda arrays: kernel.results([out.data for out in executor.run(kernel.arguments(arrays))])
     if isinstance(prepared, StatedKernel) and settings.tier >= Tier.COMPILED:
         from nnbridge.cpu.compiled.routines import routine  # llvmlite is imported when it is used
