@@ -112,7 +112,7 @@ def test_initialisers_that_are_inputs_become_constants(tmp_path: Path) -> None:
     model.graph.input.extend(made)
     onnx.save(model, str(path))
     found, _ = advised(str(path), "arm-nn-21.11")
-    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers are constants, no inputs")
+    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers as constants, not as inputs")
     request = ("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "-o", str(target))
     assert "not bit-exact: outputs differ in probabilities" in call(*request, status=2)
     assert not target.exists()
@@ -132,7 +132,7 @@ def test_an_edit_that_may_round_elsewhere_is_exact_where_no_bit_differs(tmp_path
     graph = onnx.helper.make_graph([node], "g", [x, factor], [y], [constant])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
     found, _ = advised(str(path), "arm-nn-21.11")
-    (number,) = (k for k, one in enumerate(found, 1) if one == ("round", "whole file: initialisers are constants, no inputs"))
+    (number,) = (k for k, one in enumerate(found, 1) if one == ("round", "whole file: initialisers as constants, not as inputs"))
     done = call("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "-o", str(target))
     assert (done["kind"], done["exact"], done["inputs"]) == ("round", True, 10)
     assert len(onnx.load(str(target)).graph.input) == 1

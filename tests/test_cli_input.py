@@ -294,7 +294,7 @@ def test_a_file_that_any_option_names_is_not_replaced(model: Path, tmp_path: Pat
         (("reduce", model, *device, "--input", "photos/one.npz", "-o", "photos/one"), "an input"),
     ):
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-        assert f"expected another file than {what}" in refused(*map(str, arguments)), arguments
+        assert f"expected a different file from {what}" in refused(*map(str, arguments)), arguments
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 

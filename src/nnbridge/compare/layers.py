@@ -185,7 +185,7 @@ class LayerComparison(NotebookResult):
         if first is None:
             if origin is None:
                 if any(layer.drift is not None and layer.drift.mismatches for layer in self.compared):
-                    return "no difference beyond tolerance; no operation is known to have an error of its own"
+                    return "no difference beyond tolerance; no operation is known to have its own error"
                 return f"no difference: {len(self.compared)} tensors are equal"
             why = f" ({origin.why})" if origin.why else ""
             return f"no difference beyond tolerance; largest own error: operator {origin.place}, {difference(origin.own)}{why}"
@@ -201,7 +201,7 @@ class LayerComparison(NotebookResult):
         if origin is not None and origin is not first:
             said += f": inherited from {origin.place}, own error {difference(origin.own)}"
         if origin is not None and origin.hidden:
-            said += f"; of the operators up to it that the reference has no tensors of, {origin.hidden} computes otherwise"
+            said += f"; among the operators up to it without tensors in the reference, {origin.hidden} differs"
         return said
 
     def records(self) -> Sequence[Mapping[str, Any]]:

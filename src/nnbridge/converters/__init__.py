@@ -101,7 +101,7 @@ class Importer(ABC):
     runtime_graph: ClassVar[RuntimeReader | None] = None
     """Reads the graph that an inference runtime hands over; without one, there is no provider for the format."""
     neuron: ClassVar[Callable[[], Route] | None] = None
-    """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
+    """What LiteRT's MediaTek route needs of the importer; None for formats that do not go that way."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -38,7 +38,7 @@ _INPUTS = (
     Input("height", "P", "height of the output, or a factor"),
     Input("nchw", T.BOOL, "true: input 0 and the output are NCHW", default=False),
     Input("align_corners", T.BOOL, "true: the corner pixels' centres coincide", default=False),
-    Input("half_pixel_centers", T.BOOL, "true: pixels' centres lie at halves", default=False),
+    Input("half_pixel_centers", T.BOOL, "true: pixels' centres are at halves", default=False),
 )
 
 
