@@ -100,7 +100,7 @@ class Summary:
         rest += [f"{without}{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
-            text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
+            text = f"On {', '.join(self.devices)}, without NNAPI: {share} are accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENT_NAMES[self.mapping].replace("'s", f" {self.release}'s" if self.release else "'s", 1)
@@ -116,7 +116,7 @@ class Summary:
             text += (
                 f", the device accepts {self.accepted:,}" if len(self.devices) == 1 else f", the devices accept {self.accepted:,}"
             )
-            text += f", {self.limited:,} of them beyond the limit on partitions" if self.limited else ""
+            text += f", {self.limited:,} of them left out by the limit on partitions" if self.limited else ""
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
         return "; ".join(part for part in (text, ", ".join(rest), self.refusal) if part)

@@ -68,7 +68,7 @@ _OTHERWISE: Mapping[Again, str] = {
     hard_swish: "computes HARD_SWISH as one operation and rounds it to 8 bits once, NNAPI as MUL and ADD below feature level 4",
     squared_difference: "computes SQUARED_DIFFERENCE in fixed point as one operation, NNAPI as SUB and MUL",
 }
-"""What LiteRT computes in integers otherwise than NNAPI → in which way."""
+"""What LiteRT computes in integers differently from NNAPI → in which way."""
 _HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.TRANSPOSE_CONV_2D)
 
 
@@ -213,7 +213,7 @@ def _rescaled_mean(case: LoneOperation) -> Array | None:
 
 
 def _sign_flipped(case: LoneOperation) -> str:
-    """Kernels of uint8 and of int8 round otherwise: averages halves; RESIZE_BILINEAR truncates uint8 only."""
+    """Kernels of uint8 and of int8 round differently: averages halves; RESIZE_BILINEAR truncates uint8 only."""
     main = case.model.main
     flipped = {i for i, operand in enumerate(main.operands) if sign_flipped(operand, _A_BYTE).dtype == np.int8}
     if not flipped:

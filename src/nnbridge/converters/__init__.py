@@ -213,7 +213,7 @@ def converters() -> tuple[type[Importer], ...]:
 def opened(path: str | Path) -> Importer:
     """A model file, opened by the importer that its first bytes name, else its suffix; refused where the two disagree.
 
-    ConversionError for what is no file, and for files that cannot be models of any format.
+    ConversionError for what is not a file, and for files that cannot be models of any format.
     """
     path = Path(path)
     head = _head_of_model(path)

@@ -299,7 +299,7 @@ def _copied(images: Array) -> Array:
 
 
 def _picker(shape: tuple[int, int, int], dims: tuple[int, ...], steps: list[Step]) -> Mixer | None:
-    """For an axis along which all positions lie on pixels: a view of these."""
+    """For an axis along which all positions are on pixels: a view of these."""
     (_, [(places, share), *others]), *more = steps
     if more or others or not isinstance(places, slice) or share != 1:
         return None

@@ -1,4 +1,4 @@
-"""``nnbridge bench``: how long a model takes here, beside its own runtime."""
+"""``nnbridge bench``: the time of a model on this machine, compared with its own runtime."""
 
 from __future__ import annotations
 

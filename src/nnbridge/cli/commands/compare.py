@@ -63,7 +63,9 @@ if TYPE_CHECKING:
 )
 @input_options
 @of_comparison("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
-@of_comparison("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed, for models with states.")
+@of_comparison(
+    "--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Invocations per seed, for models with states."
+)
 @of_comparison(
     "--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude."
 )

@@ -125,7 +125,7 @@ def reduce(
     else:
         print_blocks(search_tables(found, "What is left"))
         if found.simplified:
-            echo(f"made simpler: {', '.join(found.simplified)}")
+            echo(f"simplified: {', '.join(found.simplified)}")
         for file in saved:
             echo(str(file))
     sys.exit(INTERRUPTED if found.interrupted else 0 if any(file.shows for file in saved) else 1)

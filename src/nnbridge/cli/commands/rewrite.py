@@ -66,7 +66,8 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         raise InputError(Reason(f"a {model.suffix} or {storage.SUFFIX} file", str(output), operand="--output"))
     found = advise(file_of(model, options), target_of(options)).advice
     if number > len(found):
-        raise InputError(Reason(f"one of {len(found)} numbers of plan --advice", str(number), operand="--advice"))
+        rule = f"a number from 1 to {len(found)}" if found else "a model and device with advice (nnbridge plan --advice lists it)"
+        raise InputError(Reason(rule, str(number) if found else "none", operand="--advice"))
     advice = found[number - 1]
     edit = advice.edit
     if edit is None:
