@@ -86,7 +86,7 @@ def test_more_channels_that_are_cut_off_leave_every_bit_of_the_answers(tmp_path:
 def test_an_edit_that_changes_answers_is_written_only_on_request(tmp_path: Path) -> None:
     device, target = npu(tmp_path, conv="at_most = { filter_h = 2 }"), tmp_path / "after.tflite"
     request = ("rewrite", FLOAT32, "--device", device, "--advice", "1", "-o", str(target))
-    assert "expected an edit that leaves the outputs as they are, or --inexact" in call(*request, status=2)
+    assert "expected an edit that does not change outputs, or --inexact" in call(*request, status=2)
     assert not target.exists()
     assert call(*request, "--inexact")["exact"] is False
     assert call("plan", str(target), "--device", device)["summary"]["elsewhere"] == {}

@@ -15,7 +15,7 @@ BYTES = {
     "m.h5": (b"\x89HDF\r\n\x1a\n" + bytes(8), "an HDF5 file of Keras: convert its model to TFLite"),
     "m.pte": (b"\x1c\0\0\0ET12" + bytes(8), "an ExecuTorch program (.pte): export the model to ONNX"),
     "m.tflite": (b"\x1c\0\0\0ET12" + bytes(8), "an ExecuTorch program"),
-    "m.onnx": (b"\x1c\0\0\0ORTM" + bytes(8), "an ORT format model of ONNX Runtime: give the ONNX file"),
+    "m.onnx": (b"\x1c\0\0\0ORTM" + bytes(8), "an ORT format model of ONNX Runtime: use the ONNX file"),
     "m.litertlm": (b"LITERTLM" + bytes(8), "a LiteRT-LM bundle of a language model"),
     "m.gguf": (b"GGUF" + bytes(8), "a GGUF file of llama.cpp"),
     "m.rknn": (b"RKNN" + bytes(8), "an RKNN model, compiled for a Rockchip NPU: use the file that it was made from"),

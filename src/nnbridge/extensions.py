@@ -91,7 +91,9 @@ HostKernel: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], M
 PreparedHostKernel: TypeAlias = "Callable[[Sequence[Array | None]], Sequence[Array]]"
 """``run(inputs)`` returns the output arrays. The inputs have the shapes that were prepared for, None for omitted ones."""
 
-HostPrepare: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], Mapping[str, Any]], PreparedHostKernel | None]"
+HostPrepare: TypeAlias = (
+    "Callable[[Sequence[HostTensor], Sequence[HostTensor], Mapping[str, Any]], PreparedHostKernel | ModelKernel | None]"
+)
 """``prepare(inputs, outputs, options)`` returns the kernel for these dimensions and constants.
 
 Constants have data, other inputs have none; all dimensions of inputs are known. None where values are needed to prepare.
@@ -118,17 +120,13 @@ class StatedKernel:
 
 @dataclass(frozen=True, eq=False)
 class ModelKernel:
-    """A prepared host kernel whose arithmetic is NNAPI's: a device may run the model instead of calling ``run``."""
+    """A prepared host kernel that is a model, of NNAPI's operations and the host's, which the device runs."""
 
     model: Model
     arguments: Callable[[Sequence[Array | None]], list[Array | None]]
     """From the operation's inputs to the model's."""
     results: Callable[[Sequence[Array]], Sequence[Array]]
     """From the model's outputs to the operation's."""
-    run: PreparedHostKernel
-
-    def __call__(self, arrays: Sequence[Array | None]) -> Sequence[Array]:
-        return self.run(arrays)
 
 
 @dataclass(frozen=True)
@@ -336,9 +334,12 @@ def host_options(model: Model, subgraph: Subgraph, operation: Operation) -> dict
 
 def operand_dtype(operand: Operand) -> np.dtype[Any]:
     """NumPy's element type of an operand, extension types included; bytes where none is declared."""
-    if not is_extension(operand.type):
-        return TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
-    declared = TYPES.operand_type(operand.type)
+    return extension_dtype(operand.type) if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
+
+
+def extension_dtype(code: int) -> np.dtype[Any]:
+    """NumPy's element type of an extension's operand type; bytes where none is declared."""
+    declared = TYPES.operand_type(code)
     if declared is not None and declared.dtype is not None:
         return numpy_type(declared.dtype)
     size = declared.byte_size if declared is not None else 1

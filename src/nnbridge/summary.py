@@ -84,6 +84,8 @@ class Summary:
     """The release of the app's runtime, where it is not the newest."""
     refused: str = ""
     """The refusal in short."""
+    device_partitions: int = 0
+    """Partitions that the devices take of what is handed over."""
     otherwise: int = 0
     """Operators that would be handed over if the delegate allowed dynamic dimensions, where TFLite refuses it without."""
 
@@ -116,6 +118,8 @@ class Summary:
             text += (
                 f", the device accepts {self.accepted:,}" if len(self.devices) == 1 else f", the devices accept {self.accepted:,}"
             )
+            cut = self.accepted and self.device_partitions not in (0, self.partitions)
+            text += f" in {counted(self.device_partitions, 'partition')}" if cut else ""
             text += f", {self.limited:,} of them left out by the limit on partitions" if self.limited else ""
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
@@ -140,14 +144,14 @@ class Summary:
             text = f"No {self.unit} runs on {names}" + (f"; required: {self.obstacle}" if self.obstacle else "")
         elif not left:
             all_of = f"All {self.operators:,} {self.unit}s run" if self.operators > 1 else f"The {self.unit} runs"
-            text = f"{all_of} on {names}, in {counted(self.partitions, 'partition')}"
+            text = f"{all_of} on {names}, in {counted(self.device_partitions, 'partition')}"
         elif len(self.elsewhere_names) <= _FEW:
             rest = "" if self.work_share is None else f" ({_percent(1 - self.work_share)} of the multiply-adds)"
             text = f"Runs on {names} except {counted(left, self.unit)}{rest}: {kinds}"
         else:
             text = f"{self.on_device:,} of {counted(self.operators, self.unit)}{work} run on {names}"
-        slow = self.on_device and self.partitions > _MANY_PARTITIONS
-        return f"{text}; {self.partitions:,} partitions are probably slower than the CPU" if slow else text
+        slow = self.on_device and self.device_partitions > _MANY_PARTITIONS
+        return f"{text}; {self.device_partitions:,} partitions are probably slower than the CPU" if slow else text
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -226,7 +230,12 @@ def summarise(
         _used(compilation),
         _work_share(compilation.plan),
         refused="" if refusal is None else refusal.judgement,
+        device_partitions=_device_partitions(compilation.plan),
     )
+
+
+def _device_partitions(plan: Plan) -> int:
+    return sum(plan.devices[step.device].kind == "device" for step in plan.steps)
 
 
 def _obstacle(reasons: Sequence[Reason]) -> str:
@@ -253,7 +262,7 @@ def summarise_claims(
     """The counts of a plan whose devices look at the file's operators: device → whether it accepts each of them."""
     supported = [any(each) for each in zip(*claims.values(), strict=True)]
     accepted = sum(supported)
-    partitions = sum(compilation.plan.devices[step.device].kind == "device" for step in compilation.plan.steps)
+    partitions = _device_partitions(compilation.plan)
     counts = (len(supported), 0, accepted, partitions, accepted, 0, accepted)
     elsewhere = {_OWN_CPU["delegate"]: len(supported) - accepted} if accepted < len(supported) else {}
     names = dict(
@@ -270,6 +279,7 @@ def summarise_claims(
         elsewhere_names=names,
         used=_used(compilation),
         work_share=share,
+        device_partitions=partitions,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from nnbridge import devices
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence
+from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN, evidence
 from tests.commands import call, data
 from tests.conftest import MODELS
 
@@ -96,9 +97,21 @@ def test_a_comparison_never_passes_numbers_that_nothing_emulates(tmp_path: Path)
     assert (found["device"], found["emulated"]) == ("arm-nn-21.11", False)
 
 
-def test_a_device_that_ran_nothing_leaves_the_verdict_alone() -> None:
-    result = call("compare", FLOAT32, "--reference", "litert", "--seeds", "0", "--device", "qti-hvx", "--mapping", "wide")
-    assert NUMBERS_UNKNOWN not in result.stdout
+@pytest.mark.parametrize("device", ["qti-hvx", "edgetpu", "ethos-u55-128", "nnapi-sample_quant"])
+@pytest.mark.parametrize("layers", [(), ("--layers",)])
+def test_what_others_computed_is_no_pass_of_a_device_that_ran_nothing(device: str, layers: tuple[str, ...]) -> None:
+    pytest.importorskip("ai_edge_litert")
+    options = ("--reference", "litert", "--seeds", "0", "--device", device, *layers)
+    result = call("compare", FLOAT32, *options)
+    assert result.exit_code == 0
+    assert IDLE in result.stdout.splitlines()[0]
+    assert not re.search(r"\bpass\b", result.stdout)
+    assert data("compare", FLOAT32, *options)["verdict"] == IDLE
+
+
+def test_a_comparison_without_a_device_is_that_of_nnapi_s_cpu() -> None:
+    pytest.importorskip("ai_edge_litert")
+    assert call("compare", FLOAT32, "--reference", "litert", "--seeds", "0").stdout.splitlines()[0].endswith("1 sample: pass")
 
 
 def test_layers_end_with_the_verdict_on_numbers(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from nnbridge.compare.tensors import (
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences, unknown_numbers
+from nnbridge.devices.evidence import Evidence, evidences, reservation, unknown_numbers
 from nnbridge.errors import NnapiError, NnbridgeError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
@@ -120,6 +120,8 @@ class LayerComparison(NotebookResult):
     """Samples at which a runtime's process ended, and how: they are not compared."""
     evidence: tuple[Evidence, ...] = ()
     """The evidence of each driver that ran something."""
+    offered: tuple[str, ...] = ()
+    """The drivers that were offered the model."""
 
     @property
     def unknown(self) -> list[str]:
@@ -127,9 +129,14 @@ class LayerComparison(NotebookResult):
         return unknown_numbers(self.evidence)
 
     @property
+    def reservation(self) -> str:
+        """The reason why the numbers say nothing of the devices; empty where they do."""
+        return reservation(self.evidence, self.offered if self.samples else ())
+
+    @property
     def verdict(self) -> str:
-        """``pass`` or ``FAIL``, or that the devices' numbers are unknown."""
-        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"
+        """``pass`` or ``FAIL``, or why that cannot be said of the devices."""
+        return self.reservation or ("pass" if self.passed else "FAIL")
 
     @property
     def compared(self) -> tuple[Layer, ...]:
@@ -175,7 +182,7 @@ class LayerComparison(NotebookResult):
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
-        return f"{NUMBERS_UNKNOWN}; of what was computed: {self._found}" if self.unknown else self._found
+        return f"{self.reservation}; of what was computed: {self._found}" if self.reservation else self._found
 
     @property
     def _found(self) -> str:
@@ -304,7 +311,8 @@ def compare_layers(
     layers, ended = tuple(run.in_order()), tuple(endings.rows)
     ran = {layer.device for layer in layers}
     known = tuple(evidences(device for device in compilation.devices if device.name in ran))
-    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended, known)
+    offered = tuple(share.device for share in compilation.shares())
+    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended, known, offered)
 
 
 def place_of(operator: str, operation: str, tensor: str, within: str) -> str:

@@ -23,6 +23,7 @@ from nnbridge.matrix.tables import (
     judgement,
     percent,
     placed,
+    reservation,
     size,
     summary,
     verdict_words,
@@ -143,7 +144,7 @@ def _box(column: str, number: int | None, cells: Sequence[Cell], broken: Broken,
 
 
 def _kind(cell: Cell) -> str:
-    return "bad" if not cell.passed else "unknown" if cell.unknown else "good"
+    return "bad" if not cell.passed else "unknown" if reservation(cell) else "good"
 
 
 def _shade(cell: Cell) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import OpFailedError, Reason, Why
+from nnbridge.extensions import extension_dtype
 from nnbridge.model import Array, ChannelQuant, Operand
 from nnbridge.operations.declaration import OperationDef, Signature
 from nnbridge.types import TYPE_FACTS, is_extension, type_name
@@ -72,7 +73,7 @@ class Arg:
     @property
     def dtype(self) -> np.dtype[np.generic]:
         """NumPy's element type for this operand type."""
-        dtype = None if is_extension(self.type) else TYPE_FACTS[self.type].dtype
+        dtype = extension_dtype(self.type) if is_extension(self.type) else TYPE_FACTS[self.type].dtype
         assert dtype is not None, f"{type_name(self.type)} has no element type"
         return dtype
 

@@ -22,7 +22,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     shown = [layer for layer in comparison.layers if layer.drift or layer.own]
     places = {(layer.device, layer.step) for layer in shown}
     at = len(places) > 1
-    words = ("outside tolerance", "within tolerance") if comparison.unknown else ("FAIL", "pass")
+    words = ("outside tolerance", "within tolerance") if comparison.reservation else ("FAIL", "pass")
     rows = [
         (
             f"{layer.operator} in {layer.position[0]}" if layer.position[0] else layer.operator,

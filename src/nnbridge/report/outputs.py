@@ -139,7 +139,7 @@ def output_lines(item: Mapping[str, Any]) -> list[str]:
 
 def comparison_tables(comparison: Comparison) -> list[Table | str]:
     """One row for each output, and below the table where those that fail differ or why they could not be compared."""
-    words = ("outside tolerance", "within tolerance") if comparison.unknown else ("FAIL", "pass")
+    words = ("outside tolerance", "within tolerance") if comparison.reservation else ("FAIL", "pass")
     title = f"{comparison.model} on {comparison.device} against {comparison.reference}"
     columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
     rows = [(o.name, o.type, str(o.elements), *_differences(o), _verdict(o, words)) for o in comparison.outputs]
@@ -153,20 +153,24 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     if comparison.interrupted:
         lines.append("Interrupted: only the samples above were finished.")
     table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {comparison.verdict}", columns, rows)
-    return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_unknown(comparison)]
+    return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_reserved(comparison)]
 
 
 def _verdict(output: OutputComparison, words: tuple[str, str]) -> str:
     return words[output.passed] + (f" ({output.check.form})" if output.check is not None else "")
 
 
-def _unknown(comparison: Comparison) -> list[str]:
-    """The part of a comparison that is known, and the part that is not, for devices whose numbers nothing emulates."""
-    if not comparison.unknown:
+def _reserved(comparison: Comparison) -> list[str]:
+    """The part of a comparison that is known, and the part that is not, where the numbers say nothing of the devices."""
+    if not comparison.reservation:
         return []
     found = "within" if comparison.passed else "outside"
-    status = f"what NNAPI's CPU computed in place of {', '.join(comparison.unknown)} is {found} tolerance"
-    return [f"{NUMBERS_UNKNOWN}: {status}, which the exit status says"]
+    computed = (
+        f"what NNAPI's CPU computed in place of {', '.join(comparison.unknown)}"
+        if comparison.unknown
+        else f"nothing runs on {', '.join(comparison.idle)}; what {comparison.device} computed"
+    )
+    return [f"{comparison.reservation}: {computed} is {found} tolerance, which the exit status says"]
 
 
 def ended_lines(ended: Sequence[tuple[str, str]]) -> list[str]:

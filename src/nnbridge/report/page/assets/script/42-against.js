@@ -67,7 +67,8 @@ function againstSection() {
             sum(theirs, (p) => p.mac),
             (v) => share(v, macs),
           ),
-        change("partitions", P.steps.length, A.steps.length, int),
+        change("partitions", partitionsOf(P, R), partitionsOf(A, A.runners), int),
+        change("steps", P.steps.length, A.steps.length, int),
         change("bytes that cross borders", P.crossing, A.crossing, bytes),
       ]
         .filter(Boolean)

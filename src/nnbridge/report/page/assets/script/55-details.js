@@ -122,7 +122,7 @@ function inspect(box) {
       { class: "kv" },
       el("dt", null, "Runs on"),
       el("dd", null, where(r) + (r.place === "NNAPI CPU" ? ` (${r.name})` : "")),
-      el("dt", null, "Partition"),
+      el("dt", null, "Step"),
       el("dd", null, k ? `${o.k} of ${P.steps.length}, ${plural(k.ops.length, "operation")}` : "–"),
       el("dt", null, "Multiply-adds"),
       el("dd", null, o.mac == null ? "open shape" : o.mac ? `${work(o.mac)} (${share(o.mac, totalMac)})` : "none counted"),
