@@ -86,7 +86,7 @@ def test_more_channels_that_are_cut_off_leave_every_bit_of_the_answers(tmp_path:
 def test_an_edit_that_changes_answers_is_written_only_on_request(tmp_path: Path) -> None:
     device, target = npu(tmp_path, conv="at_most = { filter_h = 2 }"), tmp_path / "after.tflite"
     request = ("rewrite", FLOAT32, "--device", device, "--advice", "1", "-o", str(target))
-    assert "expected an edit that leaves the outputs as they are, or --inexact" in call(*request, status=2)
+    assert "expected an edit that does not change outputs, or --inexact" in call(*request, status=2)
     assert not target.exists()
     assert call(*request, "--inexact")["exact"] is False
     assert call("plan", str(target), "--device", device)["summary"]["elsewhere"] == {}
@@ -112,7 +112,7 @@ def test_initialisers_that_are_inputs_become_constants(tmp_path: Path) -> None:
     model.graph.input.extend(made)
     onnx.save(model, str(path))
     found, _ = advised(str(path), "arm-nn-21.11")
-    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers are constants, no inputs")
+    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers as constants, not as inputs")
     request = ("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "-o", str(target))
     assert "not bit-exact: outputs differ in probabilities" in call(*request, status=2)
     assert not target.exists()
@@ -132,7 +132,7 @@ def test_an_edit_that_may_round_elsewhere_is_exact_where_no_bit_differs(tmp_path
     graph = onnx.helper.make_graph([node], "g", [x, factor], [y], [constant])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
     found, _ = advised(str(path), "arm-nn-21.11")
-    (number,) = (k for k, one in enumerate(found, 1) if one == ("round", "whole file: initialisers are constants, no inputs"))
+    (number,) = (k for k, one in enumerate(found, 1) if one == ("round", "whole file: initialisers as constants, not as inputs"))
     done = call("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "-o", str(target))
     assert (done["kind"], done["exact"], done["inputs"]) == ("round", True, 10)
     assert len(onnx.load(str(target)).graph.input) == 1

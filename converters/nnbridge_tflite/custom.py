@@ -39,22 +39,20 @@ KINDS = (
     ),
     CustomKind(
         r"ethos-u\d*",
-        "is what Vela compiled for an Ethos-U: TFLite Micro with Arm's driver runs it",
-        "plan the file that Vela was given",
+        "was compiled by Vela for an Ethos-U: TFLite Micro with Arm's driver runs it",
+        "plan the file that was passed to Vela",
     ),
     CustomKind(
         r"edgetpu-custom-op\d*",
-        "is what the Edge TPU Compiler compiled: libedgetpu's delegate runs it",
-        "plan the file that the compiler was given",
+        "was compiled by the Edge TPU Compiler: libedgetpu's delegate runs it",
+        "plan the file that was passed to the compiler",
     ),
     CustomKind(
         re.escape(DISPATCH),
-        "is what LiteRT's compiler compiled{chip}: LiteRT runs it with the dispatch library of that chip's maker",
-        "plan the file that the compiler was given",
+        "was compiled by LiteRT's compiler{chip}: LiteRT runs it with the dispatch library of that chip's maker",
+        "plan the file that was passed to the compiler",
     ),
-    CustomKind(
-        r"MTKEXT_\w+", "is MediaTek's: the Neuron delegate runs it", "plan the file from which MediaTek's tools made this one"
-    ),
+    CustomKind(r"MTKEXT_\w+", "is MediaTek's: the Neuron delegate runs it", "plan the file that was passed to MediaTek's tools"),
     CustomKind(
         "Convolution2DTransposeBias|MaxPoolingWithArgmax2D|MaxUnpooling2D|TransformTensorBilinear|TransformLandmarks|"
         "Landmarks(2|To)TransformMatrix",

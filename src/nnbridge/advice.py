@@ -737,7 +737,7 @@ class _Advising:
 def _together(edits: Sequence[Edit]) -> Edit:
     """One edit of several operators of one name that have the same replacement."""
     first, keys = edits[0], tuple(key for one in edits for key in one.keys)
-    assert first.several is not None, "an edit that several operators have"
+    assert first.several is not None, "an edit that several operators share"
     content = partial(first.several, keys)
     return replace(first, index=WHOLE, operator=f"{len(keys)} {first.operator}", content=content, alone=None, together=keys)
 

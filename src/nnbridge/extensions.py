@@ -54,7 +54,7 @@ class ExtensionOperandType:
     dtype: str | None = None
     """NumPy's element type, where one exists; host extensions use it, NNAPI knows bytes only."""
     codec: Codec | None = None
-    """How the bytes are read, where they stand for other values."""
+    """How the bytes are read, where they represent other values."""
 
 
 @dataclass(frozen=True)

@@ -250,5 +250,5 @@ def test_random_numbers_are_named_as_the_cause_of_a_difference(tmp_path: Path) -
     path.write_bytes(made([node], [], [Y]).SerializeToString())
     found = CliRunner().invoke(cli, ["compare", str(path), "--reference", "onnxruntime"])
     assert found.exit_code == 1
-    assert "draws random numbers, other ones than onnxruntime" in found.output
+    assert "draws random numbers, which differ from onnxruntime's" in found.output
     assert "float sums" not in found.output

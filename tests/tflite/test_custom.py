@@ -30,9 +30,9 @@ def file_with(operator: str, path: Path, *, stamp: bytes = b"") -> Path:
 SENTENCES = {
     "FlexErf": "needs TensorFlow's Flex delegate; link the app with tensorflow-lite-select-tf-ops, or convert without",
     "FlexTensorListReserve": "needs TensorFlow's Flex delegate",
-    "ethos-u": "is what Vela compiled for an Ethos-U: TFLite Micro with Arm's driver runs it; plan the file that Vela was given",
-    "edgetpu-custom-op": "is what the Edge TPU Compiler compiled",
-    "DISPATCH_OP": "is what LiteRT's compiler compiled: LiteRT runs it with the dispatch library",
+    "ethos-u": "was compiled by Vela for an Ethos-U: TFLite Micro with Arm's driver runs it; plan the file",
+    "edgetpu-custom-op": "was compiled by the Edge TPU Compiler",
+    "DISPATCH_OP": "was compiled by LiteRT's compiler: LiteRT runs it with the dispatch library",
     "MTKEXT_RESIZE": "is MediaTek's",
     "MaxUnpooling2D": "is MediaPipe's, which registers it",
     "MyOp": "is custom: the app must register it",

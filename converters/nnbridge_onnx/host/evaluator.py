@@ -261,7 +261,7 @@ def prepare(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options
 
 
 def _result(result: Any, number: int, label: str) -> Array:
-    """A result as NNAPI has it: a scalar is a vector of one element, what is no tensor of numbers a message."""
+    """A result as NNAPI has it: a scalar is a vector of one element, what is not a tensor of numbers a message."""
     if number in MESSAGES:
         with _guarded(label):
             return encode(result, number)

@@ -239,7 +239,7 @@ def _slice_as_built(to: Lowerer) -> None:
 
 @SLICE.host_kernel
 def _run_slice(call: HostCall) -> Sequence[Array]:
-    """Starts lie inside the axis, ends next to it at most: NumPy bounds starts of backward slices otherwise."""
+    """Starts are inside the axis, ends next to it at most: NumPy bounds starts of backward slices otherwise."""
     x, recent = call.input(0), call.version >= 10
     names = ("starts", "ends", "axes", "steps")
     parts = [call.optional(i + 1) if recent else call.option(name) for i, name in enumerate(names)]

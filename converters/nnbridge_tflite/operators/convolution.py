@@ -564,7 +564,7 @@ def spread(shape: Sequence[int], data: Array, weights: Array, options: Options, 
 
 
 def _landings(window: Window, count: int, length: int) -> list[tuple[int, slice, slice]]:
-    """The cells of a window that lie inside the output at some positions of the data: the cell, these positions, and where."""
+    """The cells of a window that are inside the output at some positions of the data: the cell, these positions, and where."""
     found = []
     for cell in range(window.size):
         offset = cell * window.dilation - window.before

@@ -157,7 +157,7 @@ def windows_reduced(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Array:
-    """One element for each window that lies inside the array, gathered from a first value on."""
+    """One element for each window that is inside the array, gathered from a first value on."""
     window = [Window(*parts, 0, 0) for parts in zip(shape, strides, dilations, strict=True)]
     images = data[None, ..., None]
     total = np.full([max(n, 0) for n in positions(images, window)], first, data.dtype)

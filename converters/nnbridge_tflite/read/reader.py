@@ -201,7 +201,7 @@ class _GraphReading:
             element,
             shape,
             _dims(table["shape_signature"], place, -1),
-            # A list without elements is a constant without elements, as LiteRT has it; no list is no constant.
+            # A list without elements is a constant without elements, as LiteRT has it; a missing list is not a constant.
             span if span.length or (span.offset and 0 in shape) else None,
             _quantisation(table["quantization"], shape, place, self._as_litert),
             table["is_variable"],

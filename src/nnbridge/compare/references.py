@@ -53,7 +53,7 @@ class ApartReference:
 
 
 def _compiled(path: Path, _: str, __: bool) -> LiteRT:
-    from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
+    from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's MediaTek route
 
     return CompiledLiteRT(path)
 

@@ -101,7 +101,7 @@ class Importer(ABC):
     runtime_graph: ClassVar[RuntimeReader | None] = None
     """Reads the graph that an inference runtime hands over; without one, there is no provider for the format."""
     neuron: ClassVar[Callable[[], Route] | None] = None
-    """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
+    """What LiteRT's MediaTek route needs of the importer; None for formats that do not go that way."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -213,7 +213,7 @@ def converters() -> tuple[type[Importer], ...]:
 def opened(path: str | Path) -> Importer:
     """A model file, opened by the importer that its first bytes name, else its suffix; refused where the two disagree.
 
-    ConversionError for what is no file, and for files that cannot be models of any format.
+    ConversionError for what is not a file, and for files that cannot be models of any format.
     """
     path = Path(path)
     head = _head_of_model(path)

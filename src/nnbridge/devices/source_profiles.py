@@ -1,7 +1,7 @@
 """Devices that look at a file's operators before NNAPI: ahead-of-time compilers and TFLite's delegates (``level = "tflite"``).
 
 Such a device is asked once about a file (:meth:`SourceProfile.bound`). What it claims is planned and computed by it, operation by
-operation as the importer mapped it, with the arithmetic that is known of it; everything else goes to the CPU.
+operation as the importer mapped it, with the arithmetic that is known about it; everything else goes to the CPU.
 """
 
 from __future__ import annotations

@@ -107,6 +107,6 @@ class Share:
     """Operations that it supports."""
 
     def __str__(self) -> str:
-        wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
+        wrong = f"; its reply to getSupportedOperations was malformed: {self.wrong_answer}" if self.wrong_answer else ""
         runs = "" if self.operations == self.accepted else f" and runs {self.operations}"
         return f"{self.device} accepted {self.accepted} of {self.of} operation{'' if self.of == 1 else 's'}{runs}{wrong}"
