@@ -86,6 +86,12 @@ class TfliteModelFile(Importer):
 
         return remarks(self.file)
 
+    @property
+    def needs_more(self) -> bool:
+        from nnbridge_tflite.custom import needs_more
+
+        return needs_more(self.file.graph)
+
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         from nnbridge_tflite.inspection import graphs
 

@@ -262,6 +262,13 @@ class Planned:
         rule = f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
         return ConversionError(replace(refusal.reason, rule=rule, file=str(self.file.path)))
 
+    @property
+    def loads(self) -> bool | None:
+        """Whether the app's runtime loads the file by nnbridge's rules; None where these say nothing: custom operators."""
+        if self.mapping != MappingKind.DELEGATE or self.bound or self.file.importer.needs_more:
+            return None
+        return self.not_loaded is None
+
     def require_loaded(self) -> None:
         """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it."""
         if self.compilation.not_run is not None:
