@@ -24,7 +24,7 @@ from nnbridge.engines import host_for
 from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
 from nnbridge.file import ModelFile
 from nnbridge.json_data import document
-from nnbridge.model import Array, Model
+from nnbridge.model import Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
@@ -291,15 +291,23 @@ class Planned:
         """Operations that no device supports, with each device's reason, after a finish that failed."""
         return refusals_as_dict(self.compilation)
 
-    def run(self, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """The outputs by name for one set of inputs: arrays by name, or in the model's order.
 
-        Shapes and types are the model's; what can be converted without loss is. States begin as the file has them. InputError
-        for inputs that do not fit, ConversionError for a file that the app's runtime does not load.
+        Shapes and types are the model's; what can be converted without loss is. A sequence or an optional value is a list of
+        arrays, text an array of strings. States begin as the file has them. InputError for inputs that do not fit,
+        ConversionError for a file that the app's runtime does not load.
         """
+        from nnbridge.extensions import codec_of
         from nnbridge.runtime.execution import Execution
 
-        return Execution(self.compilation).run(inputs)
+        outputs: dict[str, Any] = Execution(self.compilation).run(inputs)
+        main = self.compilation.model.main
+        for name, i in zip(outputs, main.outputs, strict=False):
+            if (codec := codec_of(main.operands[i])) is not None:
+                values = codec.unpack(outputs[name])
+                outputs[name] = values if codec.several else values[0]
+        return outputs
 
     def to_dict(self) -> dict[str, Any]:
         """The object that ``nnbridge plan --json`` prints, without the additions of its options."""

@@ -227,6 +227,7 @@ PACK = TfliteOperator(
         SAME,
         same_parameters(),
     ),
+    needs_ranks=True,
 )
 UNPACK = TfliteOperator(
     "UNPACK",

@@ -180,6 +180,7 @@ SPARSE_TO_DENSE = TfliteOperator(
         alike(2, 3),
         _SPARSE_FITS,
     ),
+    needs_ranks=True,
 )
 EMBEDDING_LOOKUP = TfliteOperator(
     "EMBEDDING_LOOKUP",
