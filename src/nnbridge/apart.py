@@ -319,7 +319,6 @@ def _serve_in_copy() -> NoReturn:
             if int(name) > 2:
                 with contextlib.suppress(OSError):  # the one that lists them
                     os.close(int(name))
-        sys.stdin = sys.__stdin__ = None
         sys.stdout = sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
         main()
     except BaseException:

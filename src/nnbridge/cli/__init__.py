@@ -74,6 +74,7 @@ def _run() -> None:
 
         collect_rarely()
         from nnbridge.cli.commands import cli, discard_output
+        from nnbridge.escaping import printable
 
         begin_program()
     except ImportError as error:  # pragma: no cover - only in a broken installation
@@ -94,7 +95,7 @@ def _run() -> None:
         cli.main(prog_name="nnbridge")
     except OSError as error:
         discard_output()
-        print(f"nnbridge: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr)
+        print(f"nnbridge: {printable(str(error.filename or 'standard output'))}: {error.strerror or error}", file=sys.stderr)
         sys.exit(_FAILED)
 
 
