@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from nnbridge import devices as device_list
@@ -22,6 +21,7 @@ from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.engines import host_for
 from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
+from nnbridge.escaping import element
 from nnbridge.file import ModelFile
 from nnbridge.json_data import document
 from nnbridge.model import Model
@@ -360,13 +360,12 @@ class Planned:
 
     def _repr_html_(self) -> str:
         """The sentence and the steps, for notebooks."""
-        data = plan_as_dict(self.compilation)
-        rows = "".join(
-            f"<tr><td>{number}</td><td>{escape(step['device'])}</td><td>{len(step['operations'])}</td></tr>"
-            for number, step in enumerate(data["steps"])
-        )
-        head = "<tr><th>step</th><th>device</th><th>operations</th></tr>"
-        return f"<p>{escape(str(self)).replace(chr(10), '<br>')}</p><table>{head}{rows}</table>"
+        rows = [("step", "device", "operations")]
+        for number, step in enumerate(plan_as_dict(self.compilation)["steps"]):
+            rows.append((str(number), step["device"], str(len(step["operations"]))))
+        cells = (element("tr", *(element("td" if k else "th", text) for text in row)) for k, row in enumerate(rows))
+        lines = (part for line in str(self).split("\n") for part in (element("br"), line))
+        return element("p", *list(lines)[1:]).html + element("table", *cells).html
 
     def __reduce__(self) -> tuple[Any, ...]:
         return plan, (ModelFile(self.file.path, self.file.asked), self.target)
