@@ -18,11 +18,11 @@ import numpy as np
 from nnbridge.errors import OpFailedError, Reason, first_line, pass_shortage
 from nnbridge.extensions import (
     OPTIONS_TYPE,
+    Arg,
     Dims,
     ExtensionOperandType,
     HostExtension,
     HostOperation,
-    HostTensor,
     PreparedHostKernel,
 )
 from nnbridge.model import Array
@@ -260,7 +260,7 @@ def run_node(node: Node, arrays: Mapping[str, Array], types: Mapping[str, int]) 
     return [np.asarray(result) for result in _node_of(options_of(node, types)).run(arrays)]
 
 
-def prepare(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Options) -> PreparedHostKernel:
+def prepare(inputs: Sequence[Arg], outputs: Sequence[Arg], options: Options) -> PreparedHostKernel:
     """The function that runs one operation on its operands, captured values among them. Their shapes do not matter."""
     if "refused" in options:
         raise OpFailedError(Reason(HELD, options["refused"], _label(options)))

@@ -13,7 +13,7 @@ from nnbridge.errors import Why
 from nnbridge.operations.shapes import Window
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, first, half_away, integers
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.loads import SAME, PreparedOperator, Sliding, alike, not_typed, positive, ranked, requires, windowed
@@ -65,7 +65,7 @@ AVERAGE_POOL_2D = TfliteOperator(
 )
 
 
-def _window(data: HostTensor, options: Options) -> list[Window]:
+def _window(data: Arg, options: Options) -> list[Window]:
     return windows(data.dims[1:3], [int(options[f"filter_{side}"]) for side in ("height", "width")], options)
 
 
