@@ -133,6 +133,11 @@ class Importer(ABC):
         """Sentences that a reader needs before anything else: what besides its own runtime the file needs."""
         return ()
 
+    @property
+    def foreign(self) -> Collection[tuple[int, int]]:
+        """Operators, by subgraph and index, that the file's own runtime has no kernel of unless an app adds one."""
+        return ()
+
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         """The file's own graphs; none where only the NNAPI model has some."""
         return ()
