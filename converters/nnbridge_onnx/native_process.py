@@ -67,7 +67,7 @@ def _acts(folder: str) -> Acts:
         CHECK: lambda path: checker.check_model_path(os.fsdecode(path), False, False, False) or b"",
         CHECK_IN: lambda request: checker.check_model(_entered(request), False, False, False) or b"",
         CONVERT: lambda request: convert(request[1:], request[0]),
-        INLINE: lambda model: inline(model, False),
+        INLINE: lambda model: inline(model, True),
     }
 
 

@@ -73,7 +73,7 @@ def remarks(file: TfliteFile) -> tuple[str, ...]:
     rest = operators - sum(map(len, found.values()))
     others = f" The other {counted(rest, 'operator')} {'is' if rest == 1 else 'are'} TFLite's." if rest else ""
     sentences = (f"{_sentence(file, kind, labels)}.{others}" for kind, labels in found.items())
-    return (*sentences, *_in_blocks(graph))
+    return (*sentences, *_in_blocks(graph), *_ignored(graph))
 
 
 def _in_blocks(graph: Graph) -> Iterator[str]:
@@ -87,6 +87,14 @@ def _in_blocks(graph: Graph) -> Iterator[str]:
             f"{first}{more}: {blocks}, which LiteRT 2.3 reads and NNAPI has no type for: for a device, quantise with a scale for "
             "each channel."
         )
+
+
+def _ignored(graph: Graph) -> Iterator[str]:
+    """A sentence on operators with the options of other operators."""
+    found = [operator for subgraph in graph.subgraphs for operator in subgraph.operators if operator.ignored]
+    if found:
+        first, more = found[0], f" ({len(found) - 1} more operators likewise)" if len(found) > 1 else ""
+        yield f"{first.label} has {first.ignored}, which are not its own: TFLite ignores them, and all its options are 0{more}."
 
 
 def needs_more(graph: Graph) -> bool:

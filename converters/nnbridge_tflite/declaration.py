@@ -167,11 +167,11 @@ class TfliteOperator(OperatorDef):
         return handler
 
     def complete(self, options: Any) -> dict[str, Any]:
-        """Options with the declared defaults where the file has none."""
+        """Options with the declared defaults where the file has none; without a table of options, TFLite has zeros."""
         found = dict(options)
         for option in self.options:
             if found.get(option.name) is None:
-                found[option.name] = option.default
+                found[option.name] = option.default if options or self.custom else type(option.default)()
         return found
 
     def check_operator(self, operator: Operator) -> None:

@@ -20,7 +20,7 @@ from nnbridge.budget import conversion_budget
 from nnbridge.converters.assembly import DraftedModel
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import ConversionError, NnapiError
-from nnbridge.extensions import TYPES, HostKernel, HostPrepare, HostTensor, ModelKernel, PreparedHostKernel
+from nnbridge.extensions import TYPES, Arg, HostKernel, HostPrepare, ModelKernel, PreparedHostKernel
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import by_table
 from nnbridge.operations.kernels import Function
@@ -44,10 +44,10 @@ _CONSTANTS, _CONSTANTS_ALONE = 1 << 22, 1 << 28
 """Elements of new constants that a lowering may make, beside a kernel and where there is no other way."""
 
 
-def host_tensor(value: Value, data: Array | None) -> HostTensor:
+def host_tensor(value: Value, data: Array | None) -> Arg:
     """A drafted operand as host kernels see it."""
     dims = value.dims if data is None else data.shape
-    return HostTensor(data, dims, element_type(value), value.scale, value.zero_point, omitted=value.omitted)
+    return Arg(value.type, dims, value.scale, value.zero_point, value=data, present=not value.omitted)
 
 
 def element_type(value: Value) -> np.dtype[Any]:
@@ -83,7 +83,7 @@ def prepare(
     options = declared.complete(options)
     carried, scalars = options.get(PARAMETERS, {}), options.get(SCALARS, ())
     inputs = [
-        replace(t, data=None if t.data is None else t.data.reshape(()), dims=()) if i in scalars and math.prod(t.dims) == 1 else t
+        _reshaped(t, ()) if i in scalars and math.prod(t.dims) == 1 else t
         for i, t in enumerate(_with_parameters(inputs, carried.get("inputs", {})))
     ]
     outputs = _with_parameters(outputs, carried.get("outputs", {}))
@@ -103,7 +103,7 @@ def prepare(
 
     def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
         tensors = [
-            tensor if array is None else replace(tensor, data=array.reshape(tensor.dims))
+            tensor if array is None else tensor.with_value(array.reshape(tensor.dims), tensor.dims)
             for tensor, array in zip(inputs, arrays, strict=True)
         ]
         # Kernels of recurrent operators always return their new states, which no operator may read.
@@ -123,7 +123,7 @@ def _table(declared: TfliteOperator, inputs: Tensors, outputs: Tensors, options:
     limits = np.iinfo(str(inputs[0].dtype))
     every = np.arange(limits.min, limits.max + 1).astype(inputs[0].dtype)
     with np.errstate(all="ignore"):  # As in a run.
-        [found] = declared.kernel([replace(inputs[0], data=every, dims=(256,))], [replace(outputs[0], dims=(256,))], options)
+        [found] = declared.kernel([inputs[0].with_value(every, (256,))], [outputs[0].with_value(None, (256,))], options)
     return by_table(inputs[0], outputs[0], found)
 
 
@@ -184,11 +184,11 @@ def _joined(declared: TfliteOperator, inputs: Tensors, outputs: Tensors) -> tupl
     if not apart or max(map(len, shapes)) <= 4 or any(0 in shape for shape in shapes):
         return inputs, outputs
     found = iter(joined(shapes) if declared.elementwise else [(math.prod(shape[:-1]), shape[-1]) for shape in shapes])
-    return tuple(_flatter(tensor, next(found)) for tensor in inputs), tuple(_flatter(tensor, next(found)) for tensor in outputs)
+    return tuple(_reshaped(tensor, next(found)) for tensor in inputs), tuple(_reshaped(tensor, next(found)) for tensor in outputs)
 
 
-def _flatter(tensor: HostTensor, dims: tuple[int, ...]) -> HostTensor:
-    return replace(tensor, dims=dims, data=None if tensor.data is None else tensor.data.reshape(dims))
+def _reshaped(tensor: Arg, dims: tuple[int, ...]) -> Arg:
+    return tensor.with_value(None if tensor.value is None else tensor.value.reshape(dims), dims)
 
 
 class _Drafted:
@@ -199,7 +199,7 @@ class _Drafted:
         self._drafted = DraftedModel(steps, list(inputs.values()), results)
 
     def __call__(self, tensors: Tensors) -> Sequence[Array]:
-        return self._drafted(self._arguments([tensor.data for tensor in tensors]))
+        return self._drafted(self._arguments([tensor.value for tensor in tensors]))
 
     def kernel(self, shaped: Callable[[Sequence[Array]], Sequence[Array]]) -> ModelKernel | None:
         """The kernel of the model; None where a result is not the model's own."""
@@ -216,13 +216,13 @@ def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: 
     def bound(tensors: Tensors) -> Way:
         states = options.get(STATES, ())
         operands = [_tensor(i, t, options) for i, t in enumerate((*tensors, *outputs))]
-        arrays = {i: t.data for i, t in enumerate(tensors) if t.data is not None}
+        arrays = {i: t.value for i, t in enumerate(tensors) if t.value is not None}
         operator = Operator(
             index=0,
             name=options.get("custom_code", name),
             code=code,
             version=1,
-            inputs=tuple(-1 if t.omitted else i for i, t in enumerate(tensors)),
+            inputs=tuple(i if t.present else -1 for i, t in enumerate(tensors)),
             outputs=tuple(range(len(tensors), len(operands) - len(states))),
             intermediates=(),
             options=options,
@@ -235,9 +235,9 @@ def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: 
         return _Drafted(lowerer.draft.steps, computed, results)
 
     try:
-        return bound([replace(t, omitted=False) if t.data is not None else t for t in inputs])
+        return bound([replace(t, present=True) if t.value is not None else t for t in inputs])
     except _NeedsValues:
-        return lambda tensors: bound([replace(t, omitted=t.data is None) for t in tensors])(tensors)
+        return lambda tensors: bound([replace(t, present=t.value is not None) for t in tensors])(tensors)
     except (ValueError, NnapiError) as error:
         return partial(_refused, ValueError(str(error)))
 
@@ -274,7 +274,7 @@ def lowered(operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, 
     raise kind("; ".join(map(str, errors)) or "an operator with a lowering")
 
 
-def _tensor(index: int, tensor: HostTensor, options: Options) -> Tensor:
+def _tensor(index: int, tensor: Arg, options: Options) -> Tensor:
     channels = options.get(CHANNELS, {}).get(str(index))
     quantisation = Quantisation((tensor.scale,), (tensor.zero_point,)) if tensor.scale > 0 else Quantisation()
     if channels is not None:

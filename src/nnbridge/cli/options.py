@@ -261,9 +261,14 @@ def planned(path: Path, options: Mapping[str, Any]) -> Planned:
 
 
 def finished(file: ModelFile, target: Target) -> Planned:
-    """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error."""
+    """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error.
+
+    LiteRT, where it is installed, is asked in parallel whether it loads the file; a line says so where it differs.
+    """
+    from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft
 
+    asked = LoadingQuestion(file.path, file.format)
     with working(f"Reading {file.path.name}"):
         found = draft(file, target)
     try:
@@ -275,7 +280,8 @@ def finished(file: ModelFile, target: Target) -> Planned:
 
             for line in phone_lines(found):
                 echo(str(line), err=True)
-    for note in found.notes:
+    disagreement = asked.disagreement(found.loads)
+    for note in (*found.notes, *([disagreement] if disagreement else [])):
         echo(note, err=True)
     return found
 

@@ -133,6 +133,11 @@ class Importer(ABC):
         """Sentences that a reader needs before anything else: what besides its own runtime the file needs."""
         return ()
 
+    @property
+    def needs_more(self) -> bool:
+        """True if the file's own runtime loads it only with operators that the app registers."""
+        return False
+
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         """The file's own graphs; none where only the NNAPI model has some."""
         return ()

@@ -1,6 +1,6 @@
 """Operations that a device computes by functions of its own, as steps of the executor: host operations, drivers with kernels.
 
-Such a function sees its operands as :class:`~nnbridge.extensions.HostTensor` and refuses them with an
+Such a function sees its operands as :class:`~nnbridge.extensions.Arg` and refuses them with an
 :class:`~nnbridge.errors.NnapiError` or by whatever else it raises. A result that does not fit its declaration is refused for it.
 """
 
@@ -14,12 +14,12 @@ from typing import TypeAlias
 import numpy as np
 
 from nnbridge.errors import NnapiError, OpFailedError, Reason, pass_shortage
-from nnbridge.extensions import HostTensor, PreparedHostKernel, operand_dtype
+from nnbridge.extensions import Arg, PreparedHostKernel, operand_dtype
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.types import Lifetime, OperandCode
 
-Tensors: TypeAlias = Sequence[HostTensor]
-Function: TypeAlias = "Callable[[Tensors, Tensors], Sequence[Array]]"
+Args: TypeAlias = Sequence[Arg]
+Function: TypeAlias = "Callable[[Args, Args], Sequence[Array]]"
 """``function(inputs, outputs)`` returns the output arrays; ``outputs`` carry the declared types, dimensions and parameters."""
 
 _Shapes: TypeAlias = "tuple[tuple[int, ...] | None, ...]"
@@ -36,7 +36,7 @@ class CustomKernel:
     inputs: tuple[int, ...]
     """The operands that the function gets."""
     function: Function
-    prepare: Callable[[Tensors, Tensors], PreparedHostKernel | None] | None = None
+    prepare: Callable[[Args, Args], PreparedHostKernel | None] | None = None
     """From inputs of known dimensions, constants with data, to a function of all inputs' arrays; None where values are needed."""
     control: str = ""
     """``if`` or ``while``: the executor runs the bodies among the inputs, and no function."""
@@ -47,16 +47,15 @@ def labelled(name: str, operation: Operation) -> str:
     return f"{name} ({operation.name})" if operation.name else name
 
 
-def declared_tensor(model: Model, operand: Operand) -> HostTensor:
-    """An operand as declared, with data if it is a constant."""
-    dtype, data = operand_dtype(operand), None
-    if operand.is_constant:
-        data = np.frombuffer(model.bytes_of(operand), dtype)
-        # An OEM scalar has as many bytes as its maker likes.
-        data = data if operand.type == OperandCode.OEM_SCALAR else data.reshape(operand.dims)
-    dims = operand.dims if data is None else data.shape
-    omitted = operand.lifetime is Lifetime.NO_VALUE
-    return HostTensor(data, dims, dtype, operand.scale, operand.zero_point, operand.extension_data, omitted)
+def declared_argument(model: Model, operand: Operand) -> Arg:
+    """An operand as declared, with its value if it is a constant."""
+    arg = Arg.of(operand, present=operand.lifetime is not Lifetime.NO_VALUE)
+    if not operand.is_constant:
+        return arg
+    value = np.frombuffer(model.bytes_of(operand), operand_dtype(operand))
+    # An OEM scalar has as many bytes as its maker likes.
+    value = value if operand.type == OperandCode.OEM_SCALAR else value.reshape(operand.dims)
+    return arg.with_value(value, value.shape)
 
 
 class CustomStep:
@@ -64,9 +63,10 @@ class CustomStep:
 
     def __init__(self, model: Model, subgraph: Subgraph, operation: Operation, kernel: CustomKernel) -> None:
         self.kernel, self.outputs = kernel, operation.outputs
-        self._inputs = [declared_tensor(model, subgraph.operands[i]) for i in kernel.inputs]
-        self._outputs = [declared_tensor(model, subgraph.operands[i]) for i in operation.outputs]
-        self._read = [(i, tensor.data) for i, tensor in zip(kernel.inputs, self._inputs, strict=True)]
+        self._inputs = [declared_argument(model, subgraph.operands[i]) for i in kernel.inputs]
+        self._outputs = [declared_argument(model, subgraph.operands[i]) for i in operation.outputs]
+        self._dtypes = [operand_dtype(subgraph.operands[i]) for i in operation.outputs]
+        self._read = [(i, arg.value) for i, arg in zip(kernel.inputs, self._inputs, strict=True)]
         self._prepared: dict[_Shapes, PreparedHostKernel | None] = {}
         """None where values are needed."""
         self._last: tuple[_Shapes, PreparedHostKernel | None] | None = None
@@ -75,10 +75,10 @@ class CustomStep:
 
     def prepare_declared(self) -> None:
         """Prepare for the declared dimensions if all are known; what goes wrong is raised when the operation runs."""
-        if self.kernel.prepare is None or not all(t.data is not None or t.omitted or known(t.dims) for t in self._inputs):
+        if self.kernel.prepare is None or not all(a.value is not None or not a.present or known(a.dims) for a in self._inputs):
             return
         try:
-            self._prepare(tuple([None if tensor.omitted else tensor.dims for tensor in self._inputs]))
+            self._prepare(tuple([arg.dims if arg.present else None for arg in self._inputs]))
         except Exception as error:
             pass_shortage(error)
 
@@ -87,7 +87,7 @@ class CustomStep:
         arrays = [values[i] if constant is None else constant for i, constant in self._read]
         try:
             results = (self._function(arrays) or self._plain)(arrays)
-            return [self._checked(result, declared) for result, declared in zip(results, self._outputs, strict=True)]
+            return [self._checked(*pair) for pair in zip(results, self._outputs, self._dtypes, strict=True)]
         except NnapiError:
             raise
         except Exception as error:
@@ -113,10 +113,8 @@ class CustomStep:
     def _prepare(self, key: _Shapes) -> PreparedHostKernel | None:
         assert self.kernel.prepare is not None
         seen = [
-            tensor
-            if tensor.data is not None
-            else replace(tensor, dims=tensor.dims if dims is None else dims, omitted=dims is None)
-            for tensor, dims in zip(self._inputs, key, strict=True)
+            arg if arg.value is not None else replace(arg, dims=arg.dims if dims is None else dims, present=dims is not None)
+            for arg, dims in zip(self._inputs, key, strict=True)
         ]
         found = self.kernel.prepare(seen, self._outputs)
         with self._lock:
@@ -129,15 +127,13 @@ class CustomStep:
     def _plain(self, arrays: Sequence[Array | None]) -> Sequence[Array]:
         """The function of tensors, which looks at values and dimensions at each run."""
         seen = [
-            replace(tensor, omitted=True)
-            if array is None
-            else HostTensor(array, array.shape, tensor.dtype, tensor.scale, tensor.zero_point, tensor.extension_data)
-            for tensor, array in zip(self._inputs, arrays, strict=True)
+            replace(arg, present=False) if array is None else arg.with_value(array, array.shape)
+            for arg, array in zip(self._inputs, arrays, strict=True)
         ]
         return self.kernel.function(seen, self._outputs)
 
-    def _checked(self, result: Array, declared: HostTensor) -> Array:
-        array = typed(np.asarray(result), declared.dtype, self.kernel.label)
+    def _checked(self, result: Array, declared: Arg, dtype: np.dtype[np.generic]) -> Array:
+        array = typed(np.asarray(result), dtype, self.kernel.label)
         if array.shape != declared.dims and not _fits(array, declared):
             rule = f"an output of {list(declared.dims)} as declared"
             raise OpFailedError(Reason(rule, str(list(array.shape)), self.kernel.label))
@@ -151,7 +147,7 @@ def typed(array: Array, dtype: np.dtype[np.generic], label: str) -> Array:
     return array.astype(dtype, copy=False)
 
 
-def _fits(array: Array, declared: HostTensor) -> bool:
+def _fits(array: Array, declared: Arg) -> bool:
     """True for dimensions that only fill in what is not declared."""
     rank_fits = len(declared.dims) in (0, array.ndim)
     return rank_fits and all(stated in (0, found) for stated, found in zip(declared.dims, array.shape, strict=False))

@@ -18,13 +18,13 @@ from nnbridge.devices.device import (
     uniform_capabilities,
 )
 from nnbridge.errors import BadDataError, Reason, Why
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import Arg
 from nnbridge.model import Array, Model, Operation
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode
 
 __all__ = ["Array", "Function", "FunctionDriver", "FunctionPreparedModel", "Tensor", "driver"]
 
-Tensor: TypeAlias = HostTensor
+Tensor: TypeAlias = Arg
 """An operand as a function sees it."""
 
 

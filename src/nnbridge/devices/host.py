@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from nnbridge.cpu.custom import CustomKernel, Tensors, labelled
+from nnbridge.cpu.custom import Args, CustomKernel, labelled
 from nnbridge.cpu.executor import Executor
 from nnbridge.cpu.settings import Settings, Tier, current
 from nnbridge.devices.cpu import CpuPreparedModel
@@ -21,8 +21,8 @@ from nnbridge.devices.device import Capabilities, Device, Performance, PreparedM
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import (
     TYPES,
+    Arg,
     Extension,
-    HostTensor,
     ModelKernel,
     PreparedHostKernel,
     StatedKernel,
@@ -31,7 +31,7 @@ from nnbridge.extensions import (
     is_options,
 )
 from nnbridge.model import Array, Model, Operation, Source, Subgraph
-from nnbridge.types import DeviceTypeCode, is_extension
+from nnbridge.types import DeviceTypeCode, OperandCode, is_extension
 
 HOST_NAME = "host"
 _Item = TypeVar("_Item")
@@ -67,10 +67,10 @@ def sign_flipped(array: Array) -> Array:
     return (array.view(np.uint8) ^ np.uint8(_FLIP)).view(np.int8 if array.dtype == np.uint8 else np.uint8)
 
 
-def _signed(tensor: HostTensor) -> HostTensor:
-    """The int8 tensor that a uint8 tensor stands for."""
-    data = None if tensor.data is None else sign_flipped(tensor.data)
-    return replace(tensor, data=data, dtype=np.dtype(np.int8), zero_point=tensor.zero_point - _FLIP)
+def _signed(arg: Arg) -> Arg:
+    """The int8 operand that a uint8 operand stands for."""
+    value = None if arg.value is None else sign_flipped(arg.value)
+    return replace(arg, value=value, type=OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, zero_point=arg.zero_point - _FLIP)
 
 
 def _in_place(items: Sequence[_Item], chosen: Sequence[bool], change: Callable[[_Item], _Item]) -> Sequence[_Item]:
@@ -113,19 +113,19 @@ def _host_kernel(model: Model, subgraph: Subgraph, operation: Operation) -> Cust
     # On phones the delegate converts int8 back for the host.
     signed, written = ([subgraph.operands[i].is_sign_flipped for i in side] for side in (inputs, operation.outputs))
 
-    def ends(inputs: Tensors, outputs: Tensors) -> tuple[Tensors, Tensors]:
+    def ends(inputs: Args, outputs: Args) -> tuple[Args, Args]:
         return _in_place(inputs, signed, _signed), _in_place(outputs, written, _signed)
 
     def in_models_types(results: Sequence[Array]) -> Sequence[Array]:
         """Kernels may return fewer results than there are."""
         return _in_place(results, written[: len(results)], sign_flipped)
 
-    def compute(inputs: Tensors, outputs: Tensors) -> Sequence[Array]:
+    def compute(inputs: Args, outputs: Args) -> Sequence[Array]:
         if hosted.kernel is None:
             raise OpFailedError(Reason(hosted.reason or "an operation that the host can run", "", label))
         return in_models_types(hosted.kernel(*ends(inputs, outputs), options))
 
-    def prepare(inputs: Tensors, outputs: Tensors) -> PreparedHostKernel | None:
+    def prepare(inputs: Args, outputs: Args) -> PreparedHostKernel | None:
         assert hosted.prepare is not None
         found = _faster(hosted.prepare(*ends(inputs, outputs), options), settings)
         if found is None or not any((*signed, *written)):

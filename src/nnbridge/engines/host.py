@@ -10,14 +10,14 @@ import numpy as np
 
 from nnbridge.apart import EndedError
 from nnbridge.converters.hosted import Ends, GraphKey, Piece, SourceParts
-from nnbridge.cpu.custom import CustomKernel, Function, Tensors, declared_tensor
+from nnbridge.cpu.custom import Args, CustomKernel, Function, declared_argument
 from nnbridge.cpu.executor import Executor
 from nnbridge.cpu.settings import Tier
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import PreparedModel, PrepareModelConfig
 from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, body_kernels, host_kernels, sign_flipped
 from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line, pass_shortage
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import Arg
 from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
@@ -211,7 +211,7 @@ class _HostedGroup:
         """Compute the group's outputs, then its variables."""
         operands = self._model.main.operands
         constants = {
-            t: data for t, i in self._known.items() if (data := declared_tensor(self._model, operands[i]).data) is not None
+            t: data for t, i in self._known.items() if (data := declared_argument(self._model, operands[i]).value) is not None
         }
         starts = [t for t in self._inputs if t not in self._states]
         piece = host.parts.piece(self._graph, starts, list(self._outputs), constants)
@@ -222,9 +222,9 @@ class _HostedGroup:
         before = {piece.variables[t]: self._inputs.get(t, self._known.get(t)) for t in self._states}
         after = [piece.variables[t] for t in self._states]
 
-        def compute(inputs: Tensors, outputs: Tensors) -> Sequence[Array]:
+        def compute(inputs: Args, outputs: Args) -> Sequence[Array]:
             def value(i: int) -> Array:
-                array = inputs[position[i]].data
+                array = inputs[position[i]].value
                 assert array is not None
                 return sign_flipped(array) if operands[i].is_sign_flipped else array
 
@@ -236,7 +236,7 @@ class _HostedGroup:
                 if host.strict or isinstance(error, EndedError):
                     raise OpFailedError(replace(error.reason, operation=host.label)) from error
                 host.leave([o.source for o in self._operations if o.source is not None], error.reason)
-                return [out.data for out in self._own().run([tensor.data for tensor in inputs])]
+                return [out.data for out in self._own().run([arg.value for arg in inputs])]
             except Exception as error:
                 pass_shortage(error)
                 # The runtimes' errors have no common class.
@@ -256,7 +256,7 @@ class _HostedGroup:
         return Executor(replace(self._model, main=part), kernels=Tier.REFERENCE, custom=kernels)
 
 
-def _as_declared(array: Array, out: HostTensor) -> Array:
+def _as_declared(array: Array, out: Arg) -> Array:
     """A result as NNAPI has it: a scalar is a vector of one element."""
     array = array.view(np.uint8) if array.dtype == np.bool_ and out.dtype == np.uint8 else array
     return array.reshape(out.dims or (1,)) if array.ndim == 0 and array.size == 1 and 0 not in out.dims else array

@@ -59,7 +59,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     from nnbridge import storage
     from nnbridge.advice import advise, different_outputs
     from nnbridge.converters.edits import Answers
-    from nnbridge.storage.atomic import atomic_write
+    from nnbridge.storage.atomic import atomic_write, written_together
 
     check_outputs({"--output": output})
     if output.suffix.lower() not in (model.suffix.lower(), storage.SUFFIX):
@@ -81,7 +81,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
         edited = Path(folder) / model.name
         content = edit.content()
-        edited.write_bytes(content)
+        content.write(edited)
         # Of a file that TFLite refuses nothing runs on NNAPI: both files run there, so that their sums are rounded alike.
         refused = advice.before.standing or (edit.answers is Answers.SAME and not edit.keys)
         run = _FileRuns({**options, "mapping": "wide"} if refused else options)
@@ -102,8 +102,8 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         if output.suffix.lower() == storage.SUFFIX != model.suffix.lower():
             storage.save(file_of(edited, options).model, output)
         else:
-            with atomic_write(output) as file:
-                file.write(content)
+            with written_together():
+                content.write(output, opened=atomic_write)
     proven = f"outputs equal bit for bit on {inputs} random inputs" if exact else _in_words(measured, inputs)
     if not advice.before.loads:
         proven = "not compared with the original, which the app's runtime does not load"
