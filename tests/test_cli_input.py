@@ -47,7 +47,7 @@ def saved(tmp_path: Path) -> str:
         ("", "--device: no device has an empty name; `nnbridge devices` lists names; FILE.toml"),
         ("host", "--device: expected a driver or the CPU; the host is added by itself, found host"),
         ("nnapi-sample_qant", "no device is called nnapi-sample_qant; did you mean nnapi-sample_quant or"),
-        ("nnapi-sample_qant", "`nnbridge devices --all` lists all), found nnapi-sample_qant"),
+        ("nnapi-sample_qant", "nnapi-sample_all? `nnbridge devices --all` lists all"),
     ],
 )
 def test_a_device_that_is_none_is_refused(command: tuple[str, ...], name: str, message: str) -> None:

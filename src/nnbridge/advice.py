@@ -686,8 +686,8 @@ class _Advising:
             kinds[self.editing.place(key)] = kinds.get(self.editing.place(key), frozenset()) | found
         cause = None if self.before.cause is None else self.editing.place(self.before.cause)
         work = Counter[Key]()
-        for key, count in self.before.work.items():
-            work[self.editing.place(key)] += count
+        for key, products in self.before.work.items():
+            work[self.editing.place(key)] += products
         elsewhere = frozenset(map(self.editing.place, self.before.elsewhere))
         return replace(self.before, elsewhere=elsewhere, kinds=kinds, cause=cause, work=work)
 

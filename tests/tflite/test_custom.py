@@ -71,7 +71,7 @@ def test_custom_operators_that_tflite_registers_need_nothing(operator: str, tmp_
 def test_the_chip_that_a_compiled_file_names_is_stated(tmp_path: Path) -> None:
     stamp = b"Qualcomm".ljust(125, b"\0") + b"SM8750".ljust(125, b"\0")
     path = file_with("DISPATCH_OP", tmp_path, stamp=stamp)
-    assert "compiled for Qualcomm SM8750: LiteRT runs it" in nnbridge.inspect(path).remarks[0]
+    assert "compiler for Qualcomm SM8750: LiteRT runs it" in nnbridge.inspect(path).remarks[0]
 
 
 def test_a_vela_file_whose_operator_reads_memory_that_nothing_writes_is_planned(tmp_path: Path) -> None:

@@ -191,14 +191,8 @@ class Importer(ABC):
         for option in fields(options):
             value = getattr(options, option.name)
             if option.name not in self.options and value != getattr(standard, option.name) and value != PHONE:
-                raise OptionError(
-                    Reason(
-                        f"no such option, which does nothing with {self.name} files",
-                        str(value),
-                        operand=option.name,
-                        file=str(self.path),
-                    )
-                )
+                rule = f"does nothing with {self.name} files; leave it out"
+                raise OptionError(Reason(rule, operand=option.name, file=str(self.path)))
         for name, releases in RUNTIMES.items():
             releases.require(getattr(options, name))
         if options.mapping not in (PHONE, *self.mappings):
