@@ -264,7 +264,7 @@ class Planned:
 
     @property
     def loads(self) -> bool | None:
-        """Whether the app's runtime loads the file by nnbridge's rules; None where these say nothing: custom operators."""
+        """True if the app's runtime loads the file by nnbridge's rules; None where these say nothing: custom operators."""
         if self.mapping != MappingKind.DELEGATE or self.bound or self.file.importer.needs_more:
             return None
         return self.not_loaded is None

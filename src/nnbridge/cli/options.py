@@ -265,7 +265,7 @@ def planned(path: Path, options: Mapping[str, Any]) -> Planned:
 def finished(file: ModelFile, target: Target) -> Planned:
     """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error.
 
-    LiteRT, where it is installed, is asked meanwhile whether it loads the file, and where it differs, a line says so.
+    LiteRT, where it is installed, is asked in the meantime whether it loads the file; a line says where it differs.
     """
     from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft
