@@ -34,7 +34,7 @@ SENTENCES = {
     "edgetpu-custom-op": "was compiled by the Edge TPU Compiler",
     "DISPATCH_OP": "was compiled by LiteRT's compiler: LiteRT runs it with the dispatch library",
     "MTKEXT_RESIZE": "is MediaTek's",
-    "MaxUnpooling2D": "is MediaPipe's, which registers it",
+    "LandmarksToTransformMatrix": "is MediaPipe's, which registers it",
     "MyOp": "is custom: the app must register it",
     "Flex": "is custom: the app must register it",
 }
