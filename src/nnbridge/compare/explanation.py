@@ -135,7 +135,7 @@ def _amplified(
         for name in beyond:
             if changed[name].shape == own[name].shape and own[name].dtype.kind == "f":
                 spread[name] = max(spread[name], _largest(changed[name], own[name]))
-        if all(beyond[name].max_abs_diff <= _MARGIN * size for name, size in spread.items()):
+        if all((beyond[name].max_abs_diff or 0.0) <= _MARGIN * size for name, size in spread.items()):
             return min(spread.values())
     return None
 
