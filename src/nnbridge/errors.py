@@ -177,13 +177,16 @@ _SURROUNDINGS = re.compile(
 """What is around the cause in messages of ONNX Runtime: its code, the file's path, the node's values, the place in its source."""
 
 
+_RUNNING = re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'([^']*)' Status Message: ")
+
+
 def first_line(error: BaseException) -> str:
     """The cause in another library's message as one line, or the error's class; a longer one is cut after a word, and says so."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = next(iter(lines), type(error).__name__)
     if text.endswith(":"):  # What is meant follows.
         text = " ".join(lines)
-    text = _SURROUNDINGS.sub("", text[:_LONGEST_READ]).strip() or text
+    text = _SURROUNDINGS.sub("", _RUNNING.sub(r"\1 '\2': ", text[:_LONGEST_READ])).strip() or text
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE].rsplit(' ', 1)[0][:_LONGEST_CAUSE]} […]"
 
 
