@@ -207,6 +207,8 @@ class ModelKernel:
     """A prepared host kernel that is a model, of NNAPI's operations and the host's, which the device runs."""
 
     model: Model
+    places: tuple[int, ...]
+    """The operation's inputs that the model's are."""
     arguments: Callable[[Sequence[Array | None]], list[Array | None]]
     """From the operation's inputs to the model's."""
     results: Callable[[Sequence[Array]], Sequence[Array]]
