@@ -141,7 +141,7 @@ def _split_evenly(to: Lowerer) -> None:
 
 
 @SPLIT.host_kernel
-def _split_evenly(call: HostCall) -> None:
+def _split_on_host(call: HostCall) -> None:
     """The evaluator's parts; ValueError for more of one size than there are elements, which it cuts short."""
     count = call.outputs
     if call.optional(1) is None and call.option("split") is None:
