@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from click.testing import Result
 from rich.console import Console
 
 from nnbridge import storage
+from nnbridge.cli.sections import folded
 from nnbridge.converters.inspection import Inspection
 from nnbridge.model import Model
 from nnbridge.report.inspection import inspection_tables
@@ -264,3 +266,13 @@ def test_a_failing_output_has_its_worst_element_and_counts_what_is_not_finite(tm
     assert found["max_abs_diff"] == pytest.approx(1, abs=1e-5)
     assert (found["non_finite"], found["non_finite_unequal"], found["beyond"]) == (1, 1, 2)
     assert (found["worst"]["sample"], found["worst"]["index"], found["worst"]["expected"]) == ("sample 5", [0, 2], None)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_examples_of_help_fit_and_continue_as_a_shell_has_it(width: int) -> None:
+    for name in ("plan", "compare", "matrix", "reduce", "run", "report"):
+        lines = call(name, "--help", env={"COLUMNS": str(width), "TERMINAL_WIDTH": str(width)}).stdout.splitlines()
+        examples = lines[lines.index("  Examples:") :]
+        assert max(map(len, examples)) <= width
+    joined = re.sub(r" \\\n +", " ", folded("  nnbridge x --a 'b c' --d -\n  nnbridge y " + "--option value " * 9, 40))
+    assert joined == "  nnbridge x --a 'b c' --d -\n  nnbridge y " + "--option value " * 9
