@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from click.testing import Result
 from rich.console import Console
 
 from nnbridge import storage
+from nnbridge.cli.sections import folded
 from nnbridge.converters.inspection import Inspection
 from nnbridge.model import Model
 from nnbridge.report.inspection import inspection_tables
@@ -25,6 +27,7 @@ from tests.commands import call
 from tests.conftest import MODELS
 from tests.graphs import constant_add
 from tests.test_cli import TERMINAL
+from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
 
 FLOAT32, REFERENCE = MODELS / "digits_float32.tflite", MODELS / "digits_float32.litert.npz"
@@ -264,3 +267,44 @@ def test_a_failing_output_has_its_worst_element_and_counts_what_is_not_finite(tm
     assert found["max_abs_diff"] == pytest.approx(1, abs=1e-5)
     assert (found["non_finite"], found["non_finite_unequal"], found["beyond"]) == (1, 1, 2)
     assert (found["worst"]["sample"], found["worst"]["index"], found["worst"]["expected"]) == ("sample 5", [0, 2], None)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_examples_of_help_fit_and_continue_as_a_shell_has_it(width: int) -> None:
+    for name in ("plan", "compare", "matrix", "reduce", "run", "report"):
+        lines = call(name, "--help", env={"COLUMNS": str(width), "TERMINAL_WIDTH": str(width)}).stdout.splitlines()
+        examples = lines[lines.index("  Examples:") :]
+        assert max(map(len, examples)) <= width
+    joined = re.sub(r" \\\n +", " ", folded("  nnbridge x --a 'b c' --d -\n  nnbridge y " + "--option value " * 9, 40))
+    assert joined == "  nnbridge x --a 'b c' --d -\n  nnbridge y " + "--option value " * 9
+
+
+def many_sizes(folder: Path) -> Path:
+    """A TFLite file of six RELUs, each of another size."""
+    file = TfliteBuilder()
+    pairs = [(file.tensor((1, 2, 2, k + 2)), file.tensor((1, 2, 2, k + 2))) for k in range(6)]
+    for into, out in pairs:
+        file.operator("RELU", [into], [out])
+    return file.write(folder / "m.tflite", [into for into, _ in pairs], [out for _, out in pairs])
+
+
+def picky(folder: Path) -> Path:
+    device = folder / "npu.toml"
+    profile = '[[device]]\nname = "npu"\nfeature_level = 8\n[device.operations]\n'
+    device.write_text(f'{profile}RELU = {{ rules = [{{ require = "input.c <= 1" }}] }}\n')
+    return device
+
+
+def test_many_findings_that_break_one_rule_are_one_row_with_the_first(tmp_path: Path) -> None:
+    model, device = many_sizes(tmp_path), picky(tmp_path)
+    short = narrow("plan", model, "--device", device, "--fallback", "cpu").stdout
+    assert short.count("found") == 1
+    assert "RELU×6" in short
+    assert "and others" in " ".join(short.split())
+    every = piped("plan", model, "--device", device, "--fallback", "cpu", "--full").stdout
+    assert every.count(", found ") == 6
+
+
+def test_operators_that_another_device_runs_are_not_on_the_host() -> None:
+    shown = piped("plan", FLOAT32, "--device", "edgetpu,nnapi-sample_all").stdout
+    assert "Operators of the file: 11 on nnapi-sample_all" in shown

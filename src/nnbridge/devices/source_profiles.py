@@ -28,7 +28,7 @@ from nnbridge.devices.requantise import prepared_with
 from nnbridge.devices.rules import RuleCondition, Suspects, suspects
 from nnbridge.devices.rules.facts import evaluations
 from nnbridge.devices.source_facts import OperatorFacts
-from nnbridge.errors import InapplicableError, InputError, Reason
+from nnbridge.errors import InapplicableError, InputError, Reason, Why
 from nnbridge.estimate.numbers import Cost
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operation
@@ -140,7 +140,7 @@ class SourceProfile(Device):
     def _claim(self, facts: Callable[[SourceOperator], OperatorFacts], operator: SourceOperator, left: Suspects) -> Claim:
         alternatives = self.rules.operators.get(operator.name, ())
         if not alternatives:
-            return Claim(operator, Reason("an operator that the profile lists", operator.name, operator.label))
+            return Claim(operator, Reason("an operator that the profile lists", operator.name, operator.label, kind=Why.OPERATOR))
         subject = facts(operator)
         first: Claim | None = None
         for conditions in alternatives:

@@ -78,7 +78,7 @@ function reservation() {
       finding: `Numbers of ${list(unknown)} unknown; what NNAPI’s CPU computes in their place`,
     };
   if (!idle.length) return null;
-  const others = clean(D.compare.device);
+  const others = list(shown.map(where));
   return {
     tag: "nothing on the device",
     line: `Nothing runs on ${list(idle)}; what ${others} computed`,
@@ -132,12 +132,12 @@ function evidenceLines() {
 function obstacleLine() {
   const top = groups().find((g) => g.r.sort !== "slower" && g.off.length);
   if (!top) return slowerLine();
-  const kinds = count(top.off, (o) => o.type);
+  const kinds = count(top.off, (o) => o.short);
   const which = kinds.slice(0, 2).map(([k, n]) => `${k}${n > 1 ? ` × ${n}` : ""}`);
   const who = list(top.devs.map(clean));
   const why = { host: `not handed to NNAPI by ${who}`, refused: `refused by ${who}`, fallback: who }[top.r.sort];
   const said = top.r.kind === "partitions" ? ruleText(top.r) : `${why}: ${ruleText(top.r)}`;
-  return ["", `Main cause of splits: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
+  return ["", `${onDevice.length ? "Main cause of splits" : "Main obstacle"}: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
 }
 /** Where nothing refuses: the devices would accept what NNAPI's CPU runs faster. */
 function slowerLine() {
