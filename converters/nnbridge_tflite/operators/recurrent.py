@@ -130,7 +130,7 @@ _RECURRENT_FIT = requires(
 _BOTH_WEIGHTS_FIT = requires(
     "weights of one type, and biases of FLOAT32",
     lambda node: (
-        len({tensor.type.name for tensor in node.there((*range(1, 9), 16, *range(18, 26), 33))}) < 2
+        len({tensor.type.name for tensor in node.there((*range(1, 12), 16, *range(18, 29), 33))}) < 2
         and {tensor.type.name for tensor in node.there((*range(12, 16), 17, *range(29, 33), 34))} <= {"FLOAT32"}
     ),
     kind=Why.INPUT_TYPE,
@@ -151,9 +151,13 @@ _KERNELS = requires(
     "kernel_type 0 or 1", lambda node: node.option("kernel_type") in (0, 1), lambda node: node.option("kernel_type")
 )
 _NORMALISED = requires(
-    "layer normalisation of all gates, or of none",
+    "layer normalisation of all gates, or of none, by numbers of the type that goes with the input's",
     lambda node: node.at(21) is None
-    or (None not in (node.at(22), node.at(23)) and (node.at(20) is None) == (node.at(1) is None)),
+    or (
+        None not in (node.at(22), node.at(23))
+        and (node.at(20) is None) == (node.at(1) is None)
+        and {one.type.name for one in node.there(range(20, 24))} <= {"INT16" if node.type(0) == "INT8" else "FLOAT32"}
+    ),
     kind=Why.MISSING_OPERAND,
 )  # fmt: skip
 _COUPLED = requires(
