@@ -16,7 +16,7 @@ from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import TENSORS
 from nnbridge_tflite.host.running import element_type, evaluated
-from nnbridge_tflite.loads import requires
+from nnbridge_tflite.loads import Prepare, requires
 from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key, Variables, outlives_bodies, variable_name
@@ -113,10 +113,12 @@ CALL = TfliteOperator(
     effects=True,
     versions=None,
 )
-_NAMED, _ATTRIBUTES = (
-    requires(f"the option {name}", lambda node, name=name: node.operator.options.get(name) is not None, lambda node: "none")
-    for name in ("name", "composite_attributes")
-)
+
+
+def _stated(name: str) -> Prepare:
+    return requires(f"the option {name}", lambda node: node.operator.options.get(name) is not None, lambda node: "none")
+
+
 STABLEHLO_COMPOSITE = TfliteOperator(
     "STABLEHLO_COMPOSITE",
     "An operator that a subgraph decomposes.",
@@ -132,7 +134,7 @@ STABLEHLO_COMPOSITE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     bodies=("decomposition_subgraph_index",),
-    loads=(_NAMED, _ATTRIBUTES),
+    loads=(_stated("name"), _stated("composite_attributes")),
 )
 CALL_ONCE = TfliteOperator(
     "CALL_ONCE",

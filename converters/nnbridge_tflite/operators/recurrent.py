@@ -160,15 +160,24 @@ _NORMALISED = requires(
     ),
     kind=Why.MISSING_OPERAND,
 )  # fmt: skip
-_COUPLED = requires(
-    "weights of a gate all there, or of the input gate and peepholes none of them",
-    lambda node: (
-        (node.at(1) is None) == (node.at(5) is None)
-        and all(node.at(i) is not None for i in (2, 3, 4, 6, 7, 8, 13, 14, 15))
-        and len({node.at(i) is None for i in ((10, 11) if node.at(1) is None else (9, 10, 11))}) == 1
-    ),
-    kind=Why.MISSING_OPERAND,
-)
+
+
+def _coupled(first: int) -> Prepare:
+    """The condition on operands of a direction, whose weights begin at an input."""
+
+    def holds(node: PreparedOperator) -> bool:
+        absent = [node.at(i + first - 1) is None for i in range(16)]
+        return (
+            absent[1] == absent[5]
+            and not any(absent[i] for i in (2, 3, 4, 6, 7, 8, 13, 14, 15))
+            and len({*(absent[10:12] if absent[1] else absent[9:12])}) == 1
+        )
+
+    rule = "weights of a gate all there, or of the input gate and peepholes none of them"
+    return requires(rule, holds, kind=Why.MISSING_OPERAND)
+
+
+_COUPLED = _coupled(1)
 _PEEPHOLES = requires(
     "peepholes of the weights' type, of 16 bits beside 8-bit numbers",
     lambda node: {one.type.name for one in node.there((9, 10, 11))} <= {"INT16" if node.type(0) == "INT8" else node.type(2)},
@@ -250,7 +259,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     least_inputs=20,
     work=work.LAYER,
     versions=(1, 4),
-    loads=(_COUPLED, variable(18, 19), _RECURRENT_FIT, _NORMALISED, fits("b t i|b t x i", *_DIAGONAL_FITS, of=_batch_first)),
+    loads=(_COUPLED, variable(18, 19), _RECURRENT_FIT, _NORMALISED, fits("b t i|b t i x", *_DIAGONAL_FITS, of=_batch_first)),
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -272,6 +281,8 @@ BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
         typed(0, "FLOAT32"),
         ranked(0, 3),
         _DIRECTIONS,
+        _COUPLED,
+        _coupled(18),
         _BOTH_WEIGHTS_FIT,
         variable(35, 36, 37, 38),
         fits(*_BOTH_FIT, of=_batch_first),
