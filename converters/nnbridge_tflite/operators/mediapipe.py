@@ -183,7 +183,8 @@ def host_unpool(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
     if places.shape != data.shape:
         raise ValueError(f"an index for each number, found {[*places.shape]} for {[*data.shape]}")
     found = np.zeros(shape, np.float32)
-    batch, y, x, channel = np.indices(data.shape)
+    grid: Array = np.indices(data.shape)
+    batch, y, x, channel = (grid[k] for k in range(4))
     cell = np.trunc(places).astype(np.int64)
     row = np.trunc(cell / sides[1]).astype(np.int64)
     to = []

@@ -120,7 +120,6 @@ STRIDED_SLICE = TfliteOperator(
         ranked(2, 1),
         ranked(3, 1),
         same_shape(1, 2),
-        same_shape(1, 3),
         SAME,
         typed(1, "INT32"),
         typed(2, "INT32"),
