@@ -25,6 +25,7 @@ from nnbridge_tflite.loads import (
     PreparedOperator,
     axis_within,
     constant_axes,
+    if_known,
     no_zero_point,
     ranked,
     requires,
@@ -58,6 +59,15 @@ _SPLIT = ("FLOAT32", "UINT8", "INT8", "INT16", "INT32", "INT64")
 def _without(shape: Sequence[int], axis: int) -> list[int]:
     """Dimensions but one."""
     return [d for i, d in enumerate(shape) if i != axis % max(len(shape), 1)]
+
+
+def _are_indexes(node: PreparedOperator) -> bool:
+    sizes = node.at(1)
+    computed = sizes is None or (sizes.data is None and node.stored(sizes) is None)
+    return computed or node.type(1) in INDEXES
+
+
+_STORED_SIZES = requires("stored sizes of INT32 or INT64", _are_indexes, lambda node: node.type(1), Why.INPUT_TYPE)
 
 
 def _parts(node: PreparedOperator) -> list[int] | None:
@@ -270,7 +280,7 @@ SPLIT = TfliteOperator(
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
     versions=(1, 5),
-    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, ranked(1, 1, 0)),
+    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, if_known(0, ranked(1, 1, 0))),
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
@@ -296,7 +306,7 @@ SPLIT_V = TfliteOperator(
     loads=(
         typed(0, *_SPLIT),
         _OUTPUTS_COUNTED,
-        typed(1, *INDEXES),
+        _STORED_SIZES,
         ranked(1, 1),
         constant_axes(2, 0, most=1),
         _SIZES_FIT,

@@ -63,7 +63,7 @@ def _upsampled(shape: Shape, filter: Shape, step: Mapping[str, int]) -> list[int
 ResultDims: TypeAlias = Callable[[Operator, Sequence["Value"]], Sequence[Shape]]
 
 
-def _sized(names: Sequence[str], dims: Callable[[list[Shape], dict[str, int]], Sequence[Shape]]) -> ResultDims:
+def _sized(names: Sequence[str], dims: Callable[[Sequence[Shape], dict[str, int]], Sequence[Shape]]) -> ResultDims:
     """Dimensions of outputs by those of images and the struct of the options; what the kernel refuses has none."""
 
     def found(operator: Operator, inputs: Sequence[Value]) -> Sequence[Shape]:
@@ -75,19 +75,19 @@ def _sized(names: Sequence[str], dims: Callable[[list[Shape], dict[str, int]], S
     return found
 
 
-def _spread_dims(images: list[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
+def _spread_dims(images: Sequence[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
     data, filter = images[0], images[1]
     return ((data[0], *_upsampled(data, filter, step), filter[0]),)
 
 
-def _pooled_dims(images: list[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
+def _pooled_dims(images: Sequence[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
     data = images[0]
     window = windows(data[1:3], (step["filter_height"], step["filter_width"]), step)
     dims = (data[0], *(w.positions(n) for w, n in zip(window, data[1:3], strict=True)), data[3])
     return dims, dims
 
 
-def _unpooled_dims(images: list[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
+def _unpooled_dims(images: Sequence[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
     data = images[0]
     return ((data[0], data[1] * step["filter_height"], data[2] * step["filter_width"], data[3]),)
 
@@ -183,14 +183,15 @@ def host_unpool(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
     if places.shape != data.shape:
         raise ValueError(f"an index for each number, found {[*places.shape]} for {[*data.shape]}")
     found = np.zeros(shape, np.float32)
-    batch, *at, channel = np.indices(data.shape)
+    grid: Array = np.indices(data.shape)
+    batch, y, x, channel = (grid[k] for k in range(4))
     cell = np.trunc(places).astype(np.int64)
     row = np.trunc(cell / sides[1]).astype(np.int64)
     to = []
     for i, offset in enumerate((row, cell - row * sides[1])):
         stride, size, count, length = step[f"stride_{'hw'[i]}"], sides[i], data.shape[1 + i], shape[1 + i]
         before = max(0, (count - 1) * stride + size - length) // 2
-        to.append(at[i] * stride - before + offset)
+        to.append((y, x)[i] * stride - before + offset)
     inside = (to[0] >= 0) & (to[0] < shape[1]) & (to[1] >= 0) & (to[1] < shape[2])
     # Of several numbers for one cell the last one stays, in the order of the input.
     found[batch[inside], to[0][inside], to[1][inside], channel[inside]] = data[inside]

@@ -127,7 +127,9 @@ class _PreparedSubgraphs:
                 return True
             needed = [i for i, one in enumerate(declared.inputs) if one.decides_shape]
         elif callable(needed):
-            needed = needed(operator, tensors)
+            # The conversion refuses an operator that lacks operands.
+            whole = len(operator.inputs) >= declared.input_counts[0] and -1 not in operator.inputs and operator.outputs
+            needed = needed(operator, tensors) if whole else ()
         enough = stored if declared.dynamic_unless_stored else known
         return any(i < 0 or (i < len(operator.inputs) and operator.inputs[i] not in enough) for i in needed)
 
