@@ -259,9 +259,3 @@ class _Shift:
             self._constants[other] = numpy_helper.from_array((array.astype(np.int16) + 128).astype(np.uint8), other)
             self._graph.initializer.append(self._constants[other])
         return other
-
-
-def unsigned_qdq(model: Any, weights: Weights) -> Any | None:
-    """The file in the other form, with uint8; None without QLinear operators or int8."""
-    changed = as_qdq(model, weights)
-    return None if changed is None else unsigned(changed, weights)

@@ -24,6 +24,8 @@ _ALIGNED = 4096
 """Places in a file of weights are multiples of it, as the onnx package writes them: programs map them so."""
 _EXTERNAL = 1
 """TensorProto.EXTERNAL."""
+INSIDE = "inside"
+"""A key of constants that are beside a file only while it is planned: to read them out of it would take the time of a run."""
 _GRAPH, _INITIALIZER, _RAW_DATA = (bytes([number << 3 | 2]) for number in (7, 5, 9))
 """What is before ModelProto.graph, GraphProto.initializer and TensorProto.raw_data in a file: their numbers, 2 for a length."""
 
@@ -56,7 +58,7 @@ class Weights:
     def _view(self, tensor: Any) -> memoryview:
         return self.views[int(tensor.external_data[0].value)]
 
-    def _files(self, model: Any, name: str) -> Mapping[str, list[Piece]]:
+    def _files(self, model: Any, name: str, weights: bool) -> Mapping[str, list[Piece]]:
         made = type(model)()
         made.CopyFrom(model)
         large: list[tuple[Any, Piece]] = []
@@ -65,9 +67,8 @@ class Weights:
             if len(piece) > _SMALL or tensor.data_location == _EXTERNAL:
                 large.append((tensor, piece))
                 _set_place(tensor, {})
-        if made.ByteSize() + sum(len(piece) for _, piece in large) <= _MOST:
-            return {name: _inside(made, large)}
-        return _beside(made, large, name)
+        fits = made.ByteSize() + sum(len(piece) for _, piece in large) <= _MOST
+        return {name: _inside(made, large)} if fits and weights else _beside(made, large, name, {INSIDE: "1"} if fits else {})
 
 
 def _inside(model: Any, large: Sequence[tuple[Any, Piece]]) -> list[Piece]:
@@ -94,11 +95,11 @@ def _length(number: int) -> bytes:
     return bytes([*found, number])
 
 
-def _beside(model: Any, large: Sequence[tuple[Any, Piece]], name: str) -> Mapping[str, list[Piece]]:
-    """A model's bytes, and those of a file of constants."""
+def _beside(model: Any, large: Sequence[tuple[Any, Piece]], name: str, mark: Mapping[str, str]) -> Mapping[str, list[Piece]]:
+    """A model's bytes, and those of a file of constants; ``mark``: more that is said of the place of each."""
     beside, pieces, end = f"{name}.data", list[Piece](), 0
     for tensor, piece in large:
-        _set_place(tensor, {"location": beside, "offset": str(end), "length": str(len(piece))})
+        _set_place(tensor, {"location": beside, "offset": str(end), "length": str(len(piece)), **mark})
         pieces += [piece, bytes(-len(piece) % _ALIGNED)]
         end += sum(map(len, pieces[-2:]))
     return {name: [model.SerializeToString()], beside: pieces}

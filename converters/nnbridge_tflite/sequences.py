@@ -153,6 +153,9 @@ def write_out(graph: EditedGraph) -> bool:
         return False
     if any(inputs[k] >= 0 for k in form.absent if k < len(inputs)) or graph.option("diagonal_recurrent_tensors"):
         return False
+    if graph.name == "BIDIRECTIONAL_SEQUENCE_LSTM" and len(outputs) == 1 and time and shape[0] > 1:
+        # TFLite's kernel finds the states of the later batches by the width of the output, which is that of both directions.
+        return False
     layers = [_Layer(graph, [inputs[k] if k < len(inputs) else -1 for k in one]) for one in form.directions]
     if graph.type(data) != "FLOAT32" or not all(_is_known(graph, t) for one in layers for t in one.operands):
         return False

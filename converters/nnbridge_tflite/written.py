@@ -18,7 +18,7 @@ def written(model: Table, path: Path | None = None) -> Content:
         return Content.of(content if path is None else with_archive(content, path))
     pieces = [*in_pieces(model), b"" if path is None else archive(path)]
 
-    def files(name: str) -> Mapping[str, list[Piece]]:
+    def files(name: str, weights: bool) -> Mapping[str, list[Piece]]:
         return {name: pieces}
 
     return Content(files)
