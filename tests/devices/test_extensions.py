@@ -393,7 +393,7 @@ def test_x25_oem_types_are_deprecated_and_said_so_once(caplog: pytest.LogCapture
         oem()
         oem()
     assert [record.getMessage() for record in caplog.records if "OEM" in record.getMessage()] == [
-        "OEM types and operations are deprecated since Android 10; vendor extensions take their place"
+        "OEM types and operations are deprecated since Android 10; use vendor extensions"
     ]
 
 

@@ -306,7 +306,7 @@ def leaky_relu(to: Lowerer) -> None:
     to.require(alpha > 0, "an alpha above 0 for 8-bit tensors", alpha, stage=Stage.BUILDING)
     to.require(
         to.mapping == MappingKind.DELEGATE or _same_as_prelu(value, alpha, to.out),
-        "an alpha that PRELU's multiplier, another float than TFLite's, rounds alike for all numbers below 0",
+        "an alpha that PRELU's multiplier, a different float from TFLite's, rounds equally for all numbers below 0",
         alpha,
     )
     one = Value(value.type, (1,), scale=alpha)

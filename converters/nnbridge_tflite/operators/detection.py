@@ -25,6 +25,7 @@ _BOXES = (
     typed(2, "INT32"),
     fits("n k", "n", "", "", "", ""),
     requires("boxes of 4 corners", lambda node: node.shape(0)[1] == 4, kind=Why.OPERAND_SIZE),
+    requires("a limit of 0 at least", lambda node: min(node.numbers(2) or [0]) >= 0, lambda node: str(node.numbers(2))),
 )
 NON_MAX_SUPPRESSION_V4 = TfliteOperator(
     "NON_MAX_SUPPRESSION_V4",

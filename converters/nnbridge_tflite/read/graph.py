@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.errors import Reason
 from nnbridge.extensions import TYPES, Arg
 from nnbridge.model import Array
 from nnbridge_tflite.read.flatbuffer import Span
@@ -160,6 +161,8 @@ class Operator:
     """The builtin options as plain values, by the schema's names."""
     custom: bool = False
     custom_options: bytes = b""
+    ignored: str = ""
+    """The options table of another operator that the file has instead of its own; TFLite ignores it."""
 
     @property
     def label(self) -> str:
@@ -202,6 +205,8 @@ class Graph:
     subgraphs: tuple[TfliteSubgraph, ...]
     signatures: tuple[SubgraphSignature, ...] = ()
     metadata: Mapping[str, Span] = field(default_factory=dict)
+    refused: Reason | None = None
+    """What the verifier refuses that TFLite asks before it reads a file."""
 
     @property
     def main(self) -> TfliteSubgraph:

@@ -347,7 +347,7 @@ class _Program:
         self._inferred: frozenset[int] = subgraph.known.get(INFERRED, frozenset()) if as_declared else frozenset()
         """Operations whose outputs need not be inferred again, as long as what they read is as declared."""
         self._others = set(self._dynamic)
-        """Operands that may be otherwise than declared."""
+        """Operands that may differ from what is declared."""
         self._buffers: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         """Shape and element type of what kernels write in place: outputs, then scratch buffers."""
         self._scratch: list[int] = []

@@ -33,7 +33,7 @@ class Engine(Protocol):
 
     version: str
     fuses: bool
-    """Nodes are computed otherwise together than one by one."""
+    """Nodes are computed differently together than one by one."""
 
     def open(self, piece: Piece, dims: Sequence[tuple[int, ...]]) -> Run:
         """Load a part of the file for inputs of these dimensions (0: not known yet). InputError for one that it does not run."""

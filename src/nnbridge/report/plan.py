@@ -32,26 +32,30 @@ _UNDECLARED = 1e30
 def operators_tables(plan: Plan, full: bool = False) -> list[Table | str]:
     """The operators that stay on the CPU grouped by reason, or each one; nothing without such devices."""
     devices = bound_devices(plan)
-    return _tables(operators_of(devices, dict(ran_on(plan))), full) if devices else []
+    ran = dict(ran_on(plan))
+    return _tables(operators_of(devices, ran), full, ran) if devices else []
 
 
 def operators_only(devices: list[BoundDevice], full: bool = False) -> list[Table | str]:
     """The same of a file that is not converted."""
-    return _tables(operators_of(devices, {}), full)
+    return _tables(operators_of(devices, {}), full, {})
 
 
-def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
+def _tables(rows: list[dict[str, Any]], full: bool, ran: Mapping[int, str]) -> list[Table | str]:
+    for row in rows:
+        if row["place"] == "cpu":
+            row["device"] = PLACES["cpu" if ran.get(row["index"]) == CPU_NAME else "host"]
     placed = Counter(row["device"] for row in rows)
     title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in placed.items())}"
     if full:
         listed = [(str(row["index"]), row["operator"], row["device"], "; ".join(_texts(row))) for row in rows]
-        return [Table(title, ("operator", "type", "place", "why not the device"), listed)]
+        return [Table(title, ("operator", "type", "on", "why not the device"), listed)]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if row["place"] == "cpu" or "uncertain" in row:
             groups.setdefault((row["device"], "; ".join(_texts(row))), []).append(row)
-    listed = [(_kinds(members), counted(len(members), "operator"), place, why) for (place, why), members in groups.items()]
-    return [Table(title, ("type", "", "place", "why not the device"), listed)] if listed else [title + "."]
+    grouped = [(_kinds(members), place, why) for (place, why), members in groups.items()]
+    return [Table(title, ("operators", "on", "why not the device"), grouped)] if grouped else [title + "."]
 
 
 def _kinds(members: list[dict[str, Any]]) -> str:
@@ -142,7 +146,10 @@ def cache_lines(compilation: Compilation) -> list[str]:
 
 
 def _not_handed(planned: Planned) -> dict[tuple[int, int], str]:
-    """Operator of the file → why it is not handed to NNAPI."""
+    """Operator of the file → why it is not handed to NNAPI, or to the devices before NNAPI."""
+    if planned.bound:
+        rows = operators_of(planned.bound, dict(ran_on(planned.compilation.plan)))
+        return {(planned.bound[0].graph.subgraph, row["index"]): "; ".join(_texts(row)) for row in rows if row["reasons"]}
     return {
         m.key: reason_line({"device": who_refuses(m.reasons[0], planned.mapping), **m.reasons[0].as_dict()}, m.operator, "")
         for m in planned.mapped
