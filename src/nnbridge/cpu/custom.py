@@ -81,8 +81,10 @@ class CustomStep:
         """Prepare for the declared dimensions if all are known; what goes wrong is raised when the operation runs."""
         if self.kernel.prepare is None or not all(a.value is not None or not a.present or known(a.dims) for a in self._inputs):
             return
+        key = tuple([arg.dims if (arg := self._inputs[k]).present else None for k, _ in self._varying])
         try:
-            self._prepare(tuple([arg.dims if (arg := self._inputs[k]).present else None for k, _ in self._varying]))
+            if key not in self._prepared:
+                self._prepare(key)
         except Exception as error:
             pass_shortage(error)
 
