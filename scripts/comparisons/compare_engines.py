@@ -4,9 +4,10 @@
     python scripts/comparisons/compare_engines.py --random 3000 --seed 5
 
 FOLDER holds cases as files, with the verdicts of the engines: ``cases.zip`` and ``verdicts.jsonl``; ``models.jsonl`` of the
-published files of ``../shared/models/tflite``, or of --models. ``--random``: drawn, varied and altered operators; LiteRT's
-installed wheel is asked in a process of its own. Files that it does not load are not compared, nor are operators on which no
-output depends: an interpreter does not say where they are. Exit status 1 where a certain answer is not the engine's.
+published files of ``../shared/models/tflite``, or of --models. The GPU's verdict is on whole files. ``--random``: drawn, varied
+and altered operators; LiteRT's installed wheel is asked in a process of its own. Files that it does not load are not compared,
+nor are operators on which no output depends: an interpreter does not say where they are. Exit status 1 where a certain answer
+is not the engine's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ with one_line_errors():
     from nnbridge.file import ModelFile
     from tests.conftest import shared_folder
     from tests.differential import Fork
-    from tests.tflite.engines import XNNPACK_FAILS, EngineCase, delegated, differing, stored_cases
+    from tests.tflite.engines import EngineCase, delegated, differing, stored_cases, taken_by
     from tests.tflite.loading import candidate
 
 _SHOWN = 3
@@ -55,8 +56,8 @@ def compare(cases: Iterator[EngineCase], profile: SourceProfile) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.tflite"
         for case in cases:
-            found = case.engines[profile.name]
-            if found["delegated"] is None and XNNPACK_FAILS not in found["why"]:
+            taken = taken_by(profile.name, case.engines)
+            if taken is None:
                 counts["not loaded by LiteRT"] += 1
                 continue
             path.write_bytes(case.content)
@@ -67,7 +68,7 @@ def compare(cases: Iterator[EngineCase], profile: SourceProfile) -> int:
                 continue
             claims = profile.claims(graph)
             counts.update({"files": 1, "operators": len(claims), "uncertain": sum(bool(c.uncertain) for c in claims)})
-            for claim in differing(graph, claims, found["delegated"] or ()):
+            for claim in differing(graph, claims, taken):
                 counts["disagreements"] += 1
                 rows[f"{claim.operator.name}: the engine {'refuses' if claim.accepted else 'takes'} it"].append(case.name)
     for what, names in sorted(rows.items(), key=lambda row: -len(row[1])):
@@ -86,6 +87,8 @@ def main() -> int:
     options = parser.parse_args()
     profile = devices.device(options.device)
     assert isinstance(profile, SourceProfile)
+    if options.random and options.device != "xnnpack":
+        parser.error("--random asks LiteRT's interpreter about xnnpack; other engines have stored verdicts only")
     if options.random:
         return int(compare(drawn(options.random, options.seed), profile) > 0)
     shared = shared_folder()

@@ -128,6 +128,14 @@ class SourceGraph:
         """Tensor index → the operator that writes it."""
         return {tensor.index: operator for operator in self.operators for tensor in operator.outputs}
 
+    def uses(self, tensor: SourceTensor) -> bool:
+        """True for what an operator reads, and for outputs of the graph."""
+        return tensor.index in self.readers or tensor.index in self._final
+
+    @cached_property
+    def _final(self) -> frozenset[int]:
+        return frozenset(tensor.index for tensor in self.outputs)
+
     @cached_property
     def readers(self) -> Mapping[int, tuple[SourceOperator, ...]]:
         """Tensor index → the operators that read it, in run order."""

@@ -14,7 +14,7 @@ from nnbridge.devices.source_profiles import Claim, SourceProfile
 from nnbridge.errors import NnbridgeError
 from nnbridge.file import ModelFile
 from tests.differential import Fork
-from tests.tflite.engines import XNNPACK_FAILS, delegated, differing, stored_cases
+from tests.tflite.engines import XNNPACK_FAILS, delegated, differing, stored_cases, taken_by
 from tests.tflite.files import TfliteBuilder
 
 Made = tuple[TfliteBuilder, list[int], list[int]]
@@ -148,20 +148,21 @@ def test_the_installed_wheel_says_the_same(name: str) -> None:
         fork.close()
 
 
-def test_xnnpack_takes_the_stored_files_as_the_engine_does(shared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["xnnpack", "litert-gpu"])
+def test_a_profile_takes_the_stored_files_as_the_engine_does(name: str, shared: Path, tmp_path: Path) -> None:
     folder, path = shared / "reference" / "engines", tmp_path / "case.tflite"
     if not folder.is_dir():
         pytest.skip(f"needs {folder}, which is not part of the repository")
-    xnnpack, compared, different = profile("xnnpack"), 0, []
+    device, compared, different = profile(name), 0, []
     for stored in stored_cases(folder, shared / "models" / "tflite"):
-        found = stored.engines["xnnpack"]
-        if found["delegated"] is None and XNNPACK_FAILS not in found["why"]:
+        taken = taken_by(name, stored.engines)
+        if taken is None:
             continue
         path.write_bytes(stored.content)
         graph = ModelFile(path).source_graph
-        answers = xnnpack.claims(graph)
+        answers = device.claims(graph)
         assert not any(claim.uncertain for claim in answers)
-        different += [(stored.name, c.operator.label) for c in differing(graph, answers, found["delegated"] or ())]
+        different += [(stored.name, c.operator.label) for c in differing(graph, answers, taken)]
         compared += 1
     assert compared > 1_000
     assert different == []

@@ -31,7 +31,7 @@ SHIPPED = [d.name for d in (*devices.shipped(), *devices.shipped_at_source())]
             "numbers not emulated (computed as NNAPI's CPU)",
         ),
         (
-            "gpu-delegate",
+            "tflite-gpu-delegate",
             "rules: google-ai-edge/LiteRT, gpu_compatibility.cc; not compared with the driver itself; "
             "numbers emulated (float_requantised)",
         ),

@@ -148,7 +148,7 @@ def test_a_table_that_is_saved_holds_no_formula(browser: Any, tmp_path: Path) ->
 
 PAIRS = [
     (MODELS / "digits_int8.tflite", DRIVER),
-    (MODELS / "digits_int8.tflite", ("--device", "gpu-delegate")),
+    (MODELS / "digits_int8.tflite", ("--device", "tflite-gpu-delegate")),
     (MODELS / "digits_qdq.onnx", ("--device", "nnapi-sample_float_fast")),
     (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_full", "--fallback", "cpu")),
     (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_minimal")),

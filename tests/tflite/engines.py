@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from nnbridge.source import SourceGraph
 
 XNNPACK_FAILS = "TfLiteXNNPackDelegate"
 """In LiteRT's message where the delegate takes operators and can not prepare them: there is no interpreter."""
+_NOT_LOADED = re.compile("Registration failed|failed to prepare|model_load|Failed to build TFL interpreter")
+"""LiteRT's words for a file that it does not load, whoever is to compute it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,33 @@ def observable(graph: SourceGraph) -> set[int]:
     return found
 
 
-def differing(graph: SourceGraph, claims: Sequence[Claim], taken: Sequence[int]) -> list[Claim]:
-    """The certain answers of a profile that are not the engine's."""
-    seen = observable(graph)
-    return [c for c in claims if c.operator.index in seen and not c.uncertain and c.accepted != (c.operator.index in taken)]
+def taken_by(device: str, engines: Mapping[str, Any]) -> Taken | None:
+    """The part of a file that an engine takes by its stored verdict; None where LiteRT does not load the file."""
+    if device == "xnnpack":
+        found = engines["xnnpack"]
+        if found["delegated"] is None and XNNPACK_FAILS not in found["why"]:
+            return None
+        return Taken(frozenset(found["delegated"] or ()))
+    found = engines["gpu"]
+    if found["ok"] is False and any(_NOT_LOADED.search(line) for line in found["why"]):
+        return None
+    return Taken(None, whole=found["ok"] is True)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The operators that an engine takes; None where only ``whole`` is known: whether these are all."""
+
+    operators: Collection[int] | None
+    whole: bool = False
+
+
+def differing(graph: SourceGraph, claims: Sequence[Claim], taken: Taken) -> list[Claim]:
+    """The certain answers of a profile that are not the engine's; one of them where only the whole file's verdict is known."""
+    if any(claim.uncertain for claim in claims) and taken.operators is None:
+        return []
+    if taken.operators is None:
+        refused = [claim for claim in claims if not claim.accepted]
+        return list(refused[:1] if taken.whole else claims[:1] if not refused else ())
+    seen, known = observable(graph), taken.operators
+    return [c for c in claims if c.operator.index in seen and not c.uncertain and c.accepted != (c.operator.index in known)]

@@ -50,6 +50,8 @@ _COMMON: Mapping[str, str] = {
     "maps": OPERANDS,
     "version": NUMBER,
     "open_dims": LIST,
+    "runtime_inputs": NUMBER,
+    "constant_inputs": NUMBER,
     "unstated": OPERANDS,
     "scaleless": NUMBER,
     "largest_weight_sum": NUMBER,
@@ -57,9 +59,10 @@ _COMMON: Mapping[str, str] = {
     "zero_inputs": NUMBER,
 }
 """Names of every operator: ``maps`` are inputs and outputs without parameters, ``open_dims`` the dimensions that the file leaves
-open, ``unstated`` the maps and weights without quantisation parameters, ``scaleless`` how many have no positive scale,
-``largest_weight_sum`` the largest sum of absolute weights of an output channel, ``largest_bias`` the largest bias,
-``zero_inputs`` how many inputs are constants that are all zero."""
+open, ``runtime_inputs`` and ``constant_inputs`` how many inputs a run computes and the file stores, ``unstated`` the maps and
+weights without quantisation parameters, ``scaleless`` how many have no positive scale, ``largest_weight_sum`` the largest sum of
+absolute weights of an output channel, ``largest_bias`` the largest bias, ``zero_inputs`` how many inputs are constants that are
+all zero."""
 
 
 @cache
@@ -127,9 +130,11 @@ class OperatorFacts:
 
     def _fact(self, tensor: SourceTensor | None, *, single: bool = False) -> Fact:
         found = _fact(tensor, single=single)
-        if tensor is None or tensor.index not in self._unpacked:
+        if tensor is None:
             return found
-        return replace(found, constant=True, stored=self._unpacked[tensor.index])
+        if tensor.index in self._unpacked:
+            found = replace(found, constant=True, stored=self._unpacked[tensor.index])
+        return found if self._graph.uses(tensor) else replace(found, used=False)
 
     def _inputs(self) -> Value:
         return tuple(self._fact(tensor) for tensor in self.operator.inputs if tensor is not None)
@@ -180,6 +185,12 @@ class OperatorFacts:
     def _open_dims(self) -> Value:
         tensors = [*(t for t in self.operator.inputs if t is not None), *self.operator.outputs]
         return tuple(sorted({dim for tensor in tensors for dim in tensor.open_dims}))
+
+    def _runtime_inputs(self) -> Value:
+        return sum(not fact.constant for fact in self._inputs())
+
+    def _constant_inputs(self) -> Value:
+        return sum(fact.constant for fact in self._inputs())
 
     def _unstated(self) -> Value:
         return tuple(self._fact(t) for t in (*self._map_tensors(), *self._weight_tensors()) if not (t.scales and t.zero_points))

@@ -54,6 +54,8 @@ class Fact:
     """The dimension that the file states for its scales, also where there is one scale."""
     stored: Value = None
     """The type of the constant that the file stores for what is unpacked when the device is prepared; else the type."""
+    used: bool = True
+    """Something reads it, or it is an output of the file."""
     constant: bool = False
     omitted: bool = False
     model_input: bool = False
@@ -138,6 +140,7 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[Fact], Value], str]] = {
     "zero_point": (NUMBER, lambda f: f.zero_point, "the zero point of {}"),
     "zero_points": (LIST, lambda f: f.zero_points, "the zero points of {}"),
     "quantised_dim": (NUMBER, lambda f: f.quantised_dim, "the quantised dimension of {}"),
+    "used": (TRUTH, lambda f: f.used, "{} is read or an output of the file"),
     "stored": (TYPE, lambda f: f.stored or f.type, "the type that the file stores of {}"),
     "channel_dim": (NUMBER, lambda f: f.channel_dim, "the channel dimension of {}"),
     "per_channel": (TRUTH, lambda f: bool(f.scales), "{} has a scale for each channel"),
