@@ -189,7 +189,7 @@ def test_junit_does_not_replace_a_spec(tmp_path: Path) -> None:
     folder = _spec(tmp_path, {"cases": []})
     result = call("vts", folder, "--junit", folder / "V1_0" / "bad.json.gz")
     assert result.exit_code == 2
-    assert "--junit: expected another file than the cases" in result.stderr
+    assert "--junit: expected a file other than the cases" in result.stderr
 
 
 def _spec(folder: Path, content: object) -> Path:

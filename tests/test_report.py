@@ -261,7 +261,7 @@ def test_a_failing_output_has_its_worst_element_and_counts_what_is_not_finite(tm
     np.savez(tmp_path / "off.npz", **arrays)
     result = piped("compare", FLOAT32, "--reference", tmp_path / "off.npz")
     assert result.exit_code == 1
-    assert "PartitionedCall:0: 1 element infinite or no number on one side or both, 1 of them not the same" in result.stdout
+    assert "PartitionedCall:0: 1 element infinite or NaN on one side or both, 1 of them not the same" in result.stdout
     assert "2 of 640 elements beyond tolerance, the worst at [0, 2] of sample 5: " in result.stdout
     found = json.loads(piped("compare", FLOAT32, "--reference", tmp_path / "off.npz", "--json").stdout)["outputs"][0]
     assert found["max_abs_diff"] == pytest.approx(1, abs=1e-5)

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Answers, Edit, Key
+from nnbridge.converters.edits import WHOLE, Answers, Content, Edit, Key
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
 from nnbridge_onnx.dimensions import stated
 from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded, together
 from nnbridge_onnx.quantised_form import as_qdq, one_scale, unsigned, unsigned_qdq
+from nnbridge_onnx.weights import Weights
 
+Change: TypeAlias = "Callable[[Any, Weights], Any | None]"
 _MAX_PIECES = 64
 _OPSET = 13
 """The opset that older files are brought to: from here on, axes and bounds are inputs."""
@@ -45,8 +47,8 @@ class ModelChange:
     """A change of the whole file."""
 
     text: str
-    change: Callable[[Any], Any | None]
-    """From a model to a changed one; None if the change does not apply."""
+    change: Change
+    """From a model and its weights to a changed one; None if the change does not apply."""
     converter: str
     """What does the same at the source."""
     answers: Answers = Answers.ROUND
@@ -164,7 +166,7 @@ _RESHAPED = "in the model: x.reshape to four dimensions before the operator, and
 REWRITES = (
     Rewrite(
         ("Squeeze", "Unsqueeze", "Flatten"),
-        "Reshape to the dimensions that come out",
+        "Reshape to the output's dimensions",
         _as_reshape,
         "in the model: x.reshape in place of squeeze, unsqueeze or flatten",
     ),
@@ -190,7 +192,7 @@ REWRITES = (
 )
 
 
-def _constants_only(model: Any) -> Any | None:
+def _constants_only(model: Any, weights: Weights) -> Any | None:
     constants = {tensor.name for tensor in model.graph.initializer}
     rest = [value for value in model.graph.input if value.name not in constants]
     if len(rest) == len(model.graph.input):
@@ -203,13 +205,17 @@ def _constants_only(model: Any) -> Any | None:
     return changed
 
 
-def _newer_opset(model: Any) -> Any | None:
+def _with_constants_inside(model: Any, weights: Weights) -> Any | None:
+    return model if weights.were_beside else None
+
+
+def _newer_opset(model: Any, weights: Weights) -> Any | None:
     import onnx
 
     if any(not entry.domain and entry.version >= _OPSET for entry in model.opset_import):
         return None
     # The version converter requires constants that are inputs or a recent format; it reads no metadata.
-    prepared = _constants_only(model) or model
+    prepared = _constants_only(model, weights) or model
     try:
         return native.convert_version(onnx, prepared, _OPSET)
     except RuntimeError as error:
@@ -222,9 +228,15 @@ _QUANTISER = "onnxruntime.quantization.quantize_static with"
 ONE_SCALE = "one scale for the weights of matrix products, as uint8"
 WHOLE_FILE = (
     ModelChange(
-        "initialisers are constants, no inputs",
+        "initialisers as constants, not as inputs",
         _constants_only,
         "torch.onnx.export with keep_initializers_as_inputs=False",
+    ),
+    ModelChange(
+        "constants inside the file",
+        _with_constants_inside,
+        "torch.onnx.export with external_data=False; of a file: onnx.save(onnx.load(path), …) without save_as_external_data",
+        Answers.SAME,
     ),
     ModelChange(UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
     ModelChange(QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
@@ -243,7 +255,8 @@ def edits(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
 
     ``shapes``: of inputs, for the edit that states all dimensions.
     """
-    model, whole = loaded(path)
+    facts, whole = loaded(path)
+    model = facts.model
     for index, node in enumerate(model.graph.node):
         for rewrite in REWRITES:
             if node.op_type in rewrite.operators and not node.domain and _replaced(whole, index, rewrite) is not None:
@@ -252,12 +265,12 @@ def edits(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
                 yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
     yield from _dimensions(path, model, shapes)
     for row in WHOLE_FILE:
-        if row.change is _newer_opset or row.change(model) is not None:
+        if row.change is _newer_opset or row.change(model, facts.weights) is not None:
             content = partial(_changed, path, row.text, row.change)
             yield Edit(0, WHOLE, "", row.text, content, row.answers, converter=row.converter)
 
 
-FIXED = "numbers computed of dimensions as constants"
+FIXED = "numbers computed from dimensions as constants"
 """The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
 _FIXED_THERE = (
     "torch.onnx.export without dynamic_axes and dynamic_shapes; of a file: "
@@ -271,9 +284,10 @@ def _dimensions(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -
     except ConversionError:
         return  # a graph whose dimensions nnbridge does not infer
     if found is not None:
+        dimensions = found
         inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
         text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.constants))
-        content = partial(_changed, path, text, found.applied)
+        content = partial(_changed, path, text, lambda model, _: dimensions.applied(model))
         yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=_FIXED_THERE)
 
 
@@ -282,7 +296,7 @@ def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rew
     return graph if rewrite.replace(graph) else None
 
 
-def _several(path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
+def _several(path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> Content:
     graphs, names = loaded(path)[1], set[str]()
     replaced = [graphs(index, names) for _, index in keys]
     for graph in replaced:
@@ -290,15 +304,15 @@ def _several(path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
     return together(replaced)
 
 
-def _content(path: Path, index: int, rewrite: Rewrite, alone: bool) -> bytes:
+def _content(path: Path, index: int, rewrite: Rewrite, alone: bool) -> Content:
     graph = _replaced(loaded(path)[1], index, rewrite)
     assert graph is not None, "an edit that applied"
     return graph.finished(alone=alone)
 
 
-def _changed(path: Path, text: str, change: Callable[[Any], Any | None]) -> bytes:
-    changed = change(loaded(path)[0])
+def _changed(path: Path, text: str, change: Change) -> Content:
+    facts = loaded(path)[0]
+    changed = change(facts.model, facts.weights)
     if changed is None:
         raise ConversionError(Reason(f"an applicable edit: {text}", "a file where it is already applied", file=str(path)))
-    content: bytes = changed.SerializeToString()
-    return content
+    return facts.weights.content(changed)

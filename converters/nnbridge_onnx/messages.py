@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.converters.edits import require_editable
+from nnbridge.converters.edits import Content
 from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
 from nnbridge_onnx.read.graph import Graph, subgraphs
+from nnbridge_onnx.weights import Weights, with_weights
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
 """What is before a node of a quantised group, and what after it."""
@@ -64,10 +65,10 @@ def without_unread(model: Any) -> Any:
     return model
 
 
-def loaded(path: Path) -> tuple[Any, Callable[..., EditedOnnxGraph]]:
+def loaded(path: Path) -> tuple[InferredModel, Callable[..., EditedOnnxGraph]]:
     """A file's model with inferred shapes, not to be changed, and its graph seen from a node. ConversionError for other files."""
     facts = _facts(path, path.stat().st_mtime_ns)
-    return facts.model, partial(EditedOnnxGraph, facts)
+    return facts, partial(EditedOnnxGraph, facts)
 
 
 @lru_cache(maxsize=1)
@@ -75,9 +76,7 @@ def _facts(path: Path, changed: int) -> InferredModel:
     import onnx
 
     try:
-        model = onnx.load(str(path), load_external_data=False)
-        require_editable(path.stat().st_size + sum(map(_external, model.graph.initializer)), path)
-        onnx.load_external_data_for_model(model, str(path.parent))
+        model, weights = with_weights(onnx, path)
         inferred = infer_shapes(onnx, model).graph
     except ConversionError:
         raise
@@ -85,13 +84,8 @@ def _facts(path: Path, changed: int) -> InferredModel:
         pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), file=str(path))) from error
-    return InferredModel(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
-
-
-def _external(tensor: Any) -> int:
-    """Bytes that a tensor has in another file."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    return int(entries["length"]) if entries.get("length", "").isdecimal() else 0
+    types = {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+    return InferredModel(model, types, weights)
 
 
 @dataclass(frozen=True)
@@ -100,6 +94,7 @@ class InferredModel:
 
     model: Any
     types: dict[str, Any]
+    weights: Weights
 
     @cached_property
     def constants(self) -> dict[str, Any]:
@@ -180,10 +175,8 @@ class EditedOnnxGraph:
 
     def value(self, name: str) -> Array | None:
         """A constant's value; None for what is computed."""
-        from onnx import numpy_helper
-
         found = self._facts.constants.get(name)
-        return None if found is None else np.asarray(numpy_helper.to_array(found))
+        return None if found is None else self._facts.weights.array(found)
 
     @property
     def reads_numbers(self) -> bool:
@@ -227,7 +220,7 @@ class EditedOnnxGraph:
         self._placed.append(made)
         return made
 
-    def finished(self, *, alone: bool) -> bytes:
+    def finished(self, *, alone: bool) -> Content:
         """The edited file; ``alone``: only the node and its quantised group."""
         if not alone:
             return together([self])
@@ -236,17 +229,16 @@ class EditedOnnxGraph:
         made.graph.node.extend(nodes)
         self._surround(made, nodes)
         made.graph.initializer.extend(self._constants)
-        content: bytes = made.SerializeToString()
-        return content
+        return self._facts.weights.content(made)
 
     def replacing(self) -> tuple[int, Sequence[Any], Sequence[Any]]:
         """The node's index, the nodes in its place and the new constants."""
         return self._index, self._placed or [self.node], self._constants
 
     @property
-    def model(self) -> Any:
-        """The file's model, not to be changed."""
-        return self._facts.model
+    def facts(self) -> InferredModel:
+        """The file's model, not to be changed, with its weights."""
+        return self._facts
 
     def _group(self, placed: Sequence[Any]) -> list[Any]:
         nodes = self._facts.model.graph.node
@@ -279,19 +271,19 @@ class EditedOnnxGraph:
                     made.graph.output.append(value)
 
 
-def together(graphs: Sequence[EditedOnnxGraph]) -> bytes:
+def together(graphs: Sequence[EditedOnnxGraph]) -> Content:
     """The file with several nodes edited."""
-    made = copied(graphs[0].model)
+    facts = graphs[0].facts
+    made = copied(facts.model)
     edited = {index: (nodes, constants) for index, nodes, constants in (graph.replacing() for graph in graphs)}
-    nodes = [node for k, one in enumerate(graphs[0].model.graph.node) for node in (edited[k][0] if k in edited else [one])]
+    nodes = [node for k, one in enumerate(facts.model.graph.node) for node in (edited[k][0] if k in edited else [one])]
     del made.graph.node[:]
     made.graph.node.extend(nodes)
     # What the file states of values after the edits is inferred again.
     del made.graph.value_info[:]
     for _, constants in edited.values():
         made.graph.initializer.extend(constants)
-    content: bytes = made.SerializeToString()
-    return content
+    return facts.weights.content(made)
 
 
 def _type_name(code: int) -> str:

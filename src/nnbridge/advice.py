@@ -6,7 +6,6 @@ accept, and settings: a later Android, a higher limit on partitions.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import tempfile
@@ -14,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from itertools import combinations, islice, product
+from itertools import combinations, count, islice, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -22,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.converters.delegation import FAILS_BUILDING, Refusal, refusal_of
-from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit, Key, Parameter, Value
+from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Content, Edit, Key, Parameter, Value, is_large
 from nnbridge.cost import driver_multiply_adds, multiply_adds
 from nnbridge.devices import device
 from nnbridge.devices.source_profiles import BoundDevice
@@ -384,6 +383,7 @@ class Editing:
         self._edits, self._adjust, self._positions = edits, adjust, positions
         self._folder = tempfile.TemporaryDirectory()
         self._files: dict[bytes, Path] = {}
+        self._numbers = count()
         self._known: dict[Hashable, Path | NnbridgeError] = {}
 
     @cached_property
@@ -402,7 +402,7 @@ class Editing:
 
     @cached_property
     def _read(self) -> tuple[tuple[Edit, ...], bool]:
-        """The edits, and whether the file can be written again: one that cannot, such as a large one, is not read once more."""
+        """The edits, and whether the file can be written again: one that cannot is not read once more."""
         try:
             return tuple(self._edits(self.path)), True
         except ConversionError as error:
@@ -436,7 +436,7 @@ class Editing:
             return unchanged
         return self._written((unchanged, change.key), partial(adjustable.content, change.by_name, True))
 
-    def _written(self, key: Hashable, content: Callable[[], bytes]) -> Path:
+    def _written(self, key: Hashable, content: Callable[[], Content]) -> Path:
         if key not in self._known:
             try:
                 self._known[key] = self._file(content())
@@ -447,13 +447,16 @@ class Editing:
             raise known
         return known
 
-    def _file(self, content: bytes) -> Path:
-        digest = hashlib.blake2b(content, digest_size=16).digest()
-        if digest not in self._files:
-            self._files[digest] = Path(self._folder.name) / str(len(self._files)) / self.path.name
-            self._files[digest].parent.mkdir()
-            self._files[digest].write_bytes(content)
-        return self._files[digest]
+    def _file(self, content: Content) -> Path:
+        mark = content.mark()
+        if mark is None or mark not in self._files:
+            folder = Path(self._folder.name) / str(next(self._numbers))
+            folder.mkdir()
+            content.write(folder / self.path.name, weights=False)
+            if mark is None:
+                return folder / self.path.name
+            self._files[mark] = folder / self.path.name
+        return self._files[mark]
 
 
 def advise(file: ModelFile, target: Target) -> Advised:
@@ -497,7 +500,8 @@ class FileAdvice:
         of_file = {name: value for name, value in changed.items() if name in _OF_FILE}
         of_target = {name: value for name, value in changed.items() if name not in of_file}
         planned = draft(self._opened(path).with_(**of_file), target.with_(**of_target))
-        if prepare and may_prepare:
+        # Preparing reads all weights and packs many: of a large file that is left to the run.
+        if prepare and may_prepare and not is_large(sum(map(len, planned.model.pools))):
             return _outcome(planned.finish())
         answers = _answers(planned)
         if answers is None or answers not in self._outcomes:
@@ -682,8 +686,8 @@ class _Advising:
             kinds[self.editing.place(key)] = kinds.get(self.editing.place(key), frozenset()) | found
         cause = None if self.before.cause is None else self.editing.place(self.before.cause)
         work = Counter[Key]()
-        for key, count in self.before.work.items():
-            work[self.editing.place(key)] += count
+        for key, products in self.before.work.items():
+            work[self.editing.place(key)] += products
         elsewhere = frozenset(map(self.editing.place, self.before.elsewhere))
         return replace(self.before, elsewhere=elsewhere, kinds=kinds, cause=cause, work=work)
 
@@ -777,7 +781,7 @@ class _Advising:
 def _together(edits: Sequence[Edit]) -> Edit:
     """One edit of several operators of one name that have the same replacement."""
     first, keys = edits[0], tuple(key for one in edits for key in one.keys)
-    assert first.several is not None, "an edit that several operators have"
+    assert first.several is not None, "an edit that several operators share"
     content = partial(first.several, keys)
     return replace(first, index=WHOLE, operator=f"{len(keys)} {first.operator}", content=content, alone=None, together=keys)
 

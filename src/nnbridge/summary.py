@@ -108,7 +108,7 @@ class Summary:
             rest.append(f"{self.foreign:,} {'has' if self.foreign == 1 else 'have'} no kernel in TFLite")
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
-            text = f"On {', '.join(self.devices)}, before NNAPI: {share} {'is' if self.operators == 1 else 'are'} accepted"
+            text = f"On {', '.join(self.devices)}, without NNAPI: {share} {'is' if self.operators == 1 else 'are'} accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENT_NAMES[self.mapping].replace("'s", f" {self.release}'s" if self.release else "'s", 1)
@@ -126,7 +126,7 @@ class Summary:
             )
             cut = self.accepted and self.device_partitions not in (0, self.partitions)
             text += f" in {counted(self.device_partitions, 'partition')}" if cut else ""
-            text += f", {self.limited:,} of them beyond the limit on partitions" if self.limited else ""
+            text += f", {self.limited:,} of them left out by the limit on partitions" if self.limited else ""
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
         return "; ".join(part for part in (text, ", ".join(rest), self.refusal) if part)

@@ -259,7 +259,7 @@ def test_junit_of_the_changes_fails_where_a_cell_got_worse(tmp_path: Path) -> No
 
 def test_junit_of_the_changes_is_not_written_over_a_store(tmp_path: Path) -> None:
     old, new = (stored(tmp_path / name, cell()) for name in ("old.db", "new.db"))
-    assert "expected another file than a store" in diff(f"{old}@d", new, "--junit", old).output
+    assert "expected a file other than a store" in diff(f"{old}@d", new, "--junit", old).output
 
 
 def test_fail_on_belongs_to_diff(tmp_path: Path) -> None:

@@ -126,14 +126,14 @@ _REAL_ACTIVATED = requires(
 
 
 def _rescales(node: PreparedOperator, *, larger: bool) -> bool:
-    """True if quantised terms have scales that the kernel divides by, else LiteRT ends. ``larger``: an output's may be tiny."""
+    """True if quantised terms have scales that the kernel divides by, else LiteRT ends. ``larger``: an output's may be any."""
     if node.type(0) not in QUANTISED or (node.type(0) == "INT16" and _shifts(node) is not None):
         return True
     scales = [parameters(one)[0] for one in node.there((0, 1, OUT))]
-    if node.type(0) == "INT16" and not any(scales):
+    if node.type(0) == "INT16" and not any(scales) and not larger:
         return True  # numbers as they are stored
     steps = 2 ** (15 if node.type(0) == "INT16" else 20)
-    return all(scale > 0 for scale in scales) and (larger or 2 * max(scales[:2]) < steps * scales[-1])
+    return min(scales[:2]) > 0 and (larger or 2 * max(scales[:2]) < steps * scales[-1])
 
 
 def _rescaled(*, larger: bool) -> Prepare:

@@ -14,7 +14,7 @@ from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away, integers, quantised
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, half_away, integers, quantised
 from nnbridge_tflite.loads import (
     INDEXES,
     NOT_ACTIVATED,
@@ -29,6 +29,7 @@ from nnbridge_tflite.loads import (
     ranked,
     requires,
     same_parameters,
+    sized,
     typed,
 )
 from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
@@ -59,13 +60,19 @@ def _without(shape: Sequence[int], axis: int) -> list[int]:
     return [d for i, d in enumerate(shape) if i != axis % max(len(shape), 1)]
 
 
+def _parts(node: PreparedOperator) -> list[int] | None:
+    """Sizes that SPLIT_V states; one may be -1."""
+    sizes = node.numbers(1)
+    return sizes and [size for size in sizes if size != -1]
+
+
 def _count(node: PreparedOperator) -> int:
     return len(node.operator.outputs)
 
 
 def _sizes_fit(node: PreparedOperator) -> bool:
     """True if the parts of a dimension, of which one may be -1, add up to it."""
-    sizes, axis = node.numbers(1), node.numbers(2)
+    sizes, axis = node.numbers(1), node.words(2)
     if sizes is None or axis is None:
         return True
     if node.type(1) not in INDEXES:
@@ -119,7 +126,7 @@ _SIZES_FIT = requires("sizes that add up to the dimension", _sizes_fit, lambda n
 _MOVES = Folding(moves_only=True)
 
 
-def _as_in(part: HostTensor, out: HostTensor) -> Array:
+def _as_in(part: Arg, out: Arg) -> Array:
     """A part with the parameters of the whole, in float32; only uint8 may have others."""
     data = data_of(part)
     if data.dtype != np.uint8 or not quantised(part) or (part.scale, part.zero_point) == (out.scale, out.zero_point):
@@ -220,6 +227,7 @@ PACK = TfliteOperator(
         SAME,
         same_parameters(),
     ),
+    needs_ranks=True,
 )
 UNPACK = TfliteOperator(
     "UNPACK",
@@ -285,7 +293,15 @@ SPLIT_V = TfliteOperator(
         since="2.7",
     ),
     versions=(1, 3),
-    loads=(typed(0, *_SPLIT), _OUTPUTS_COUNTED, ranked(1, 1), constant_axes(2, 0, most=1), _SIZES_FIT),
+    loads=(
+        typed(0, *_SPLIT),
+        _OUTPUTS_COUNTED,
+        typed(1, *INDEXES),
+        ranked(1, 1),
+        constant_axes(2, 0, most=1),
+        _SIZES_FIT,
+        sized(_parts),
+    ),
 )
 
 

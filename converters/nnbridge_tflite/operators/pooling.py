@@ -13,10 +13,10 @@ from nnbridge.errors import Why
 from nnbridge.operations.shapes import Window
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, first, half_away, integers
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.host.windows import positions, taps, windows
-from nnbridge_tflite.loads import SAME, alike, not_typed, positive, ranked, requires
+from nnbridge_tflite.loads import SAME, PreparedOperator, Sliding, alike, not_typed, positive, ranked, requires, windowed
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, DelegateRule, OperatorView, first_type, from_level
@@ -26,6 +26,12 @@ def _check(node: OperatorView) -> None:
     node.require_ranks({0: 4})
 
 
+def _windows(node: PreparedOperator) -> list[Sliding]:
+    sides = zip(node.shape(0)[1:3], ("height", "width"), "hw", strict=True)
+    return [(d, int(node.option(f"filter_{side}")), int(node.option(f"stride_{axis}")), 1) for d, side, axis in sides]
+
+
+_WINDOWED = windowed(_windows, lenient=True)
 _OPTIONS = (
     PADDING,
     *STRIDES,
@@ -55,11 +61,11 @@ AVERAGE_POOL_2D = TfliteOperator(
     ),
     check=_check,
     versions=(1, 3),
-    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w")),
+    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w"), _WINDOWED),
 )
 
 
-def _window(data: HostTensor, options: Options) -> list[Window]:
+def _window(data: Arg, options: Options) -> list[Window]:
     return windows(data.dims[1:3], [int(options[f"filter_{side}"]) for side in ("height", "width")], options)
 
 
@@ -83,7 +89,7 @@ L2_POOL_2D = TfliteOperator(
         conditions=(from_level(3, "a fused activation", lambda node: node.option("fused_activation_function") == 0),),
     ),
     check=_check,
-    loads=(ranked(0, 4), SAME, not_typed(0, "UINT8", "INT8"), positive("stride_h", "stride_w")),
+    loads=(ranked(0, 4), SAME, not_typed(0, "UINT8", "INT8"), positive("stride_h", "stride_w"), _WINDOWED),
 )
 MAX_POOL_2D = TfliteOperator(
     "MAX_POOL_2D",
@@ -92,7 +98,7 @@ MAX_POOL_2D = TfliteOperator(
     delegate=DelegateRule(version=2, types=FLOAT_QUANT8),
     check=_check,
     versions=(1, 3),
-    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w")),
+    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w"), _WINDOWED),
 )
 
 
@@ -157,7 +163,7 @@ def windows_reduced(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Array:
-    """One element for each window that lies inside the array, gathered from a first value on."""
+    """One element for each window that is inside the array, gathered from a first value on."""
     window = [Window(*parts, 0, 0) for parts in zip(shape, strides, dilations, strict=True)]
     images = data[None, ..., None]
     total = np.full([max(n, 0) for n in positions(images, window)], first, data.dtype)

@@ -30,7 +30,9 @@ _TOP_FITS = requires(
 )
 _INDEXES_TYPED = requires(
     "indexes of the type that idx_out_type names",
-    lambda node: node.type(-2) == ("INT64" if node.option("idx_out_type") == 4 else "INT32"),
+    lambda node: (
+        "idx_out_type" in node.operator.options and node.type(-2) == ("INT64" if node.option("idx_out_type") == 4 else "INT32")
+    ),
     lambda node: node.type(-2),
     Why.OUTPUT_TYPE,
 )

@@ -53,7 +53,7 @@ class OutputComparison:
     compared: int = 0
     """Elements that are finite on both sides, whose differences are counted."""
     non_finite: int = 0
-    """Elements that are infinite or no number on one side or both."""
+    """Elements that are infinite or NaN on one side or both."""
     non_finite_unequal: int = 0
     """Those of them that are not the same on both sides."""
     largest: float = 0.0

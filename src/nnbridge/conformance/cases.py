@@ -74,7 +74,7 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     """The spec files under a folder, in order, or one file; ``suites`` and ``specs`` pick some by name or pattern."""
     found = [folder] if os.path.isfile(folder) else sorted(folder.glob("*/*.json.gz")) if os.path.isdir(folder) else []
     if not found:
-        there = "none" if folder.exists() else NO_SUCH_FILE
+        there = "none" if os.path.exists(folder) else NO_SUCH_FILE
         raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", there, operand=str(folder)))
     known_suites = sorted({file.parent.name for file in found})
     unknown = next((suite for suite in suites if not any(fnmatchcase(name, suite) for name in known_suites)), None)

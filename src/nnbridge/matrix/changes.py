@@ -12,7 +12,7 @@ from nnbridge.compare.tolerance import DEFAULT_TOLERANCE
 from nnbridge.errors import InputError, Reason
 from nnbridge.matrix.budget import MatrixLimit, broken_limits
 from nnbridge.matrix.cells import Cell
-from nnbridge.matrix.tables import Case, androids, difference, first, junit
+from nnbridge.matrix.tables import JunitCase, androids, difference, first, junit
 from nnbridge.report.terminal import counted, counted_kinds
 from nnbridge.types import android_name
 
@@ -282,10 +282,10 @@ def changes_as_junit(found: Changes) -> str:
     return junit("nnbridge matrix --diff", [_case(change) for change in found.pairs])
 
 
-def _case(change: CellChange) -> Case:
+def _case(change: CellChange) -> JunitCase:
     if change.worse:
-        return Case(change.new, "failure", "; ".join(change.worse))
-    return Case(change.new) if change.new.answered else Case(change.new, "skipped", _answer(change.new))
+        return JunitCase(change.new, "failure", "; ".join(change.worse))
+    return JunitCase(change.new) if change.new.answered else JunitCase(change.new, "skipped", _answer(change.new))
 
 
 def _moved(change: CellChange) -> list[str]:

@@ -82,7 +82,7 @@ def _legend(cells: Sequence[Cell]) -> list[Markup]:
     text = (
         "Each cell: share of operations on the device, and in how many partitions; the largest difference from the reference, "
         "where one was asked for; the share of multiply-adds, if different; bytes that cross borders; times. "
-        f"{estimated} n/a: the device looks at files of another format."
+        f"{estimated} n/a: the device is for files of another format."
     )
     shades = ("0\xa0%", "to 50\xa0%", "to 90\xa0%", "below 100\xa0%", "100\xa0%")
     spans = (element("span", shade, class_=f"s{i}") for i, shade in enumerate(shades))

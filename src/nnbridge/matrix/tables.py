@@ -423,7 +423,7 @@ def figures(cell: Cell) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Case:
+class JunitCase:
     """A cell as a test of JUnit."""
 
     cell: Cell
@@ -442,9 +442,9 @@ _TOTALS = {"error": "errors", "failure": "failures", "skipped": "skipped"}
 """Outcome → the attribute of a suite that counts it."""
 
 
-def junit(title: str, cases: Sequence[Case]) -> str:
+def junit(title: str, cases: Sequence[JunitCase]) -> str:
     """JUnit XML with a suite for each device."""
-    suites: dict[str, list[Case]] = {}
+    suites: dict[str, list[JunitCase]] = {}
     for case in cases:
         suites.setdefault(case.cell.device, []).append(case)
     root = ElementTree.Element("testsuites", name=title)
@@ -461,15 +461,15 @@ def junit(title: str, cases: Sequence[Case]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
-def _case(cell: Cell, broken: Sequence[str]) -> Case:
+def _case(cell: Cell, broken: Sequence[str]) -> JunitCase:
     if cell.error:
-        return Case(cell, "error", cell.error)
+        return JunitCase(cell, "error", cell.error)
     if cell.inapplicable:
-        return Case(cell, "skipped", cell.inapplicable)
+        return JunitCase(cell, "skipped", cell.inapplicable)
     complaints = _complaints(cell, broken)
     if complaints:
-        return Case(cell, "failure", "; ".join(complaints))
-    return Case(cell, "skipped", IDLE) if cell.idle else Case(cell)
+        return JunitCase(cell, "failure", "; ".join(complaints))
+    return JunitCase(cell, "skipped", IDLE) if cell.idle else JunitCase(cell)
 
 
 def _complaints(cell: Cell, broken: Sequence[str]) -> list[str]:

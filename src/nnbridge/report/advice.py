@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nnbridge.advice import Advice, Advised, Unmoved
 from nnbridge.report.terminal import Table
 
-_KINDS = {"round": "edit, rounding differs", "change": "edit, results change", "calibrate": "edit, scales from data"}
+_KINDS = {"round": "edit, rounding differs", "change": "edit, results change", "calibrate": "edit, needs calibration"}
 
 
 def advice_tables(found: Advised) -> list[Table | str]:

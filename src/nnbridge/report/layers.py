@@ -47,7 +47,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
         blocks.append(f"{counted(len(sentences) - MAX_CAUSES, 'more cause')}: see --json")
     blocks += ended_lines(comparison.ended)
     if comparison.interrupted:
-        blocks.append("Interrupted: the samples above are those that were done.")
+        blocks.append("Interrupted: only the samples above were finished.")
     alone = [
         *((layer.place, "only in the plan", layer.note) for layer in comparison.layers if not layer.drift and not layer.own),
         *((name, "only in the reference", why) for name, why in comparison.unmatched),

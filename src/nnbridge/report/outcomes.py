@@ -30,7 +30,7 @@ NOWHERE = {
     "inlined": "inlined: the operators that it calls replace it",
     "state": "state: it reads or writes what is stored between runs",
 }
-"""Mapping of operators that nothing runs → what is said of them."""
+"""Mapping of operators that nothing runs → what is said about them."""
 _MERGED = "merged: part of another operator's operation"
 
 

@@ -151,7 +151,7 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     lines += [*(f"Cause: {sentence}" for sentence in causes[:MAX_CAUSES]), *more]
     lines += ended_lines(comparison.ended)
     if comparison.interrupted:
-        lines.append("Interrupted: the samples above are those that were done.")
+        lines.append("Interrupted: only the samples above were finished.")
     table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {comparison.verdict}", columns, rows)
     return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_reserved(comparison)]
 
@@ -220,7 +220,7 @@ def _failure(output: OutputComparison) -> list[str]:
     lines = [output.problem] if output.problem else []
     if output.non_finite:
         unequal = f", {output.non_finite_unequal} of them not the same" if output.non_finite_unequal else ", all of them the same"
-        lines.append(f"{counted(output.non_finite, 'element')} infinite or no number on one side or both{unequal}")
+        lines.append(f"{counted(output.non_finite, 'element')} infinite or NaN on one side or both{unequal}")
     if output.beyond and output.worst is not None:
         at = f"{list(output.worst.index)} of {output.worst.sample}" if output.worst.sample else str(list(output.worst.index))
         found = f"{_number(output.worst.actual)}, reference {_number(output.worst.expected)}"

@@ -126,7 +126,7 @@ class Share:
     """Operations that it was asked about: without those that are not handed to NNAPI."""
 
     def __str__(self) -> str:
-        wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
+        wrong = f"; its reply to getSupportedOperations was malformed: {self.wrong_answer}" if self.wrong_answer else ""
         runs = "" if self.operations == self.accepted else f" and runs {self.operations}"
         kept = f"; {self.of - self.asked} of the model's {self.of} not handed to NNAPI" if self.asked < self.of else ""
         return f"{self.device} accepted {self.accepted} of {counted(self.asked, 'operation')}{runs}{kept}{wrong}"

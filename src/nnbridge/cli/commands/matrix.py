@@ -79,7 +79,7 @@ of_run = in_section(RUN)
     multiple=True,
     metavar="VERSION[,…]",
     shell_complete=completion.words(lambda: ANDROID_LEVELS),
-    help="Android's versions, such as 10,13.",
+    help="Android versions, such as 10,13.",
 )
 @of_conversion("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
 @of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as for plan.")
@@ -88,7 +88,7 @@ of_run = in_section(RUN)
 @of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @file_options
-@of_run("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
+@of_run("--time", "timed", is_flag=True, help="Also measure runs of the emulation on this machine.")
 @of_run("--store", type=_PATH, metavar="FILE", help="Store results here; a run that ended continues. Default: matrix.db")
 @of_run("--fresh", is_flag=True, help="Compute stored cells again.")
 @option("--html", type=WRITTEN, metavar="FILE", help="Write a page.")
@@ -138,8 +138,8 @@ def matrix(
 ) -> None:
     """Plan every model on every device; with --reference, run and compare it. One failure does not stop the others.
 
-    Exit status 1 if a cell failed, differs beyond tolerance or exceeds a limit. n/a is no failure: the device looks at files of
-    another format.
+    Exit status 1 if a cell failed, differs beyond tolerance or exceeds a limit. n/a is not a failure: the device is for
+    files of another format.
 
     \b
     Examples:

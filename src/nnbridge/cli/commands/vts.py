@@ -58,7 +58,7 @@ def vts(
     from nnbridge.report.conformance import conformance_tables, write_junit
 
     if split is not None:
-        refuse_options("--device", why="--split divides each model among three drivers of its own")
+        refuse_options("--device", why="--split divides each model among its own three drivers")
     with drivers_apart():
         device_list.device(device)
     files = spec_files(path, suites, specs)

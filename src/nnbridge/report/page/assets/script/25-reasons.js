@@ -1,4 +1,4 @@
-/* Reasons in plain words, by their kinds; the rule and what was found stand in the title. Groups of operations by reason. */
+/* Reasons in plain words, by their kinds; the rule and what was found are in the title. Groups of operations by reason. */
 
 /** Four pieces of a sentence; the second and the last stand out. */
 const WORDS = {

@@ -141,7 +141,7 @@ function inspect(box) {
       ...fact("Cause", e && e.why),
       ...fact("Note", e && e.note),
       ...fact("In the file", o.f && "operator " + clean(o.f)),
-      ...fact("Stands in", clean(within(o))),
+      ...fact("Inside", clean(within(o))),
       ...o.e.flatMap(([role, kinds]) =>
         fact(`Its ${role}`, kinds.map(([t, n]) => t + (n > 1 ? ` × ${n}` : "")).join(", ") || "empty"),
       ),
@@ -166,7 +166,7 @@ function inspect(box) {
               );
             }),
           )
-        : el("p", { class: "dim" }, "Nobody else was asked."),
+        : el("p", { class: "dim" }, "No other device was asked."),
     ),
     el(
       "div",

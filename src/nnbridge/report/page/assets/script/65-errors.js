@@ -85,7 +85,7 @@ function errors() {
       "span",
       null,
       el("i", { style: "background:var(--line2);width:8px;height:14px;border-radius:1px" }),
-      `own error: this operation alone, on ${L.reference}’s inputs`,
+      `own error: this operation in isolation, on ${L.reference}’s inputs`,
     ),
   );
   if (useSteps) lg.append(el("span", null, el("i", { class: "allowed" }), "1 step: the tolerance of an output"));

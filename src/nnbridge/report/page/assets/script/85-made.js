@@ -80,7 +80,7 @@ function provenance() {
           ],
           [
             "Own error",
-            "The operation alone on the device that the plan chose, with the reference’s values as inputs, against the reference’s output.",
+            "The operation in isolation on the device that the plan chose, with the reference’s values as inputs, against the reference’s output.",
           ],
           ["Drift", "The whole network up to here on the planned devices, against the reference’s tensor."],
           [
