@@ -250,7 +250,7 @@ def test_an_operation_of_the_host_has_no_reasons_of_drivers() -> None:
     yamnet = real_model("yamnet_wavin_quantized_mel_relu6")
     shown = piped("plan", yamnet, "--device", "nnapi-sample_minimal").stdout
     (line,) = (line for line in shown.splitlines() if line.startswith("RFFT2D, COMPLEX_ABS "))
-    assert line.endswith("TFLite's NNAPI delegate: requires an operator that Android's delegate maps")
+    assert line.endswith("TFLite's NNAPI delegate: requires an operator that the delegate supports")
 
 
 def test_a_failing_output_has_its_worst_element_and_counts_what_is_not_finite(tmp_path: Path) -> None:

@@ -367,7 +367,7 @@ def _emitted(
     mapping, reasons = MappingKind.WIDE, []
     try:
         if c.context.options.mapping != MappingKind.WIDE:
-            reason = Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR)
+            reason = Reason("an operator that the delegate supports", operator.name, operator.label, kind=Why.OPERATOR)
             raise Unmappable(reason, Stage.DELEGATE)
         title = f"{operator.index}: {operator.name}"
         c.draft.add(replace(step, name=title, mapping=mapping, source=c.source(operator)))

@@ -201,9 +201,10 @@ def _bound(chosen: Sequence[Device | str]) -> list[BoundDevice]:
 
 def _estimates(bound: list[BoundDevice], cpu: str, memory: int | None) -> list[Estimate]:
     """One for each device that looks at files; refused where there is none, or no cost model."""
+    from nnbridge.devices.profile_levels import shipped_at_source
     from nnbridge.report.estimate import estimate_on
 
     if not bound:
-        rule = "a --device with a cost model, such as ethos-u55-128"
-        raise InputError(Reason(rule, "none; nothing is estimated without", operand="--estimate"))
+        known = ", ".join(profile.name for profile in shipped_at_source() if profile.cost is not None)
+        raise InputError(Reason(f"no timing is known for these devices; estimates exist for {known}", operand="--estimate"))
     return [estimate_on(device, cpu, memory) for device in bound]
