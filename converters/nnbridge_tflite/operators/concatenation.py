@@ -63,7 +63,7 @@ def _without(shape: Sequence[int], axis: int) -> list[int]:
 
 def _are_indexes(node: PreparedOperator) -> bool:
     sizes = node.at(1)
-    return sizes is None or sizes.data is None or node.type(1) in INDEXES
+    return sizes is None or sizes.data is None or node.words(2) is None or node.type(1) in INDEXES
 
 
 _STORED_SIZES = requires("stored sizes of INT32 or INT64", _are_indexes, lambda node: node.type(1), Why.INPUT_TYPE)
