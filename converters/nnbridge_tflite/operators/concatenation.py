@@ -63,8 +63,7 @@ def _without(shape: Sequence[int], axis: int) -> list[int]:
 
 def _are_indexes(node: PreparedOperator) -> bool:
     sizes = node.at(1)
-    computed = sizes is None or (sizes.data is None and node.stored(sizes) is None)
-    return computed or node.type(1) in INDEXES
+    return sizes is None or sizes.data is None or node.words(2) is None or node.type(1) in INDEXES
 
 
 _STORED_SIZES = requires("stored sizes of INT32 or INT64", _are_indexes, lambda node: node.type(1), Why.INPUT_TYPE)
@@ -86,7 +85,7 @@ def _sizes_fit(node: PreparedOperator) -> bool:
     if sizes is None or axis is None:
         return True
     if node.type(1) not in INDEXES:
-        return False
+        return True
     if not -len(node.shape(0)) <= axis[0] < len(node.shape(0)):
         return False
     total, rest = sum(size for size in sizes if size != -1), sizes.count(-1)

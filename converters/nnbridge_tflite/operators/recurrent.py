@@ -259,7 +259,14 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     least_inputs=20,
     work=work.LAYER,
     versions=(1, 4),
-    loads=(_COUPLED, variable(18, 19), _RECURRENT_FIT, _NORMALISED, fits("b t i|b t i x", *_DIAGONAL_FITS, of=_batch_first)),
+    loads=(
+        _COUPLED,
+        variable(18, 19),
+        _PEEPHOLES,
+        _RECURRENT_FIT,
+        _NORMALISED,
+        fits("b t i|b t i x", *_DIAGONAL_FITS, of=_batch_first),
+    ),
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_LSTM",

@@ -43,8 +43,8 @@ _PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 def _padded(node: PreparedOperator) -> bool:
     """True if there are as many paddings of each kind, for 8 dimensions at most."""
     listed = [node.operator.options.get(name) for name in _PADDINGS]
-    counts = {None if one is None else len(one) for one in listed}
-    return len(counts) == 1 and None not in counts and max(counts) <= 8
+    counts = {-1 if one is None else len(one) for one in listed}
+    return len(counts) == 1 and 0 <= min(counts) <= 8
 
 
 _PADDED = requires(f"as many numbers as {', '.join(_PADDINGS)}", _padded)
