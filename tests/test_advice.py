@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from nnbridge import load
-from nnbridge.advice import Alone, Editing, Outcome, Planner, found_by
+from nnbridge.advice import Advice, Alone, Editing, Outcome, Planner, found_by, rank
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
 from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Content, Edit
@@ -84,7 +85,7 @@ def test_more_channels_that_are_cut_off_leave_every_bit_of_the_answers(tmp_path:
 def test_an_edit_that_changes_answers_is_written_only_on_request(tmp_path: Path) -> None:
     device, target = npu(tmp_path, conv="at_most = { filter_h = 2 }"), tmp_path / "after.tflite"
     request = ("rewrite", FLOAT32, "--device", device, "--advice", "1", "-o", str(target))
-    assert "expected an edit that leaves the outputs as they are, or --inexact" in call(*request, status=2)
+    assert "expected an edit that does not change outputs, or --inexact" in call(*request, status=2)
     assert not target.exists()
     assert call(*request, "--inexact")["exact"] is False
     assert call("plan", str(target), "--device", device)["summary"]["elsewhere"] == {}
@@ -110,7 +111,7 @@ def test_initialisers_that_are_inputs_become_constants(tmp_path: Path) -> None:
     model.graph.input.extend(made)
     onnx.save(model, str(path))
     found, _ = advised(str(path), "arm-nn-21.11")
-    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers are constants, no inputs")
+    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers as constants, not as inputs")
     request = ("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "-o", str(target))
     assert "not bit-exact: outputs differ in probabilities" in call(*request, status=2)
     assert not target.exists()
@@ -130,7 +131,7 @@ def test_an_edit_that_may_round_elsewhere_is_exact_where_no_bit_differs(tmp_path
     graph = onnx.helper.make_graph([node], "g", [x, factor], [y], [constant])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
     found, _ = advised(str(path), "arm-nn-21.11")
-    (number,) = (k for k, one in enumerate(found, 1) if one == ("round", "whole file: initialisers are constants, no inputs"))
+    (number,) = (k for k, one in enumerate(found, 1) if one == ("round", "whole file: initialisers as constants, not as inputs"))
     done = call("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "-o", str(target))
     assert (done["kind"], done["exact"], done["inputs"]) == ("round", True, 10)
     assert len(onnx.load(str(target)).graph.input) == 1
@@ -248,3 +249,26 @@ def test_steps_are_prepared_only_for_what_helps(tmp_path: Path) -> None:
     editing = Editing(tmp_path / "model", lambda path: [edit], lambda path, subgraph, index: None)
     (advice,) = found_by(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
     assert (advice.text, prepared) == ("whole file: better", [True, False, True])
+
+
+@pytest.mark.parametrize(
+    ("gained", "parts", "slight"),
+    [
+        ({}, {}, True),
+        ({"multiply_adds": 1}, {}, True),
+        ({"multiply_adds": 20}, {}, False),
+        ({}, {"partitions": 2}, False),
+        ({}, {"steps": 4}, False),
+        ({}, {"partitions": 4}, True),
+    ],
+)
+def test_a_change_that_moves_next_to_no_work_is_slight_and_comes_last(
+    gained: Mapping[str, int], parts: Mapping[str, int], slight: bool
+) -> None:
+    work = {(0, k): 5000 for k in range(2)}
+    before = Outcome(frozenset({(0, 3), (0, 4)}), 0, 3, 5, 5000, work=work)
+    after = replace(before, elsewhere=frozenset({(0, 3)}), multiply_adds=5000 + gained.get("multiply_adds", 0), **parts)
+    found = Advice("x", before, after)
+    worthwhile = Advice("y", before, replace(before, multiply_adds=10000, partitions=9))
+    assert found.slight is slight
+    assert sorted([found, worthwhile], key=rank)[0] is (worthwhile if slight else found)

@@ -175,7 +175,7 @@ _RESHAPED = "in the model: x.reshape to four dimensions before the operator, and
 REWRITES = (
     Rewrite(
         ("Squeeze", "Unsqueeze", "Flatten"),
-        "Reshape to the dimensions that come out",
+        "Reshape to the output's dimensions",
         _as_reshape,
         "in the model: x.reshape in place of squeeze, unsqueeze or flatten",
     ),
@@ -265,7 +265,7 @@ _QUANTISER = "onnxruntime.quantization.quantize_static with"
 ONE_SCALE = "one scale for the weights of matrix products, as uint8"
 WHOLE_FILE = (
     ModelChange(
-        "initialisers are constants, no inputs",
+        "initialisers as constants, not as inputs",
         _constants_only,
         "torch.onnx.export with keep_initializers_as_inputs=False",
     ),
@@ -315,7 +315,7 @@ def edits(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
             yield Edit(0, WHOLE, "", row.text, content, row.answers, converter=row.converter)
 
 
-FIXED = "numbers computed of dimensions as constants"
+FIXED = "numbers computed from dimensions as constants"
 """The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
 _FIXED_THERE = (
     "torch.onnx.export without dynamic_axes and dynamic_shapes; of a file: "

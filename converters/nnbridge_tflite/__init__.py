@@ -86,6 +86,12 @@ class TfliteModelFile(Importer):
 
         return remarks(self.file)
 
+    @property
+    def foreign(self) -> Collection[tuple[int, int]]:
+        from nnbridge_tflite.custom import foreign
+
+        return foreign(self.file.graph)
+
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         from nnbridge_tflite.inspection import graphs
 

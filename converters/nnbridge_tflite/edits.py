@@ -365,7 +365,7 @@ REWRITES = (
     ),
     Rewrite(
         ("SQUEEZE", "EXPAND_DIMS"),
-        "RESHAPE to the dimensions that come out",
+        "RESHAPE to the output's dimensions",
         _as_reshape,
         "in the model: tf.reshape in place of tf.squeeze or tf.expand_dims",
     ),
@@ -425,7 +425,7 @@ REWRITES = (
     ),
     Rewrite(
         ("STRIDED_SLICE",),
-        "STRIDED_SLICE from a place that is counted from the front",
+        "STRIDED_SLICE from an index counted from the front",
         _from_the_front,
         "in the model: x[:, n - 1] in place of x[:, -1]",
     ),
@@ -483,7 +483,7 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
             yield Edit(0, WHOLE, "", retyping.text, content, retyping.answers, converter=retyping.converter)
 
 
-FIXED = "numbers computed of dimensions as constants"
+FIXED = "numbers computed from dimensions as constants"
 """The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
 _FIXED_THERE = (
     "tf.function(input_signature=[tf.TensorSpec([1, …])]) or tf.keras.Input(batch_size=1) before TFLiteConverter; "

@@ -9,8 +9,7 @@ import numpy as np
 
 from nnbridge_tflite.read.flatbuffer import Decoder, Span
 from nnbridge_tflite.read.reader import TfliteFile
-from nnbridge_tflite.read.schema import builtin_codes, builtin_names, enum_names
-from nnbridge_tflite.write import options_table
+from nnbridge_tflite.read.schema import builtin_codes, builtin_names, enum_names, options_table
 
 Table = dict[str, Any]
 LETTERS = {"FLOAT32": "<f4", "INT32": "<i4", "INT8": "<i1", "UINT8": "u1", "INT64": "<i8", "INT16": "<i2", "BOOL": "?"}

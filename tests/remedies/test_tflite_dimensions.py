@@ -178,7 +178,7 @@ def test_float16_weights_stay_as_they_are(tmp_path: Path) -> None:
     assert [one.name for one in ModelFile(after, PHONE).source_graph.operators] == ["MUL", "RESHAPE", "DEQUANTIZE", "ADD"]
 
 
-@pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u85-256", "edgetpu", "gpu-delegate", "xnnpack", "hexagon"])
+@pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u85-256", "edgetpu", "tflite-gpu-delegate", "xnnpack", "hexagon"])
 def test_devices_before_nnapi_see_requested_dimensions(device: str, tmp_path: Path) -> None:
     chain = Chain(True)
     out = reshape(chain)
@@ -197,10 +197,10 @@ def test_devices_before_nnapi_refuse_dimensions_of_what_is_no_input(tmp_path: Pa
         _ = ModelFile(path, replace(PHONE, shapes={"other": (2, 4, 4, 2)})).source_graph
 
 
-@pytest.mark.parametrize("device", ["ethos-u55-128", "edgetpu", "gpu-delegate"])
+@pytest.mark.parametrize("device", ["ethos-u55-128", "edgetpu", "tflite-gpu-delegate"])
 def test_compilers_are_advised_stated_dimensions_that_rewrite_proves(device: str, tmp_path: Path) -> None:
     """A convolution, its rows, and a product: with an open batch, or a computed shape, compilers leave some of it to the CPU."""
-    eight = {"type": "float32"} if device == "gpu-delegate" else {"type": "int8", "scale": 0.05}
+    eight = {"type": "float32"} if device == "tflite-gpu-delegate" else {"type": "int8", "scale": 0.05}
     file, random = TfliteBuilder(), np.random.default_rng(0)
     x, y = (file.tensor((1, 4, 4, 2), shape_signature=[-1, 4, 4, 2], **eight) for _ in range(2))
     rows, out = (file.tensor((1, n), shape_signature=[-1, n], **eight) for n in (32, 4))

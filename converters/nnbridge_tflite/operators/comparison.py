@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
@@ -81,13 +82,18 @@ SELECT = TfliteOperator(
     versions=(1, 4),
     loads=(typed(0, "BOOL"), alike(1, 2), _ROWS_CHOSEN),
 )
+_BROADCAST_RANK = requires(
+    "inputs of one shape, or of rank 8 at most",
+    lambda node: len({node.dims(one) for one in node.inputs}) < 2 or max(len(node.dims(one)) for one in node.inputs) <= 8,
+    kind=Why.RANK,
+)
 SELECT_V2 = TfliteOperator(
     "SELECT_V2",
     "SELECT with broadcasting.",
     SELECT.inputs,
     folding=SELECT.folding,
     versions=(1, 2),
-    loads=(typed(0, "BOOL"), alike(1, 2), broadcast(0, 1, 2)),
+    loads=(typed(0, "BOOL"), alike(1, 2), broadcast(0, 1, 2), _BROADCAST_RANK),
 )
 WHERE = TfliteOperator(
     "WHERE",
@@ -104,6 +110,10 @@ WHERE = TfliteOperator(
 @lowers(SELECT, SELECT_V2)
 def select(to: Lowerer) -> None:
     """SELECT of tensors of one shape."""
+    shapes = [value.dims for value in to.inputs()]
+    # The delegate compares the shapes that the interpreter has then.
+    same = len(set(shapes)) == 1 or to.mapping == MappingKind.DELEGATE
+    to.require(same, "a condition and tensors of one shape", list(map(list, shapes)))
     to.finish(OperationCode.SELECT, to.input(0), to.input(1), to.input(2))
 
 
