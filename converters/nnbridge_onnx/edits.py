@@ -16,9 +16,9 @@ from nnbridge_onnx import native
 from nnbridge_onnx.dimensions import stated
 from nnbridge_onnx.messages import EditedOnnxGraph, copied, edited, inferred, loaded, together
 from nnbridge_onnx.quantised_form import as_qdq, one_scale, unsigned
-from nnbridge_onnx.weights import Weights
+from nnbridge_onnx.weights import StoredWeights
 
-Change: TypeAlias = "Callable[[Any, Weights], Any | None]"
+Change: TypeAlias = "Callable[[Any, StoredWeights], Any | None]"
 _MAX_PIECES = 64
 _OPSET = 13
 """The opset that older files are brought to: from here on, axes and bounds are inputs."""
@@ -169,6 +169,8 @@ def _sum_as_additions(graph: EditedOnnxGraph) -> bool:
     return True
 
 
+MATRICES = "MatMul of two matrices, between Reshapes"
+_MATRICES_THERE = "in the model: x.reshape(-1, features) before torch.nn.Linear, and back after it"
 _RESHAPED = "in the model: x.reshape to four dimensions before the operator, and back after it"
 REWRITES = (
     Rewrite(
@@ -190,9 +192,9 @@ REWRITES = (
     ),
     Rewrite(
         ("MatMul",),
-        "MatMul of two matrices, between Reshapes",
+        MATRICES,
         _of_two_matrices,
-        "in the model: x.reshape(-1, features) before torch.nn.Linear, and back after it",
+        _MATRICES_THERE,
         Answers.ROUND,
     ),
     Rewrite(
@@ -205,7 +207,7 @@ REWRITES = (
 )
 
 
-def _constants_only(model: Any, weights: Weights) -> Any | None:
+def _constants_only(model: Any, weights: StoredWeights) -> Any | None:
     constants = {tensor.name for tensor in model.graph.initializer}
     rest = [value for value in model.graph.input if value.name not in constants]
     if len(rest) == len(model.graph.input):
@@ -218,11 +220,11 @@ def _constants_only(model: Any, weights: Weights) -> Any | None:
     return changed
 
 
-def _with_constants_inside(model: Any, weights: Weights) -> Any | None:
+def _with_constants_inside(model: Any, weights: StoredWeights) -> Any | None:
     return model if weights.were_beside else None
 
 
-def _newer_opset(model: Any, weights: Weights) -> Any | None:
+def _newer_opset(model: Any, weights: StoredWeights) -> Any | None:
     import onnx
 
     if any(not entry.domain and entry.version >= _OPSET for entry in model.opset_import):
@@ -238,10 +240,10 @@ def _newer_opset(model: Any, weights: Weights) -> Any | None:
 def _in_turn(*changes: Change) -> Change:
     """Changes of quantised files one after the other, all of which must apply.
 
-    Products of quantised batches are of two matrices then: without that, none of the changes would help them.
+    Products of batches are of two matrices then: without that, none of the changes would help those of 8 bits.
     """
 
-    def change(model: Any, weights: Weights) -> Any | None:
+    def change(model: Any, weights: StoredWeights) -> Any | None:
         changed: Any | None = model
         for one in changes:
             changed = None if changed is None else one(changed, weights)
@@ -250,10 +252,9 @@ def _in_turn(*changes: Change) -> Change:
     return change
 
 
-def _in_matrices(model: Any, weights: Weights) -> Any:
+def _in_matrices(model: Any, weights: StoredWeights) -> Any:
     facts, names = inferred(model, weights), set[str]()
-    real = {name for name, node in facts.makers.items() if node.op_type == "DequantizeLinear"}
-    products = [k for k, node in enumerate(model.graph.node) if node.op_type == "MatMul" and node.input[0] in real]
+    products = [k for k, node in enumerate(model.graph.node) if node.op_type == "MatMul"]
     found = [one for k in products if _of_two_matrices(one := EditedOnnxGraph(facts, k, names))]
     return edited(found) if found else model
 
@@ -328,11 +329,16 @@ def _dimensions(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -
     except ConversionError:
         return  # a graph whose dimensions nnbridge does not infer
     if found is not None:
-        dimensions = found
+        fixed = found.applied
         inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
         text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.constants))
-        content = partial(_changed, path, text, lambda model, _: dimensions.applied(model))
+        content = partial(_changed, path, text, lambda model, _: fixed(model))
         yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=_FIXED_THERE)
+        if any(node.op_type == "MatMul" for node in model.graph.node):
+            # Only products of stated dimensions can be others.
+            content = partial(_changed, path, text, lambda model, weights: _in_matrices(fixed(model), weights))
+            text = f"{text}; {MATRICES}"
+            yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=f"{_FIXED_THERE}; {_MATRICES_THERE}")
 
 
 def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rewrite) -> EditedOnnxGraph | None:

@@ -16,7 +16,7 @@ from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
 from nnbridge_onnx.read.graph import Graph, subgraphs
-from nnbridge_onnx.weights import Weights, with_weights
+from nnbridge_onnx.weights import StoredWeights, with_weights
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
 """What is before a node of a quantised group, and what after it."""
@@ -85,7 +85,7 @@ def _facts(path: Path, changed: int) -> InferredModel:
         raise ConversionError(Reason("an ONNX model", first_line(error), file=str(path))) from error
 
 
-def inferred(model: Any, weights: Weights) -> InferredModel:
+def inferred(model: Any, weights: StoredWeights) -> InferredModel:
     """A model with the types that follow from it."""
     import onnx
 
@@ -99,7 +99,7 @@ class InferredModel:
 
     model: Any
     types: dict[str, Any]
-    weights: Weights
+    weights: StoredWeights
 
     @cached_property
     def constants(self) -> dict[str, Any]:

@@ -499,11 +499,18 @@ def _dimensions(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit
     if found is not None and (found.shapes or found.folded):
         inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
         text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.folded))
-        yield Edit(0, WHOLE, "", text, partial(_with_dimensions, found, model, file.path), converter=_FIXED_THERE)
+        yield Edit(0, WHOLE, "", text, partial(_with_dimensions, found, None, model, file.path), converter=_FIXED_THERE)
+        # NPUs that take only 8 bits, and only stated dimensions, accept nothing after one of the two.
+        for one in RETYPINGS if found.shapes else ():
+            if one.applies(model):
+                content = partial(_with_dimensions, found, one, model, file.path)
+                both = f"{_FIXED_THERE}; {one.converter}"
+                yield Edit(0, WHOLE, "", f"{text}; {one.text}", content, one.answers, converter=both)
 
 
-def _with_dimensions(found: StatedDimensions, model: Table, path: Path) -> Content:
-    return written(found.applied(model), path)
+def _with_dimensions(found: StatedDimensions, retyping: Retyping | None, model: Table, path: Path) -> Content:
+    changed = found.applied(model)
+    return written(changed if retyping is None else retyping.applied(changed), path)
 
 
 def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Table | None:

@@ -124,7 +124,7 @@ def _lstm(layer: _Layer, x: int, states: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _SequenceForm:
     """An operator on a sequence."""
 
     step: Step
@@ -134,11 +134,11 @@ class _Form:
     """Inputs with which it stays as it is."""
 
 
-_FORMS: Mapping[str, _Form] = {
-    "UNIDIRECTIONAL_SEQUENCE_RNN": _Form(_rnn, (range(1, 4),)),
-    "BIDIRECTIONAL_SEQUENCE_RNN": _Form(_rnn, (range(1, 4), range(5, 8)), range(9, 12)),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _Form(_lstm, (range(1, 18),), _NORMS),
-    "BIDIRECTIONAL_SEQUENCE_LSTM": _Form(_lstm, (range(1, 18), range(18, 35)), range(39, 48)),
+_FORMS: Mapping[str, _SequenceForm] = {
+    "UNIDIRECTIONAL_SEQUENCE_RNN": _SequenceForm(_rnn, (range(1, 4),)),
+    "BIDIRECTIONAL_SEQUENCE_RNN": _SequenceForm(_rnn, (range(1, 4), range(5, 8)), range(9, 12)),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _SequenceForm(_lstm, (range(1, 18),), _NORMS),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": _SequenceForm(_lstm, (range(1, 18), range(18, 35)), range(39, 48)),
 }
 SEQUENCES = tuple(_FORMS)
 

@@ -25,7 +25,7 @@ LARGE = 1 << 30
 _HOLE = 4096
 """Bytes up to which a piece of weights is written for plans, too: numbers that they may read, such as shapes."""
 
-Piece: TypeAlias = "bytes | memoryview"
+Chunk: TypeAlias = "bytes | memoryview"
 Opened: TypeAlias = "Callable[[Path], AbstractContextManager[IO[bytes]]]"
 
 
@@ -42,7 +42,7 @@ def _opened(path: Path) -> AbstractContextManager[IO[bytes]]:
 class Content:
     """An edited file, and those beside it that hold its weights, before they are written."""
 
-    files: Callable[[str, bool], Mapping[str, Sequence[Piece]]]
+    files: Callable[[str, bool], Mapping[str, Sequence[Chunk]]]
     """The name of each file and its pieces, from the file's name, and False if weights are not written: pieces that are views."""
 
     @classmethod
