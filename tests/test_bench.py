@@ -171,7 +171,7 @@ def test_a_trace_is_not_written_over_the_model() -> None:
     path = str(MODELS / "digits_int8.tflite")
     result = call("bench", path, "--trace", path)
     assert result.exit_code == 2
-    assert "another file than the model" in result.stderr
+    assert "a file other than the model" in result.stderr
 
 
 def test_the_first_answer_has_its_parts() -> None:

@@ -266,7 +266,7 @@ def test_a_compilation_refuses_a_device_that_has_seen_no_file() -> None:
     with pytest.raises(BadDataError, match=r"call nnbridge.plan\(FILE, device=NAME\)"):
         nnbridge.Compilation.create(nnbridge.load(INT8), ["ethos-u55-128"])
     printed = call("plan", INT8, "--device", "process:ethos-u55-128").output
-    assert "expected a driver, which takes NNAPI operations" in printed
+    assert "expected a driver for a separate process, which takes NNAPI operations" in printed
 
 
 def test_a_partition_limit_of_a_delegate_before_nnapi_holds_for_what_nnapi_lacks_too(tmp_path: Path) -> None:

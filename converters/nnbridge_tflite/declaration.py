@@ -1,4 +1,4 @@
-"""The declaration of a TFLite operator: one :class:`TfliteOperator` with everything that is known of it.
+"""The declaration of a TFLite operator: one :class:`TfliteOperator` with everything that is known about it.
 
 A module of :mod:`nnbridge_tflite.operators` creates it, which registers it, and decorates the lowerings, the host kernels and,
 for operators that need more of a conversion than their operands, the handler with it.
@@ -167,12 +167,17 @@ class TfliteOperator(OperatorDef):
         return handler
 
     def complete(self, options: Any) -> dict[str, Any]:
-        """Options with the declared defaults where the file has none."""
+        """Options with the declared defaults where the file has none; without a table of options, TFLite has zeros."""
         found = dict(options)
         for option in self.options:
             if found.get(option.name) is None:
-                found[option.name] = option.default
+                found[option.name] = self.default_of(option, options)
         return found
+
+    def default_of(self, option: Option, options: Mapping[str, Any]) -> Any:
+        """The value of an option that is not among those of the file: 0 if the file has none of them."""
+        stated = self.custom or any(one.name in options for one in self.options)
+        return option.default if stated else type(option.default)()
 
     def check_operator(self, operator: Operator) -> None:
         """Refuse too few or too many operands, an omitted one that is needed, and options outside of their bounds."""

@@ -7,8 +7,8 @@ The declarations in ``operators/`` list them in their kernel's order (``loads=``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -24,6 +24,10 @@ OUT = -1
 _INT32 = (1 << 32) - 1
 """TFLite retains this much of a zero point."""
 _LAST_ACTIVATION = 5
+_LAST_DIMENSION = (1 << 31) - 1
+_MOST_BITS = 8 << 34
+"""16 GiB: more has the memory of no phone."""
+_MOST_PADDING = (1 << 15) - 1
 INDEXES = ("INT32", "INT64")
 REALS = ("FLOAT32", "UINT8", "INT8", "INT16")
 QUANTISED = ("UINT8", "INT8", "INT16")
@@ -37,8 +41,10 @@ class PreparedOperator:
     operator: Operator
     stored: Callable[[Tensor], Array | None]
     """The numbers of a tensor that are known then; None if only a run knows them."""
-    inferred: Collection[int] = ()
-    """Tensors whose dimensions TFLite infers, whatever the file states."""
+    bytes_from: Callable[[Tensor, int], bytes | None]
+    """So many bytes of the file from where a tensor's begin; None for what a file does not hold."""
+    inferred: Mapping[int, tuple[int, ...] | None] = field(default_factory=dict)
+    """Tensors whose dimensions TFLite infers, whatever the file states: these dimensions, None where they are not known here."""
 
     def at(self, number: int) -> Tensor | None:
         """Input ``number``, or an output counted from -1 down; None if there is none."""
@@ -70,10 +76,19 @@ class PreparedOperator:
         """A tensor's dimensions. LookupError for those that TFLite infers, which a file may state otherwise."""
         if tensor.index not in self.inferred:
             return tensor.shape
-        array = self.stored(tensor)
+        inferred, array = self.inferred[tensor.index], self.stored(tensor)
+        if inferred is not None:
+            return inferred
         if array is None:
             raise LookupError(tensor.label)
         return array.shape
+
+    def known_dims(self, tensor: Tensor) -> tuple[int, ...] | None:
+        """A tensor's dimensions; None where they are not known."""
+        try:
+            return self.dims(tensor)
+        except LookupError:
+            return None
 
     def numbers(self, number: int) -> list[int] | None:
         """The integers of a constant input, one after the other; None if it is computed or omitted."""
@@ -81,13 +96,16 @@ class PreparedOperator:
         array = None if tensor is None else self.stored(tensor)
         return None if array is None else [int(one) for one in np.ravel(array)]
 
-    def words(self, number: int) -> list[int] | None:
-        """A constant input as kernels read it that take any type for INT32."""
-        tensor = self.at(number)
+    def words(self, number: int, dtype: str = "<i4") -> list[int] | None:
+        """A constant input as kernels read it that take any type for INT32; smaller elements are read beyond their end."""
+        tensor, wanted = self.at(number), np.dtype(dtype)
         array = None if tensor is None else self.stored(tensor)
-        if array is None or array.dtype.itemsize < 4:
+        if array is None or tensor is None:
             return None
-        return [int(one) for one in np.ravel(np.ascontiguousarray(array)).view("<i4")[: array.size]]
+        found: bytes | None = array.tobytes()
+        if array.dtype.itemsize < wanted.itemsize:
+            found = self.bytes_from(tensor, array.size * wanted.itemsize)
+        return None if found is None else [int(one) for one in np.frombuffer(found, wanted, array.size)]
 
     @property
     def activation(self) -> int:
@@ -149,21 +167,14 @@ def not_typed(number: int, *types: str) -> Prepare:
     return requires(rule, lambda node: node.type(number) not in types, lambda node: node.type(number), Why.INPUT_TYPE)
 
 
-def read_as_words(*numbers: int) -> Prepare:
-    """Inputs that the kernel reads as INT32 have elements of 32 bits at least, where it reads them when it is prepared."""
+def if_known(number: int, condition: Prepare) -> Prepare:
+    """A condition that holds where an input is computed by the run."""
 
-    def short(node: PreparedOperator) -> list[str]:
-        known = (one for one in node.there(numbers) if node.stored(one) is not None)
-        return [one.type.name for one in known if one.type.bits < 32]
+    def holds(node: PreparedOperator) -> object:
+        tensor = node.at(number)
+        return tensor is None or node.stored(tensor) is None or condition.holds(node)
 
-    rule = f"{' and '.join(map(named, numbers))} of 32 bits"
-    return requires(rule, lambda node: not short(node), lambda node: tuple(short(node)), Why.INPUT_TYPE)
-
-
-def typed_if_known(number: int, *types: str) -> Prepare:
-    """An operand of one of these element types, where its numbers are known."""
-    one = typed(number, *types)
-    return replace(one, holds=lambda node: node.numbers(number) is None or one.holds(node))
+    return replace(condition, holds=holds)
 
 
 def alike(*numbers: int) -> Prepare:
@@ -265,7 +276,8 @@ def fits(*specs: str, of: Callable[[PreparedOperator], Mapping[str, str]] = lamb
     def holds(node: PreparedOperator) -> bool:
         sizes, named = dict[str, int](), of(node)
         here = ((i, node.at(i), spec) for i, spec in enumerate(specs) if spec != "*")
-        listed = [(i, node.dims(one), spec) for i, one, spec in here if one is not None]
+        found = ((i, node.known_dims(one), spec) for i, one, spec in here if one is not None)
+        listed = [(i, shape, spec) for i, shape, spec in found if shape is not None]
         for i, shape, spec in listed:
             spec = next((one for one in spec.split("|") if len(one.split()) == len(shape)), spec)
             letters = [named.get(letter, letter) if i == 0 else letter for letter in spec.split()]
@@ -356,20 +368,29 @@ def same_parameters(types: Sequence[str] = (), most: int | None = None) -> Prepa
     return requires(f"{title} of the output's scale and zero point", lambda node: not wrong(node), found)
 
 
-def no_zero_point(rule: str, types: Sequence[str], *numbers: int, beside: Sequence[str] = ()) -> Prepare:
-    """Operands of some types have only zero points of 0; all inputs without ``numbers``. ``beside``: types of the first input."""
+def no_zero_point(rule: str, types: Sequence[str], *numbers: int, beside: Sequence[str] = (), each: bool = False) -> Prepare:
+    """Operands of some types have a zero point of 0; all inputs without ``numbers``. ``beside``: types of the first input.
+
+    Kernels see the zero points of channels as one of 0, unless they look at ``each``.
+    """
 
     def points(node: PreparedOperator) -> list[int]:
         applies = not beside or node.type(0) in beside
         listed = (one for one in (node.there(numbers) if numbers else node.inputs) if one.type.name in types)
-        return [point for one in listed for point in one.quantisation.zero_points if point & _INT32] if applies else []
+        stated = (one.quantisation.zero_points if each else (parameters(one)[1],) for one in listed)
+        return [point for points in stated for point in points if point & _INT32] if applies else []
 
     return requires(rule, lambda node: not points(node), lambda node: points(node)[0])
 
 
-def zero_centred(*numbers: int) -> Prepare:
-    """Of 16-bit first inputs, operands of 16 bits with a zero point of 0."""
-    return no_zero_point("16-bit integers with a zero point of 0", ("INT16",), *numbers)
+def zero_centred(data: int, *more: int) -> Prepare:
+    """Beside 16-bit data, operands with a zero point of 0, the data among them."""
+
+    def points(node: PreparedOperator) -> list[int]:
+        return [parameters(one)[1] for one in node.there((data, *more))] if node.type(data) == "INT16" else []
+
+    rule = "16-bit integers with a zero point of 0"
+    return requires(rule, lambda node: not any(point & _INT32 for point in points(node)), lambda node: tuple(points(node)))
 
 
 def affine(types: Sequence[str], *numbers: int, at: int = 0, loose: Sequence[str] = ()) -> Prepare:
@@ -415,6 +436,55 @@ def writes(types: Mapping[str, tuple[float, int | None]], within: float) -> Prep
     return requires("an output of the scale and zero point that the kernel writes", holds, found)
 
 
+# -- dimensions of outputs -----------------------------------------------------------------------------------------------------
+
+
+def sized(dims: Callable[[PreparedOperator], Sequence[int] | None], most: int = 0) -> Prepare:
+    """An output of these dimensions is one that TFLite counts and allocates (``BytesRequired`` in ``util.cc``).
+
+    ``most``: as many elements.
+    """
+
+    def holds(node: PreparedOperator) -> bool:
+        found, out = dims(node), node.at(OUT)
+        if found is None or out is None:
+            return True
+        elements = math.prod(found)
+        return all(0 <= d <= _LAST_DIMENSION for d in found) and elements < (most or _MOST_BITS // max(out.type.bits, 8))
+
+    rule = "an output of no negative dimensions, which fits into memory"
+    return requires(rule, holds, lambda node: str(list(dims(node) or ())), Why.OPERAND_SIZE)
+
+
+Sliding: TypeAlias = tuple[int, int, int, int]
+"""A dimension, and size, stride and dilation of the windows over it."""
+
+
+def windowed(windows: Callable[[PreparedOperator], Iterable[Sliding] | None], *, lenient: bool = False) -> Prepare:
+    """Windows over dimensions, by ``padding``: SAME adds 32767 elements at most to a side, VALID leaves no negative dimension.
+
+    As ``ComputePaddingHeightWidthChecked`` of ``padding.h`` has it. ``lenient``: an output without elements where VALID, or a
+    padding that there is not, leaves nothing.
+    """
+
+    def fits(size: int, filter: int, stride: int, dilation: int, *, same: bool) -> bool:
+        extent = (filter - 1) * dilation + 1
+        if not same:
+            return lenient or size + stride - extent > -stride  # Division rounds towards 0.
+        return ((-(-size // stride) - 1) * stride + extent - size) // 2 <= _MOST_PADDING
+
+    def holds(node: PreparedOperator) -> bool:
+        padding, found = node.option("padding"), windows(node)
+        return (lenient or padding in (0, 1)) and all(fits(*one, same=padding == 0) for one in found or ())
+
+    return requires(
+        f"padding SAME of {_MOST_PADDING} elements at most on a side, or VALID and windows that the input reaches",
+        holds,
+        lambda node: f"padding {node.option('padding')} with " + ", ".join(f"{f} of {d}" for d, f, *_ in windows(node) or ()),
+        Why.OPERAND_SIZE,
+    )
+
+
 _BIASES = {2: "INT32", 4: "INT64"}
 # -- products with weights -----------------------------------------------------------------------------------------------------
 
@@ -457,7 +527,8 @@ def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[
 
     def difference(node: PreparedOperator) -> float:
         tensors = [node.at(i) for i in (data, weights, bias, OUT)]
-        if node.type(data) not in types or any(one is None or len(one.quantisation.scales) > 1 for one in tensors):
+        per_channel = (one := node.at(weights)) is not None and len(one.quantisation.scales) > 1
+        if node.type(data) not in types or per_channel or any(one is None for one in tensors):
             return 0.0
         of_data, of_weights, of_bias, of_out = (parameters(one)[0] for one in tensors if one is not None)
         return abs(of_data * of_weights - of_bias) / of_out if of_out else math.inf
@@ -470,18 +541,22 @@ def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[
     )
 
 
-def activated(node: PreparedOperator) -> bool:
-    """True if the ends of the fused activation, in steps of a quantised output, are integers of 32 bits (``kernel_util.cc``)."""
+def activated(node: PreparedOperator, *, scaled: bool = False) -> bool:
+    """True if the ends of the fused activation, in steps of a quantised output, are integers of 32 bits (``kernel_util.cc``).
+
+    ``scaled``: 16-bit numbers without a scale are as they are stored, and their ends are not computed.
+    """
     ends, out = {1: (0,), 2: (-1, 1), 3: (0, 6)}.get(node.activation, ()), node.at(OUT)
     if out is None or out.type.name not in QUANTISED or node.type(0) == "FLOAT32":
         return True
     scale, point = parameters(out)
     if scale <= 0:
-        return not out.quantisation.scales or not any(ends)
+        return not ends or (scaled and out.type.name == "INT16" and not out.quantisation.scales)
     return all(abs(round(end / scale) + point) < 1 << 31 for end in ends)
 
 
 ACTIVATED = requires("an activation within 32 bits of steps", activated, kind=Why.QUANTISATION_PARAMETERS)
+ACTIVATED_IF_SCALED = replace(ACTIVATED, holds=lambda node: activated(node, scaled=True))
 
 
 def stated_bias(number: int, data: int = 0) -> Prepare:
@@ -498,8 +573,10 @@ def stated_bias(number: int, data: int = 0) -> Prepare:
     return requires("the bias that quantized_bias_type names", holds, kind=Why.INPUT_TYPE)
 
 
-def channelled(dimension: int, weights: int = 1, data: int = 0, types: Sequence[str] = QUANTISED) -> Prepare:
-    """Weights beside quantised data have one scale, or one for each output channel."""
+def channelled(
+    dimension: int, weights: int = 1, data: int = 0, types: Sequence[str] = QUANTISED, signed: Sequence[str] = ("INT8", "INT4")
+) -> Prepare:
+    """Weights beside quantised data have one scale, or one for each output channel if they are of ``signed`` types."""
 
     def counts(node: PreparedOperator) -> tuple[int, int] | None:
         tensor = node.at(weights)
@@ -509,7 +586,8 @@ def channelled(dimension: int, weights: int = 1, data: int = 0, types: Sequence[
 
     def holds(node: PreparedOperator) -> bool:
         found = counts(node)
-        return found is None or found[0] == 1 or (found[0] == found[1] and node.type(data) != "UINT8")
+        several = found is not None and found[0] == found[1] and node.type(data) != "UINT8" and node.type(weights) in signed
+        return found is None or found[0] == 1 or several
 
     return requires(
         "weights of one scale, or one for each output channel",

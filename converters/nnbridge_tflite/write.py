@@ -10,60 +10,10 @@ from typing import Any
 
 import flatbuffers
 import numpy as np
-import tflite
 
+from nnbridge.converters.edits import Piece
 from nnbridge.storage.flatbuffer import write_offsets
 from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
-
-_OPTIONS: dict[str, str] = {
-    "ARG_MAX": "ArgMaxOptions",
-    "ARG_MIN": "ArgMinOptions",
-    "AVERAGE_POOL_2D": "Pool2DOptions",
-    "BATCH_MATMUL": "BatchMatMulOptions",
-    "BIDIRECTIONAL_SEQUENCE_LSTM": "BidirectionalSequenceLSTMOptions",
-    "BIDIRECTIONAL_SEQUENCE_RNN": "BidirectionalSequenceRNNOptions",
-    "CONV_2D": "Conv2DOptions",
-    "STABLEHLO_COMPOSITE": "StableHLOCompositeOptions",
-    "CONV_3D": "Conv3DOptions",
-    "CONV_3D_TRANSPOSE": "Conv3DOptions",
-    "MULTINOMIAL": "RandomOptions",
-    "RANDOM_STANDARD_NORMAL": "RandomOptions",
-    "RANDOM_UNIFORM": "RandomOptions",
-    "LSH_PROJECTION": "LSHProjectionOptions",
-    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
-    "L2_NORMALIZATION": "L2NormOptions",
-    "L2_POOL_2D": "Pool2DOptions",
-    "LSTM": "LSTMOptions",
-    "MAXIMUM": "MaximumMinimumOptions",
-    "MAX_POOL_2D": "Pool2DOptions",
-    "MEAN": "ReducerOptions",
-    "MINIMUM": "MaximumMinimumOptions",
-    "PADV2": "PadV2Options",
-    "REDUCE_ALL": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions",
-    "REDUCE_PROD": "ReducerOptions",
-    "REVERSE_V2": "ReverseV2Options",
-    "RFFT2D": "Rfft2dOptions",
-    "RNN": "RNNOptions",
-    "SELECT_V2": "SelectV2Options",
-    "SPLIT_V": "SplitVOptions",
-    "SUM": "ReducerOptions",
-    "SVDF": "SVDFOptions",
-    "TOPK_V2": "TopKV2Options",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
-    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
-    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
-    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
-}
-"""Operators whose options table is not named after them."""
-
-
-def options_table(operator: str) -> str | None:
-    """The options table of an operator, or None if it has none."""
-    name = _OPTIONS.get(operator) or "".join(part.capitalize() for part in operator.split("_")) + "Options"
-    return name if hasattr(tflite, name) else None
 
 
 def pack(builder: flatbuffers.Builder, table: str, values: Mapping[str, Any]) -> int:
@@ -124,3 +74,29 @@ def encode(model: Mapping[str, Any]) -> bytes:
     builder = flatbuffers.Builder(1 << 16)
     builder.Finish(pack(builder, "Model", model), b"TFL3")
     return bytes(builder.Output())
+
+
+def in_pieces(model: Mapping[str, Any]) -> list[Piece]:
+    """A file's bytes where it is too large for one flatbuffer: weights are after the tables, as views of where they are."""
+    large = [k for k, buffer in enumerate(model["buffers"]) if buffer.get("data") is not None and len(buffer["data"]) > _SMALL]
+
+    def tables(first: int) -> tuple[bytes, list[Piece]]:
+        buffers, pieces, end = list(model["buffers"]), list[Piece](), first
+        for k in large:
+            data = np.ascontiguousarray(buffers[k]["data"]).data
+            buffers[k] = {"offset": end, "size": len(data)}
+            gap = -(end + len(data)) % _ALIGNED
+            pieces += [data, bytes(gap)]
+            end += len(data) + gap
+        return encode({**model, "buffers": buffers}), pieces
+
+    # Offsets have a size of their own in the tables, whatever they are.
+    length = len(tables(_ALIGNED)[0])
+    first = length + -length % _ALIGNED
+    head, pieces = tables(first)
+    return [head, bytes(first - length), *pieces]
+
+
+_ALIGNED = 16
+_SMALL = 4096
+"""Bytes up to which buffers are in the tables."""

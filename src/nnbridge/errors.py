@@ -403,6 +403,8 @@ _SHORTAGES = {
 """What the system says → what is short."""
 _NO_THREAD = "can't start new thread"
 """Python's own words, of a RuntimeError (``Modules/_threadmodule.c``)."""
+_NO_FOLDER = "No usable temporary directory found"
+"""Python's own words, of an error for a file that is missing (``Lib/tempfile.py``)."""
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
@@ -416,6 +418,8 @@ def shortage_of(error: BaseException) -> ShortageError | None:
         return ShortageError("no thread could be started (limit of processes, or of memory)")
     if isinstance(error, SystemError) and "without" in str(error) and "exception set" in str(error):
         return ShortageError("not enough memory, or native code that failed without a reason", ResultCode.OUT_OF_MEMORY)
+    if isinstance(error, FileNotFoundError) and str(error.strerror).startswith(_NO_FOLDER):
+        return ShortageError(f"no folder for temporary files could be written to ({error.strerror})")
     said = _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
     if said is None:
         return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from nnbridge.errors import Reason
 from nnbridge.model import Array
 
 
@@ -119,6 +120,8 @@ class SourceGraph:
     inputs: tuple[SourceTensor, ...]
     outputs: tuple[SourceTensor, ...]
     subgraph: int = 0
+    dynamic: Reason | None = None
+    """The first tensor whose dimensions only a run computes; None if all are known when the file is loaded."""
 
     @cached_property
     def producers(self) -> Mapping[int, SourceOperator]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_samples
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge.file import load
@@ -338,5 +338,5 @@ def test_random_numbers_are_named_as_the_cause_of_a_difference(tmp_path: Path) -
     path.write_bytes(made([node], [], [Y]).SerializeToString())
     found = CliRunner().invoke(cli, ["compare", str(path), "--reference", "onnxruntime"])
     assert found.exit_code == 1
-    assert "draws random numbers, other ones than onnxruntime" in found.output
+    assert "draws random numbers, which differ from onnxruntime's" in found.output
     assert "float sums" not in found.output

@@ -129,7 +129,7 @@ def test_numbers_computed_of_dimensions_become_constants_with_the_same_bits(
     (edit,) = (one for one in ModelFile(path, PHONE).edits if FIXED in one.text)
     assert open_batch == ("inputs of only these dimensions (t0=1,4,4,2)" in edit.text)
     after = tmp_path / "after.tflite"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     graph = ModelFile(after, PHONE).source_graph
     assert "SHAPE" not in {operator.name for operator in graph.operators}
     assert not [tensor for operator in graph.operators for tensor in operator.outputs if tensor.open_dims]
@@ -173,7 +173,7 @@ def test_float16_weights_stay_as_they_are(tmp_path: Path) -> None:
     path = chain.file.write(tmp_path / "chain.tflite", [chain.x], [last])
     (edit,) = (one for one in ModelFile(path, PHONE).edits if FIXED in one.text)
     after = tmp_path / "after.tflite"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     assert [one.name for one in ModelFile(after, PHONE).source_graph.operators] == ["MUL", "RESHAPE", "DEQUANTIZE", "ADD"]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge_tflite.read.schema import builtin_codes, enum_names
-from nnbridge_tflite.write import encode, options_table
+from nnbridge_tflite.read.schema import builtin_codes, enum_names, options_table
+from nnbridge_tflite.write import encode
 
 TYPES = {
     "float32": "FLOAT32",

@@ -11,9 +11,8 @@ import pytest
 from nnbridge.errors import ConversionError
 from nnbridge_tflite import operators
 from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY, TfliteOperator
-from nnbridge_tflite.read.schema import builtin_names, fields
+from nnbridge_tflite.read.schema import builtin_names, fields, options_table
 from nnbridge_tflite.rules import DelegateRule
-from nnbridge_tflite.write import options_table
 from tests.tflite.agreement import converted, run
 from tests.tflite.files import TfliteBuilder
 

@@ -18,11 +18,11 @@ import numpy as np
 from nnbridge.errors import OpFailedError, Reason, first_line, pass_shortage
 from nnbridge.extensions import (
     OPTIONS_TYPE,
+    Arg,
     Dims,
     ExtensionOperandType,
     HostExtension,
     HostOperation,
-    HostTensor,
     PreparedHostKernel,
 )
 from nnbridge.model import Array
@@ -285,7 +285,7 @@ def run_node(node: Node, arrays: Mapping[str, Array], types: Mapping[str, int]) 
     return [np.asarray(result) for result in _node_of(options_of(node, types)).run(arrays)]
 
 
-def prepare(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Options) -> PreparedHostKernel:
+def prepare(inputs: Sequence[Arg], outputs: Sequence[Arg], options: Options) -> PreparedHostKernel:
     """The function that runs one operation on its operands, captured values among them. Their shapes do not matter."""
     if "refused" in options:
         raise OpFailedError(Reason(HELD, options["refused"], _label(options)))
@@ -323,7 +323,7 @@ def prepare(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options
 
 
 def _result(result: Any, number: int, label: str) -> Array:
-    """A result as NNAPI has it: a scalar is a vector of one element, what is no tensor of numbers a message."""
+    """A result as NNAPI has it: a scalar is a vector of one element, what is not a tensor of numbers a message."""
     if number in MESSAGES:
         with _guarded(label):
             return encode(result, number)

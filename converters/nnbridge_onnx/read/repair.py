@@ -340,7 +340,7 @@ def _describes_constants(model: Any) -> bool:
 
 
 def _drop_described(onnx: Any, model: Any) -> None:
-    """A constant is what it is, whatever the file says of it."""
+    """A constant keeps its value, whatever the file says about it."""
     constants = {tensor.name for tensor in model.graph.initializer}
     described = [value for value in model.graph.value_info if value.name not in constants]
     del model.graph.value_info[:]

@@ -9,10 +9,8 @@ from typing import Any
 from nnbridge.converters import draft
 from nnbridge.converters.draft import Value
 from nnbridge.extensions import TYPES
+from nnbridge_tflite.read.graph import EXTENSION
 from nnbridge_tflite.read.schema import builtin_codes
-
-EXTENSION = "org.tensorflow.lite"
-"""The host extension of operators that NNAPI cannot express."""
 
 CHANNELS, PARAMETERS = "channel_quantisation", "quantisation"
 """Options with the parameters that an operand of an extension type cannot hold: for each channel, and for whole tensors."""
@@ -28,6 +26,9 @@ TENSORS = "tensors"
 
 BODY = "body"
 """Option with the name of the only operator of the subgraph that an operator applies."""
+
+VERSION = "custom_version"
+"""Option with a custom operator's version, where that is not 1."""
 
 
 def extension_code(number: int) -> int:

@@ -14,7 +14,7 @@ from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away, integers, quantised
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, half_away, integers, quantised
 from nnbridge_tflite.loads import (
     INDEXES,
     NOT_ACTIVATED,
@@ -25,10 +25,12 @@ from nnbridge_tflite.loads import (
     PreparedOperator,
     axis_within,
     constant_axes,
+    if_known,
     no_zero_point,
     ranked,
     requires,
     same_parameters,
+    sized,
     typed,
 )
 from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
@@ -59,13 +61,28 @@ def _without(shape: Sequence[int], axis: int) -> list[int]:
     return [d for i, d in enumerate(shape) if i != axis % max(len(shape), 1)]
 
 
+def _are_indexes(node: PreparedOperator) -> bool:
+    sizes = node.at(1)
+    computed = sizes is None or (sizes.data is None and node.stored(sizes) is None)
+    return computed or node.type(1) in INDEXES
+
+
+_STORED_SIZES = requires("stored sizes of INT32 or INT64", _are_indexes, lambda node: node.type(1), Why.INPUT_TYPE)
+
+
+def _parts(node: PreparedOperator) -> list[int] | None:
+    """Sizes that SPLIT_V states; one may be -1."""
+    sizes = node.numbers(1)
+    return sizes and [size for size in sizes if size != -1]
+
+
 def _count(node: PreparedOperator) -> int:
     return len(node.operator.outputs)
 
 
 def _sizes_fit(node: PreparedOperator) -> bool:
     """True if the parts of a dimension, of which one may be -1, add up to it."""
-    sizes, axis = node.numbers(1), node.numbers(2)
+    sizes, axis = node.numbers(1), node.words(2)
     if sizes is None or axis is None:
         return True
     if node.type(1) not in INDEXES:
@@ -119,7 +136,7 @@ _SIZES_FIT = requires("sizes that add up to the dimension", _sizes_fit, lambda n
 _MOVES = Folding(moves_only=True)
 
 
-def _as_in(part: HostTensor, out: HostTensor) -> Array:
+def _as_in(part: Arg, out: Arg) -> Array:
     """A part with the parameters of the whole, in float32; only uint8 may have others."""
     data = data_of(part)
     if data.dtype != np.uint8 or not quantised(part) or (part.scale, part.zero_point) == (out.scale, out.zero_point):
@@ -263,7 +280,7 @@ SPLIT = TfliteOperator(
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
     versions=(1, 5),
-    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, ranked(1, 1, 0)),
+    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, if_known(0, ranked(1, 1, 0))),
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
@@ -286,7 +303,15 @@ SPLIT_V = TfliteOperator(
         since="2.7",
     ),
     versions=(1, 3),
-    loads=(typed(0, *_SPLIT), _OUTPUTS_COUNTED, ranked(1, 1), constant_axes(2, 0, most=1), _SIZES_FIT),
+    loads=(
+        typed(0, *_SPLIT),
+        _OUTPUTS_COUNTED,
+        _STORED_SIZES,
+        ranked(1, 1),
+        constant_axes(2, 0, most=1),
+        _SIZES_FIT,
+        sized(_parts),
+    ),
 )
 
 

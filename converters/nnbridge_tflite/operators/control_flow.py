@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnbridge.converters.assembly import DraftedModel
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
@@ -15,7 +16,8 @@ from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import TENSORS
-from nnbridge_tflite.host.running import element_type, evaluated
+from nnbridge_tflite.host.running import element_type
+from nnbridge_tflite.loads import Prepare, requires
 from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key, Variables, outlives_bodies, variable_name
@@ -112,6 +114,12 @@ CALL = TfliteOperator(
     effects=True,
     versions=None,
 )
+
+
+def _stated(name: str) -> Prepare:
+    return requires(f"the option {name}", lambda node: node.operator.options.get(name) is not None, lambda node: "none")
+
+
 STABLEHLO_COMPOSITE = TfliteOperator(
     "STABLEHLO_COMPOSITE",
     "An operator that a subgraph decomposes.",
@@ -127,6 +135,7 @@ STABLEHLO_COMPOSITE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     bodies=("decomposition_subgraph_index",),
+    loads=(_stated("name"), _stated("composite_attributes")),
 )
 CALL_ONCE = TfliteOperator(
     "CALL_ONCE",
@@ -153,7 +162,7 @@ def call_once(c: Conversion, operator: Operator) -> Mapped:
         callee.convert()
         callee.report()
         try:
-            arrays = evaluated(callee.draft.steps, [variables.now[key] for key in variables.changed])
+            arrays = DraftedModel(callee.draft.steps, (), [variables.now[key] for key in variables.changed])(())
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, NnapiError) as error:
             reasons = (Reason("an initialisation that can be computed", str(error), operator.label, kind=Why.OPERATOR),)
             arrays = []

@@ -21,8 +21,8 @@ from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator,
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
 from nnbridge_tflite.host.numbers import (
+    Arg,
     Array,
-    HostTensor,
     Options,
     Tensors,
     activated,
@@ -44,19 +44,22 @@ from nnbridge_tflite.loads import (
     SAME,
     Prepare,
     PreparedOperator,
+    Sliding,
     affine,
     alike,
     bias_for_each,
     bias_scaled,
     bias_typed,
     channelled,
+    if_known,
     no_zero_point,
+    parameters,
     positive,
     ranked,
     requires,
     stated_bias,
     typed,
-    typed_if_known,
+    windowed,
     zero_centred,
 )
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
@@ -95,7 +98,6 @@ _SHORT_STEPS = requires(
     lambda node: max(int(node.option(name)) for name in _STEPS_2D) < 1 << 15,
     lambda node: tuple(node.option(name) for name in _STEPS_2D),
 )
-_PADDED = requires("padding 0 or 1", lambda node: node.option("padding") in (0, 1), lambda node: node.option("padding"))
 _NO_GAP = requires("a bias, or no third input", lambda node: -1 not in node.operator.inputs[2:], lambda node: "an omitted one")
 _BIAS_CENTRED = no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 2)
 _DEPTHWISE_WEIGHTS = requires("weights of a type that goes with the input's", _depthwise_weights, kind=Why.INPUT_TYPE)
@@ -112,12 +114,25 @@ _TRANSPOSED_WEIGHTS = requires(
     lambda node: node.type(1) in _TRANSPOSED.get(node.type(2), ()),
     kind=Why.INPUT_TYPE,
 )
+_HYBRID_TRANSPOSED = requires(
+    "8-bit weights beside floats with one scale, or one for each channel of their axis",
+    lambda node: node.type(2) != "FLOAT32" or node.type(1) != "INT8" or bool(node.there((1,))[0].quantisation.scales),
+    kind=Why.HYBRID,
+)
 _CHANNELS_FIT = requires(
     "weights of the input's channels", lambda node: node.shape(2)[3] == node.shape(1)[3] and all(node.shape(1)[:3]),
     kind=Why.OPERAND_SIZE,
 )  # fmt: skip
 _CHANNELS_3D = requires(
-    "weights of the input's channels", lambda node: node.shape(0)[4] == node.shape(1)[3], kind=Why.OPERAND_SIZE
+    "weights of the input's channels, none of them empty",
+    lambda node: node.shape(0)[4] == node.shape(1)[3] and all((*node.shape(0)[1:], *node.shape(1))),
+    kind=Why.OPERAND_SIZE,
+)
+
+_CHANNELS_TRANSPOSED_3D = requires(
+    "weights of the input's channels, none of them empty",
+    lambda node: node.shape(2)[4] == node.shape(1)[4] and all((*node.shape(2)[1:], *node.shape(1))),
+    kind=Why.OPERAND_SIZE,
 )
 
 
@@ -126,29 +141,32 @@ def _extent(size: int, filter: int, stride: int, dilation: int, *, same: bool) -
     return -(-size // stride) if same else (size + stride - (filter - 1) * dilation - 1) // stride
 
 
+def _stored_shape(node: PreparedOperator) -> list[int] | None:
+    """The output shape as the file stores it; a kernel that is prepared looks at no computed one."""
+    shape = node.at(0)
+    return None if shape is None or shape.data is None else node.numbers(0)
+
+
 def _reverses(node: PreparedOperator, of: int, weights: Sequence[int], axes: str) -> bool:
     """True if known output dimensions are those whose convolution has the input's."""
-    dims, filter, same = node.numbers(0), [node.shape(1)[i] for i in weights], node.option("padding") == 0
+    dims, filter, same = _stored_shape(node), [node.shape(1)[i] for i in weights], node.option("padding") == 0
     steps = [(int(node.option(f"stride_{axis}")), int(node.option(f"dilation_{axis}_factor") or 1)) for axis in axes]
-    if dims is None or (shape := node.at(0)) is None or shape.data is None:  # The kernel looks at what the file stores.
+    if dims is None:
         return True
     found = [_extent(d, f, *step, same=same) for d, f, step in zip(dims[1:-1], filter, steps, strict=True)]
     return found == list(node.shape(of)[1:-1])
 
 
-def _reaching(weights: Sequence[int], axes: str) -> Prepare:
-    """Without padding, windows reach beyond the input by less than two strides: the output has dimensions of 0 at least."""
+def _over(weights: Sequence[int], axes: str, *, transposed: bool = False) -> Prepare:
+    """The condition on windows over the input, or over the output whose shape is input 0."""
 
-    def holds(node: PreparedOperator) -> bool:
-        if node.option("padding") == 0:
-            return True
-        filter, sizes = [node.shape(1)[i] for i in weights], node.shape(0)[1:-1]
+    def windows(node: PreparedOperator) -> list[Sliding] | None:
+        sizes = _stored_shape(node) if transposed else node.shape(0)
+        filter = [node.shape(1)[i] for i in weights]
         steps = [(int(node.option(f"stride_{a}")), int(node.option(f"dilation_{a}_factor") or 1)) for a in axes]
-        return all(
-            d + stride - (f - 1) * dilation - 1 > -stride for d, f, (stride, dilation) in zip(sizes, filter, steps, strict=True)
-        )
+        return None if sizes is None else [(d, f, *step) for d, f, step in zip(sizes[1:-1], filter, steps, strict=True)]
 
-    return requires("an output of no negative dimensions", holds, kind=Why.OPERAND_SIZE)
+    return windowed(windows)
 
 
 _REVERSED = requires(
@@ -239,7 +257,7 @@ CONV_2D = TfliteOperator(
         typed(0, *REALS),
         SAME,
         affine(("INT8", "INT16"), 1),
-        no_zero_point("8-bit weights with zero points of 0", ("INT8",), 1, beside=("INT8", "INT16")),
+        no_zero_point("8-bit weights with zero points of 0", ("INT8",), 1, beside=("INT8", "INT16"), each=True),
         positive(*_STEPS_2D),
         _WITH_BIAS,
         bias_typed(2, 0, _BIAS_TYPES),
@@ -250,8 +268,7 @@ CONV_2D = TfliteOperator(
         affine(QUANTISED, 0, 1),
         channelled(0),
         bias_scaled(),
-        _reaching((1, 2), "hw"),
-        _PADDED,
+        _over((1, 2), "hw"),
         ACTIVATED,
         _SHORT_STEPS,
     ),
@@ -285,11 +302,10 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         channelled(3),
         bias_scaled(),
         _HYBRID_CHANNELS,
-        _reaching((1, 2), "hw"),
+        _over((1, 2), "hw"),
         _NO_GAP,
         ACTIVATED,
         _SHORT_STEPS,
-        _PADDED,
     ),
 )
 TRANSPOSE_CONV = TfliteOperator(
@@ -316,15 +332,20 @@ TRANSPOSE_CONV = TfliteOperator(
         typed(2, *REALS),
         _TRANSPOSED_WEIGHTS,
         bias_typed(3, 2, _BIAS_TYPES),
-        no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 3),
+        replace(
+            no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 3),
+            holds=lambda node: node.type(2) == "UINT8" or not (one := node.there((3,))) or not parameters(one[0])[1],
+        ),
         bias_for_each(0, number=3),
         zero_centred(2, OUT),
         alike(2, OUT),
         _CHANNELS_FIT,
-        typed_if_known(0, "INT32"),
+        if_known(0, typed(0, "INT32")),
         affine(QUANTISED, 2, 1, at=2),
         channelled(0, data=2),
+        _HYBRID_TRANSPOSED,
         bias_scaled(2, 1, 3),
+        _over((1, 2), "hw", transposed=True),
         _REVERSED,
         stated_bias(3, 2),
         ACTIVATED,
@@ -351,7 +372,7 @@ CONV_3D = TfliteOperator(
         bias_for_each(4),
         _CHANNELS_3D,
         positive(*_STEPS_3D),
-        _reaching((0, 1, 2), "dhw"),
+        _over((0, 1, 2), "dhw"),
     ),
 )
 CONV_3D_TRANSPOSE = TfliteOperator(
@@ -372,7 +393,9 @@ CONV_3D_TRANSPOSE = TfliteOperator(
         typed(0, "INT32"),
         typed(3, "FLOAT32"),
         bias_for_each(3, number=3),
+        _CHANNELS_TRANSPOSED_3D,
         positive(*_STEPS_3D),
+        _over((0, 1, 2), "dhw", transposed=True),
         _REVERSED_3D,
     ),
 )
@@ -564,7 +587,7 @@ def spread(shape: Sequence[int], data: Array, weights: Array, options: Options, 
 
 
 def _landings(window: Window, count: int, length: int) -> list[tuple[int, slice, slice]]:
-    """The cells of a window that lie inside the output at some positions of the data: the cell, these positions, and where."""
+    """The cells of a window that are inside the output at some positions of the data: the cell, these positions, and where."""
     found = []
     for cell in range(window.size):
         offset = cell * window.dilation - window.before
@@ -575,7 +598,7 @@ def _landings(window: Window, count: int, length: int) -> list[tuple[int, slice,
     return found
 
 
-def _planes(inputs: Tensors, read: Callable[[HostTensor], Array], options: Options) -> Array:
+def _planes(inputs: Tensors, read: Callable[[Arg], Array], options: Options) -> Array:
     """The sums of TRANSPOSE_CONV, each input cell spread over a window of the output."""
     return spread(integers(inputs[0]), read(inputs[2]), np.moveaxis(read(inputs[1]), 0, 2), options)
 
@@ -593,7 +616,7 @@ def host_transpose_conv(inputs: Tensors, outputs: Tensors, options: Options) -> 
     return _biased(_planes(inputs, real, options), inputs, 3, outputs[0], options)
 
 
-def _biased(sums: Array, inputs: Tensors, place: int, out: HostTensor, options: Options) -> list[Array]:
+def _biased(sums: Array, inputs: Tensors, place: int, out: Arg, options: Options) -> list[Array]:
     """Sums with the bias, if there is one, and the fused activation."""
     units = optional(inputs, place)
     return [stored(activated(sums if units is None else sums + real(units), options), out)]

@@ -15,7 +15,19 @@ from nnbridge.operations.lookup import numbers_of_bits, projected_bits
 from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
-from nnbridge_tflite.loads import INDEXES, OUT, PreparedOperator, alike, axis_within, ranked, requires, single, typed
+from nnbridge_tflite.loads import (
+    INDEXES,
+    OUT,
+    PreparedOperator,
+    alike,
+    axis_within,
+    fits,
+    ranked,
+    requires,
+    single,
+    sized,
+    typed,
+)
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, INT32, Lowerer, Value
 from nnbridge_tflite.rules import NUMBERS_HALF, Condition, DelegateRule, OperatorView, Past, first_type, type_in
 
@@ -43,7 +55,7 @@ def _row_scales(node: PreparedOperator) -> bool:
         return True
     found = table.quantisation
     fits = found.axis == 0 and len(found.scales) == table.shape[0]
-    return fits and table.type.name in ("UINT8", "INT8", "INT4", "INT2") and node.type(OUT) in ("FLOAT32", "FLOAT16")
+    return fits and table.type.name in _BYTES and node.type(OUT) in ("FLOAT32", "FLOAT16")
 
 
 _BATCHES_SHARED = requires("batch_dims that input and positions share", _batches, kind=Why.OPERAND_SIZE)
@@ -52,9 +64,12 @@ _INDEX_FITS = requires(
     lambda node: node.shape(1)[-1] <= len(node.shape(0)),
     kind=Why.OPERAND_SIZE,
 )
+_BYTES = ("UINT8", "INT8", "INT4", "INT2")
 _CENTRED_ROWS = requires(
     "a table with a zero point of 0, whose output is of floats",
-    lambda node: node.type(OUT) != "FLOAT32" or not any(node.inputs[1].quantisation.zero_points[:1]),
+    lambda node: (
+        node.type(OUT) != "FLOAT32" or node.type(1) not in _BYTES or not any(node.inputs[1].quantisation.zero_points[:1])
+    ),
 )
 _ROW_SCALES = requires("one scale, or one for each row", _row_scales, kind=Why.QUANTISATION_TYPE)
 _ROWS_MATCH = requires("as many keys as rows of values", lambda node: node.shape(1)[0] == node.shape(2)[0], kind=Why.OPERAND_SIZE)
@@ -88,14 +103,25 @@ def _scatters(node: PreparedOperator) -> bool:
         return True
     inner = updates[len(indexes) - 1 :]
     return (
-        node.type(0) in INDEXES
+        node.type(0) == "INT32"
         and bool(indexes and updates)
         and updates[: len(indexes) - 1] == indexes[:-1]
         and list(inner) == dims[indexes[-1] :]
     )
 
 
-_SCATTERED = requires("updates that fit the indexes and dimensions", _scatters, kind=Why.OPERAND_SIZE)
+_SCATTERED = (
+    requires("updates that fit the indexes of INT32 and dimensions", _scatters, kind=Why.OPERAND_SIZE),
+    sized(lambda node: node.numbers(2)),
+)
+
+
+def _hot(node: PreparedOperator) -> list[int] | None:
+    depth = node.numbers(1)
+    return depth and [*node.shape(0), *depth]
+
+
+_STRINGS_IN_ROWS = requires("strings of rank 1", lambda node: node.type(0) != "STRING" or len(node.shape(0)) == 1, kind=Why.RANK)
 GATHER = TfliteOperator(
     "GATHER",
     "Slices by index, with leading dimensions in common where there are batch dimensions.",
@@ -115,7 +141,7 @@ GATHER = TfliteOperator(
     ),
     needs_ranks=True,
     versions=(1, 8),
-    loads=(typed(1, "INT64", "INT32", "INT16"), typed(0, *_GATHERED, "INT4"), axis_within(0), _BATCHES_SHARED),
+    loads=(typed(1, "INT64", "INT32", "INT16"), typed(0, *_GATHERED, "INT4"), _STRINGS_IN_ROWS, axis_within(0), _BATCHES_SHARED),
 )
 GATHER_ND = TfliteOperator(
     "GATHER_ND",
@@ -129,7 +155,7 @@ SCATTER_ND = TfliteOperator(
     "SCATTER_ND",
     "Slices added at tuples of indexes of a tensor of zeros.",
     inputs("indices", "updates", "shape!"),
-    loads=(typed(1, "FLOAT32", "UINT8", "BOOL", "INT8", "INT64", "INT32"), alike(0, 2), _SCATTERED),
+    loads=(typed(1, "FLOAT32", "UINT8", "BOOL", "INT8", "INT64", "INT32"), alike(0, 2), *_SCATTERED),
 )
 ONE_HOT = TfliteOperator(
     "ONE_HOT",
@@ -138,7 +164,7 @@ ONE_HOT = TfliteOperator(
     options=(Option("axis", -1, "the new dimension; counted from the end if negative"),),
     folding=Folding(lambda indices, depth, on, off: indices.size * elements_of_shape(depth)),
     needs_ranks=True,
-    loads=(typed(2, *_HOT), typed(0, *INDEXES), _HOT_AXIS, single(1), single(2), single(3), alike(2, 3)),
+    loads=(typed(2, *_HOT), typed(0, *INDEXES), _HOT_AXIS, single(1), single(2), single(3), alike(2, 3), sized(_hot)),
 )
 SPARSE_TO_DENSE = TfliteOperator(
     "SPARSE_TO_DENSE",
@@ -154,6 +180,7 @@ SPARSE_TO_DENSE = TfliteOperator(
         typed(0, *INDEXES),
         typed(1, *INDEXES),
         typed(2, "FLOAT32", "INT32", "INT64", "INT8", "UINT8"),
+        sized(lambda node: node.numbers(1)),
         alike(2, 3),
         _SPARSE_FITS,
     ),
@@ -174,6 +201,17 @@ EMBEDDING_LOOKUP_SPARSE = TfliteOperator(
     inputs("ids", "indices", "shape", "weights", "table"),
     options=(Option("combiner", 0, "0 sum, 1 mean, 2 sum divided by the root of the sum of squared weights"),),
     dynamic_unless=NEVER_KNOWN,
+    loads=(
+        ranked(0, 1),
+        ranked(1, 2),
+        ranked(2, 1),
+        ranked(3, 1),
+        ranked(4, 2, 0),
+        *(typed(i, "INT32") for i in range(3)),
+        typed(3, "FLOAT32"),
+        fits("n", "n k", "*", "n", "*"),
+        typed(OUT, "FLOAT32"),
+    ),
 )
 HASHTABLE_LOOKUP = TfliteOperator(
     "HASHTABLE_LOOKUP",
@@ -208,6 +246,7 @@ def _projects(node: PreparedOperator) -> bool:
 
 
 _PROJECTED = requires("seeds, items and weights that fit, and type 1 or 2", _projects, kind=Why.OPERAND_SIZE)
+_NO_GAP = requires("weights, or no third input", lambda node: -1 not in node.operator.inputs, lambda node: "an omitted one")
 LSH_PROJECTION = TfliteOperator(
     "LSH_PROJECTION",
     "Bits by the sign of the items' weighted fingerprints after each seed: one by one, or as one number for each hash.",
@@ -225,7 +264,7 @@ LSH_PROJECTION = TfliteOperator(
         ),
     ),
     as_stored=True,
-    loads=(_PROJECTED,),
+    loads=(_PROJECTED, _NO_GAP),
 )
 
 
@@ -416,5 +455,5 @@ def hash_projection(to: Lowerer) -> None:
 
 @LSH_PROJECTION.host_kernel
 def host_hash_projection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    bits = projected_bits(data_of(inputs[0]), data_of(inputs[1]), inputs[2].data if len(inputs) > 2 else None)
+    bits = projected_bits(data_of(inputs[0]), data_of(inputs[1]), inputs[2].value if len(inputs) > 2 else None)
     return [bits.reshape(-1) if options["type"] == _DENSE else numbers_of_bits(bits, offset=True)]

@@ -76,7 +76,7 @@ _ACTIVATED_AS_FLOAT = requires(
 )
 _FULLY_CONNECTED_TYPES = requires("types that the kernel has for input, weights and bias", _product_types, kind=Why.INPUT_TYPE)
 _FORMATS = requires(
-    "weights_format 0 or 1", lambda node: node.option("weights_format") < 2, lambda node: node.option("weights_format")
+    "weights_format 0 or 1", lambda node: node.option("weights_format") in (0, 1), lambda node: node.option("weights_format")
 )
 _OUTPUTS = requires(
     "one output, or two of shuffled weights",
@@ -89,7 +89,7 @@ _BOTH_CENTRED = replace(
 )
 _KEPT_DIMENSIONS = requires(
     "an input whose last dimension the weights have",
-    lambda node: not node.option("keep_num_dims") or not node.shape(1)[1] or node.shape(0)[-1] == node.shape(1)[1],
+    lambda node: not node.option("keep_num_dims") or not node.shape(1)[1] or (node.shape(0) or (0,))[-1] == node.shape(1)[1],
     kind=Why.OPERAND_SIZE,
 )
 _MATRIX_TYPES = requires(
@@ -146,7 +146,7 @@ FULLY_CONNECTED = TfliteOperator(
         ranked(1, 2),
         bias_for_each(0),
         affine(QUANTISED, 0, 1),
-        channelled(0),
+        channelled(0, signed=("INT8", "INT4", "INT2", "INT16")),
         bias_scaled(types=QUANTISED),
         stated_bias(2),
         _BOTH_CENTRED,

@@ -24,6 +24,7 @@ from nnbridge_tflite.loads import (
     rows_per_dimension,
     same_parameters,
     single,
+    sized,
     typed,
     zero_centred,
 )
@@ -51,6 +52,11 @@ def _padded_elements(data: Array, paddings: Array) -> float:
     return math.prod(d + abs(int(w)) for d, w in zip(data.shape, widths, strict=False))
 
 
+def _with_padding(node: PreparedOperator) -> list[int] | None:
+    ends = node.numbers(1)
+    return ends and [d + ends[2 * i] + ends[2 * i + 1] for i, d in enumerate(node.shape(0))]
+
+
 _PADDED = (
     rows_per_dimension(1, 0),
     SAME,
@@ -59,6 +65,7 @@ _PADDED = (
     ranked(0, 0, 8),
     typed(1, "INT32", "INT64", "INT8", "INT16", "BOOL"),
     _NOT_NEGATIVE,
+    sized(_with_padding),
 )
 """Input 2, the value, is PADV2's."""
 PAD = TfliteOperator(
@@ -96,7 +103,11 @@ MIRROR_PAD = TfliteOperator(
         same_parameters(QUANTISED, 1),
         zero_centred(0, OUT),
         _REFLECTED,
-        requires("mode 0 or 1", lambda node: node.option("mode") in (0, 1), lambda node: node.option("mode")),
+        requires(
+            "mode 0 or 1",
+            lambda node: node.operator.options.get("mode") in (0, 1),
+            lambda node: node.operator.options.get("mode", "none"),
+        ),
     ),
 )
 

@@ -13,10 +13,22 @@ from nnbridge.errors import Why
 from nnbridge.operations.shapes import Window
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, first, half_away, integers
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.host.windows import positions, taps, windows
-from nnbridge_tflite.loads import SAME, alike, not_typed, positive, ranked, requires
+from nnbridge_tflite.loads import (
+    SAME,
+    PreparedOperator,
+    Sliding,
+    alike,
+    not_typed,
+    positive,
+    ranked,
+    requires,
+    sized,
+    typed,
+    windowed,
+)
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, DelegateRule, OperatorView, first_type, from_level
@@ -26,6 +38,12 @@ def _check(node: OperatorView) -> None:
     node.require_ranks({0: 4})
 
 
+def _windows(node: PreparedOperator) -> list[Sliding]:
+    sides = zip(node.shape(0)[1:3], ("height", "width"), "hw", strict=True)
+    return [(d, int(node.option(f"filter_{side}")), int(node.option(f"stride_{axis}")), 1) for d, side, axis in sides]
+
+
+_WINDOWED = windowed(_windows, lenient=True)
 _OPTIONS = (
     PADDING,
     *STRIDES,
@@ -55,11 +73,11 @@ AVERAGE_POOL_2D = TfliteOperator(
     ),
     check=_check,
     versions=(1, 3),
-    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w")),
+    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w"), _WINDOWED),
 )
 
 
-def _window(data: HostTensor, options: Options) -> list[Window]:
+def _window(data: Arg, options: Options) -> list[Window]:
     return windows(data.dims[1:3], [int(options[f"filter_{side}"]) for side in ("height", "width")], options)
 
 
@@ -83,7 +101,7 @@ L2_POOL_2D = TfliteOperator(
         conditions=(from_level(3, "a fused activation", lambda node: node.option("fused_activation_function") == 0),),
     ),
     check=_check,
-    loads=(ranked(0, 4), SAME, not_typed(0, "UINT8", "INT8"), positive("stride_h", "stride_w")),
+    loads=(ranked(0, 4), SAME, not_typed(0, "UINT8", "INT8"), positive("stride_h", "stride_w"), _WINDOWED),
 )
 MAX_POOL_2D = TfliteOperator(
     "MAX_POOL_2D",
@@ -92,7 +110,7 @@ MAX_POOL_2D = TfliteOperator(
     delegate=DelegateRule(version=2, types=FLOAT_QUANT8),
     check=_check,
     versions=(1, 3),
-    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w")),
+    loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w"), _WINDOWED),
 )
 
 
@@ -105,6 +123,18 @@ def max_pool_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequ
     return [clamped(largest + lowest, outputs[0], options)]
 
 
+def _spread(node: PreparedOperator) -> list[int] | None:
+    steps = node.words(1)
+    return steps and [(d - 1) * step + 1 for d, step in zip(node.shape(0), steps, strict=True)]
+
+
+def _reduced(node: PreparedOperator) -> list[int]:
+    """The dimensions of what windows reduce."""
+    sizes, steps, dilations = (node.numbers(i) or [] for i in (2, 3, 4))
+    sides = zip(node.shape(0), sizes, steps, dilations, strict=False)
+    return [0 if d < (w - 1) * b + 1 else int((d - (w - 1) * b - 1) / s) + 1 for d, w, s, b in sides]
+
+
 DILATE = TfliteOperator(
     "DILATE",
     "Elements moved apart, a value in between.",
@@ -112,14 +142,23 @@ DILATE = TfliteOperator(
     dynamic_unless=(1,),
     dynamic_unless_stored=True,
     kernel=lambda inputs, outputs, options: [dilated(data_of(inputs[0]), integers(inputs[1]), first(inputs[2]))],
-    loads=(ranked(0, 1, 0), SAME, alike(0, 2)),
+    loads=(ranked(0, 1, 0), SAME, alike(0, 2), sized(_spread)),
 )
 REDUCE_WINDOW = TfliteOperator(
     "REDUCE_WINDOW",
     "Windows of a shape, with strides and dilations, by the function that the options name.",
     inputs("input", "init_value", "window_shape", "window_strides", "window_dilations"),
     options=(Option("reduce_function", 0, "1 ADD, 2 MUL, 3 MINIMUM, 4 MAXIMUM, 5 ALL, 6 ANY"),),
-    loads=(requires("reduce_function 0 to 6", lambda node: 0 <= node.option("reduce_function") < 7), alike(0, 1)),
+    loads=(
+        requires("reduce_function 0 to 6", lambda node: 0 <= node.option("reduce_function") < 7),
+        requires("stored windows, strides and dilations", lambda node: all(one.data for one in node.there((2, 3, 4)))),
+        SAME,
+        alike(0, 1),
+        *(typed(i, "INT64") for i in (2, 3, 4)),
+        ranked(0, 1, 6),
+        requires("strides that are not 0, without which LiteRT ends the process", lambda node: 0 not in (node.numbers(3) or ())),
+        sized(_reduced),
+    ),
 )
 
 
@@ -157,7 +196,7 @@ def windows_reduced(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Array:
-    """One element for each window that lies inside the array, gathered from a first value on."""
+    """One element for each window that is inside the array, gathered from a first value on."""
     window = [Window(*parts, 0, 0) for parts in zip(shape, strides, dilations, strict=True)]
     images = data[None, ..., None]
     total = np.full([max(n, 0) for n in positions(images, window)], first, data.dtype)

@@ -28,7 +28,18 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import require_integers
-from nnbridge_tflite.loads import OUT, REALS, PreparedOperator, affine, known_types, parameters, requires, typed, zero_centred
+from nnbridge_tflite.loads import (
+    OUT,
+    REALS,
+    PreparedOperator,
+    affine,
+    known_types,
+    not_typed,
+    parameters,
+    requires,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
@@ -180,11 +191,12 @@ FAKE_QUANT = TfliteOperator(
     versions=(1, 2),
     loads=(_WIDE_RANGE,),
 )
+_UNSIZED = ("STRING", "RESOURCE", "VARIANT")
 BITCAST = TfliteOperator(
     "BITCAST",
     "The same bytes as another type.",
     kernel=lambda inputs, outputs, options: [np.ascontiguousarray(data_of(inputs[0])).view(outputs[0].dtype)],
-    loads=(_LAST_FITS,),
+    loads=(not_typed(0, *_UNSIZED), not_typed(OUT, *_UNSIZED), _LAST_FITS),
 )
 
 

@@ -16,14 +16,15 @@ from nnbridge.operations.philox import philox
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES, extension_code
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
-from nnbridge_tflite.loads import OUT, ranked, same_shape, typed
+from nnbridge_tflite.loads import OUT, if_known, ranked, same_shape, sized, typed
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.read.graph import Operator, element_type
 
 _SEEDS = (Option("seed", 0, "names the stream"), Option("seed2", 0, "names the stream; without both it is unpredictable"))
-RANDOM_UNIFORM = TfliteOperator("RANDOM_UNIFORM", "Uniform numbers in [0, 1).", inputs("shape!"), options=_SEEDS)
+_SHAPED = (typed(0, "INT32"), ranked(0, 1), sized(lambda node: node.numbers(0)))
+RANDOM_UNIFORM = TfliteOperator("RANDOM_UNIFORM", "Uniform numbers in [0, 1).", inputs("shape!"), options=_SEEDS, loads=_SHAPED)
 RANDOM_STANDARD_NORMAL = TfliteOperator(
-    "RANDOM_STANDARD_NORMAL", "Normal numbers, by Box and Muller.", inputs("shape!"), options=_SEEDS
+    "RANDOM_STANDARD_NORMAL", "Normal numbers, by Box and Muller.", inputs("shape!"), options=_SEEDS, loads=_SHAPED
 )
 MULTINOMIAL = TfliteOperator(
     "MULTINOMIAL",
@@ -31,7 +32,7 @@ MULTINOMIAL = TfliteOperator(
     inputs("logits", "count!"),
     options=_SEEDS,
     dynamic_unless=(0, 1),
-    loads=(ranked(0, 2), typed(1, "INT32")),
+    loads=(if_known(0, if_known(1, ranked(0, 2))), typed(0, "FLOAT32"), typed(1, "INT32")),
 )
 STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     "STABLEHLO_RNG_BIT_GENERATOR",
@@ -39,7 +40,13 @@ STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     inputs("state"),
     outputs("new_state", "words"),
     options=(Option("algorithm", 0, "0 and 1 Philox, 2 Threefry"),),
-    loads=(same_shape(0, OUT),),
+    loads=(
+        typed(0, "UINT64"),
+        ranked(0, 1),
+        typed(OUT, "UINT64"),
+        same_shape(0, OUT),
+        typed(-2, "INT32", "INT64", "UINT32", "UINT64"),
+    ),
 )
 
 

@@ -32,7 +32,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import by_upper_bits
-from nnbridge_tflite.loads import OUT, PreparedOperator, constant_axes, ranked, requires, single, typed, zero_centred
+from nnbridge_tflite.loads import OUT, PreparedOperator, constant_axes, ranked, requires, single, sized, typed, zero_centred
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.rules import (
     FLOAT,
@@ -59,6 +59,11 @@ def _segments_fit(node: PreparedOperator) -> bool:
     return first == node.shape(1) and len(count) == 1 and max(numbers, default=-1) < count[0]
 
 
+def _segmented(node: PreparedOperator) -> list[int] | None:
+    count = node.numbers(2)
+    return count and node.numbers(1) and [*count, *node.shape(0)[len(node.shape(1)) :]]
+
+
 def _segments_rise(node: PreparedOperator) -> bool:
     """True if known numbers of segments begin at 0 and rise by one at most, a number for each row."""
     numbers, data = node.numbers(1), node.at(0)
@@ -75,6 +80,7 @@ _SEGMENTS = (
     typed(1, "INT32"),
     typed(2, "INT32"),
     requires("segments of the data's first dimensions, below the count", _segments_fit),
+    sized(_segmented, most=1 << 31),
 )
 _SIGNED_PRODUCTS = requires(
     "INT8 or INT16 where there is a scale",
@@ -84,7 +90,7 @@ _SIGNED_PRODUCTS = requires(
 )
 
 _AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_PROD, OperationCode.REDUCE_SUM)
-"""Reductions whose integers do not go through floats: booleans, and sums and products, which TFLite rounds otherwise."""
+"""Reductions whose integers do not go through floats: booleans, and sums and products, which TFLite rounds differently."""
 
 
 def _reduction(

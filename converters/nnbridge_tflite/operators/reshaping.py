@@ -22,13 +22,14 @@ from nnbridge_tflite.loads import (
     PreparedOperator,
     alike,
     constant_axes,
+    if_known,
     not_typed,
     parameters,
     ranked,
-    read_as_words,
     requires,
     same_parameters,
     single,
+    sized,
     typed,
     zero_centred,
 )
@@ -47,9 +48,10 @@ from nnbridge_tflite.rules import (
     type_in,
 )
 
-_NO_NEGATIVE = requires(
-    "dimensions of 0 at least", lambda node: min(node.numbers(0) or [0]) >= 0, lambda node: str(node.numbers(0))
-)
+
+def _is_stored_index(node: PreparedOperator) -> bool:
+    axis = node.at(1)
+    return axis is None or axis.data is None or axis.type.name in INDEXES
 
 
 def _permutes(node: PreparedOperator) -> bool:
@@ -80,7 +82,7 @@ def _reaches(node: PreparedOperator) -> bool:
 _PERMUTED = requires("an order of the input's dimensions", _permutes, lambda node: f"{node.numbers(1)} for {node.at(0)}")
 _SQUEEZED = requires("dimensions of 1 to remove", _squeezes, lambda node: f"{node.option('squeeze_dims')} of {node.at(0)}")
 _REACHED = requires("dimensions that the input broadcasts to", _reaches, lambda node: f"{node.numbers(1)} for {node.at(0)}")
-_STORED_INDEX = requires("a stored dimension of INT32 or INT64", lambda node: node.numbers(1) is None or node.type(1) in INDEXES)
+_STORED_INDEX = requires("a stored dimension of INT32 or INT64", _is_stored_index)
 _VALUE_PARAMETERS = requires(
     "a value of the output's scale and zero point",
     lambda node: len({parameters(one) for one in node.there((1, OUT))}) < 2,
@@ -133,6 +135,11 @@ _STATED = Condition("new dimensions, in the options of one input", _stated, lamb
 _FEW_AXES = requires("as many axes as dimensions at most", lambda node: len(node.shape(0)) >= math.prod(node.shape(1)))
 
 
+def _repeated(node: PreparedOperator) -> list[int] | None:
+    times = node.numbers(1)
+    return times and [d * n for d, n in zip(node.shape(0), times, strict=True)]
+
+
 def _reshapes(node: PreparedOperator) -> bool:
     """True if the dimensions, where the file has them, hold the input's elements."""
     shape, stated = node.shape(0), node.at(1)
@@ -145,11 +152,19 @@ def _reshapes(node: PreparedOperator) -> bool:
     if dims is None:
         return True
     dims = [] if dims == [0] and math.prod(shape) == 1 else dims
+    if min(dims, default=0) < -1:
+        return False
     rest, known = dims.count(-1), math.prod(d for d in dims if d != -1)
     return rest < 2 and (math.prod(shape) % known == 0 if rest and known else math.prod(shape) == known)
 
 
 _RESHAPED = requires("dimensions that hold the input's elements", _reshapes, kind=Why.OPERAND_SIZE)
+_STATED_SHAPE = requires(
+    "a shape, or no second input, without which LiteRT ends the process",
+    lambda node: -1 not in node.operator.inputs[1:],
+    lambda node: "an omitted one",
+    Why.MISSING_OPERAND,
+)
 RESHAPE = TfliteOperator(
     "RESHAPE",
     "The same elements in other dimensions.",
@@ -175,7 +190,7 @@ RESHAPE = TfliteOperator(
         ),
         past=(Past(until="2.7", types=FLOAT_QUANT8),),
     ),
-    loads=(_RESHAPED,),
+    loads=(_STATED_SHAPE, _RESHAPED),
     needs_ranks=True,
 )
 SQUEEZE = TfliteOperator(
@@ -218,7 +233,7 @@ TRANSPOSE = TfliteOperator(
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
     kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
     versions=(1, 9),
-    loads=(ranked(0, 0, 8), SAME, _PERMUTED, read_as_words(1)),
+    loads=(ranked(0, 0, 8), SAME, _PERMUTED),
 )
 TILE = TfliteOperator(
     "TILE",
@@ -229,7 +244,7 @@ TILE = TfliteOperator(
     delegate=DelegateRule(version=1, level=3, types=NUMBERS, conditions=(type_in(1, "INT32"),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TILE, to.input(0), to.vector(to.integers(1))))],
     versions=(1, 3),
-    loads=(SAME, typed(1, *INDEXES), _TILED),
+    loads=(SAME, typed(1, *INDEXES), _TILED, sized(_repeated)),
 )
 BROADCAST_TO = TfliteOperator(
     "BROADCAST_TO",
@@ -238,7 +253,14 @@ BROADCAST_TO = TfliteOperator(
     folding=Folding(lambda data, shape: elements_of_shape(shape), moves_only=True),
     kernel=lambda inputs, outputs, options: [np.broadcast_to(data_of(inputs[0]), bounded(integers(inputs[1])))],
     versions=(2, 4),
-    loads=(typed(1, *INDEXES), SAME, not_typed(0, "STRING"), ranked(1, 1), _REACHED),
+    loads=(
+        typed(1, *INDEXES),
+        SAME,
+        not_typed(0, "STRING"),
+        if_known(1, ranked(1, 1)),
+        _REACHED,
+        sized(lambda node: node.numbers(1)),
+    ),
 )
 BROADCAST_ARGS = TfliteOperator(
     "BROADCAST_ARGS",
@@ -283,7 +305,7 @@ FILL = TfliteOperator(
         ),
     ),
     versions=(1, 5),
-    loads=(ranked(0, 1), typed(0, *INDEXES), ranked(1, 0), _VALUE_PARAMETERS, _NO_NEGATIVE),
+    loads=(ranked(0, 1), typed(0, *INDEXES), ranked(1, 0), _VALUE_PARAMETERS, sized(lambda node: node.numbers(0))),
 )
 RANGE = TfliteOperator(
     "RANGE",

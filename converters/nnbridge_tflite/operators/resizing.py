@@ -15,7 +15,7 @@ from nnbridge.operations.resizing import Neighbours, neighbours, neighbours_fixe
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
-from nnbridge_tflite.loads import ranked, requires, typed
+from nnbridge_tflite.loads import ranked, requires, sized, typed
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, DelegateRule, constant, from_level, input_in, input_rank
 
@@ -25,6 +25,7 @@ _ALIGNED = requires(
     lambda node: node.numbers(1) is None or not (node.option("half_pixel_centers") and node.option("align_corners")),
     lambda node: "both",
 )
+_RESIZED = sized(lambda node: node.numbers(1) and [node.shape(0)[0], *(node.numbers(1) or ()), node.shape(0)[3]])
 _SIZES = requires("sizes above 0", lambda node: min(node.numbers(1) or [1]) > 0, lambda node: str(node.numbers(1)))
 
 _CONDITIONS = (
@@ -56,7 +57,7 @@ RESIZE_BILINEAR = TfliteOperator(
         ),
     ),
     versions=(1, 4),
-    loads=(ranked(0, 4), ranked(1, 1), _TWO, typed(1, "INT32"), _ALIGNED, _SIZES),
+    loads=(ranked(0, 4), ranked(1, 1), _TWO, typed(1, "INT32"), _ALIGNED, _SIZES, _RESIZED),
 )
 RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     "RESIZE_NEAREST_NEIGHBOR",
@@ -65,7 +66,7 @@ RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     options=ALIGNMENT,
     delegate=DelegateRule(version=3, level=3, types=FLOAT_QUANT8, conditions=(since("2.4", _CONDITIONS[0]), *_CONDITIONS[1:])),
     versions=(1, 4),
-    loads=(ranked(0, 4), ranked(1, 1), typed(1, "INT32"), _TWO),
+    loads=(ranked(0, 4), ranked(1, 1), typed(1, "INT32"), _TWO, _RESIZED),
 )
 
 

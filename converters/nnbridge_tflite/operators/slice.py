@@ -21,15 +21,20 @@ from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, DelegateRule, Past, typ
 
 def _slices(node: PreparedOperator) -> bool:
     """True if a slice, where it is known, is within its input and has the dimensions that the file states."""
-    first, sizes, shape = node.numbers(1), node.numbers(2), node.shape(0)
+    # The type of the begins is that of the sizes, whatever the file says.
+    first, sizes, shape = node.numbers(1), node.words(2, "<i8" if node.type(1) == "INT64" else "<i4"), node.shape(0)
     if first is None or sizes is None or -1 in node.inputs[0].signature:
         return True
+    out = node.at(OUT)
+    stated = out is not None and out.shape and -1 not in out.signature
+    if stated and not shape:
+        return True  # TFLite takes a scalar for a tensor of unknown rank.
     if len(first) != len(shape) or any(
-        size < -1 or (size >= 0 and at + size > d) for at, size, d in zip(first, sizes, shape, strict=True)
+        size < -1 or not 0 <= at <= d or at + size > d for at, size, d in zip(first, sizes, shape, strict=True)
     ):
         return False
-    found, out = tuple(d - at if size == -1 else size for at, size, d in zip(first, sizes, shape, strict=True)), node.at(OUT)
-    return out is None or not out.shape or -1 in out.signature or found == out.shape
+    found = tuple(d - at if size == -1 else size for at, size, d in zip(first, sizes, shape, strict=True))
+    return out is None or not stated or found == out.shape
 
 
 _SLICE_FITS = requires(
@@ -43,15 +48,27 @@ _UPDATE_FITS = requires(
     and all(small <= large for small, large in zip(node.shape(1), node.shape(0), strict=True)),
     kind=Why.OPERAND_SIZE,
 )  # fmt: skip
-_MOVES = requires(
-    "steps that are not 0",
-    lambda node: 0 not in (node.numbers(3) or ()) or bool(node.option("ellipsis_mask") or node.option("new_axis_mask"))
-    or None in (node.numbers(1), node.numbers(2)),
-    lambda node: str(node.numbers(3)),
-)  # fmt: skip
+
+
+def _moves(node: PreparedOperator) -> bool:
+    """True if the steps of dimensions, where TFLite computes them when it prepares, are some that it divides by."""
+    steps = node.numbers(3)
+    if steps is None or (not node.option("offset") and None in (node.numbers(1), node.numbers(2))):
+        return True
+    apart, dropped = int(node.option("ellipsis_mask")) | int(node.option("new_axis_mask")), int(node.option("shrink_axis_mask"))
+    kept = [(step, dropped >> i & 1) for i, step in enumerate(steps) if not apart >> i & 1]
+    return all(step != 0 and (drops or step != -(1 << 31)) for step, drops in kept)
+
+
+_MOVES = requires("steps that are not 0 or -2^31", _moves, lambda node: str(node.numbers(3)))
 _OFFSET = requires(
     "an end that is known where it is an offset, without which LiteRT ends the process",
-    lambda node: not node.option("offset") or node.numbers(2) is not None or node.numbers(3) is None,
+    lambda node: (
+        not node.option("offset")
+        or node.numbers(2) is not None
+        or node.numbers(3) is None
+        or all(int(node.option("shrink_axis_mask")) >> i & 1 for i in range(len(node.numbers(3) or ())))
+    ),
     lambda node: "a computed one",
     Why.NOT_CONSTANT,
 )
@@ -87,7 +104,7 @@ STRIDED_SLICE = TfliteOperator(
     options=(
         Option("begin_mask", 0, "bits of ranges that begin at the front"),
         Option("end_mask", 0, "bits of ranges that reach the end"),
-        Option("ellipsis_mask", 0, "the bit of the range that stands for all dimensions in between"),
+        Option("ellipsis_mask", 0, "the bit of the range that covers all dimensions in between"),
         Option("new_axis_mask", 0, "bits of ranges that are new dimensions of size 1"),
         Option("shrink_axis_mask", 0, "bits of ranges that are one index, whose dimension goes"),
         Option("offset", False, "ends count from the begins"),
@@ -103,7 +120,6 @@ STRIDED_SLICE = TfliteOperator(
         ranked(2, 1),
         ranked(3, 1),
         same_shape(1, 2),
-        same_shape(1, 3),
         SAME,
         typed(1, "INT32"),
         typed(2, "INT32"),

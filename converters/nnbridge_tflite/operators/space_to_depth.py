@@ -20,9 +20,9 @@ from nnbridge_tflite.loads import (
     PreparedOperator,
     positive,
     ranked,
-    read_as_words,
     requires,
     same_parameters,
+    sized,
     typed,
     zero_centred,
 )
@@ -43,6 +43,28 @@ def _padded(node: PreparedOperator) -> bool:
     if sizes is None or ends is None:
         return True
     return all((node.shape(0)[i + 1] + ends[2 * i] + ends[2 * i + 1]) % size == 0 for i, size in enumerate(sizes))
+
+
+def _into_batches(node: PreparedOperator) -> list[int] | None:
+    """The dimensions of SPACE_TO_BATCH_ND's output, and those of its padded input."""
+    sizes, ends, (batches, *shape) = node.words(1), node.words(2), node.shape(0)
+    if sizes is None or ends is None:
+        return None
+    padded = [d + ends[2 * i] + ends[2 * i + 1] for i, d in enumerate(shape[:-1])]
+    return [
+        batches * math.prod(sizes),
+        *(d // size if d < 1 << 31 else -1 for d, size in zip(padded, sizes, strict=True)),
+        shape[-1],
+    ]
+
+
+def _out_of_batches(node: PreparedOperator) -> list[int] | None:
+    """The dimensions of BATCH_TO_SPACE_ND's output."""
+    sizes, crops, (batches, *shape) = node.words(1), node.words(2), node.shape(0)
+    if sizes is None or crops is None:
+        return None
+    cut = (d * size - crops[2 * i] - crops[2 * i + 1] for i, (d, size) in enumerate(zip(shape, sizes, strict=False)))
+    return [batches // math.prod(sizes), *cut, shape[-1]]
 
 
 def _split_batches(node: PreparedOperator) -> bool:
@@ -95,7 +117,15 @@ SPACE_TO_BATCH_ND = TfliteOperator(
     inputs("input", "block_shape!", "paddings!"),
     delegate=DelegateRule(version=2, level=2),
     versions=(1, 4),
-    loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, _BLOCKS_FIT, read_as_words(1, 2)),
+    loads=(
+        ranked(0, 3, 4),
+        SAME,
+        same_parameters(QUANTISED, 1),
+        zero_centred(0, OUT),
+        _BLOCKS,
+        _BLOCKS_FIT,
+        sized(_into_batches),
+    ),
 )
 _NO_CROPS = Condition("two crops of 0", _uncropped, lambda node: node.input(2))
 BATCH_TO_SPACE_ND = TfliteOperator(
@@ -111,7 +141,7 @@ BATCH_TO_SPACE_ND = TfliteOperator(
         zero_centred(0, OUT),
         _BLOCKS,
         _BATCHES_SPLIT,
-        read_as_words(1, 2),
+        sized(_out_of_batches),
     ),
 )
 

@@ -37,9 +37,11 @@ _SMALL = 1 << 16
 def not_loaded(file: TfliteFile) -> Reason | None:
     """The reason why TFLite does not load a file, as far as these conditions have it; None where they all hold.
 
-    TFLite looks for kernels of all operators first. Of each graph it then prepares the operators up to the first one whose
-    output's dimensions only the run knows.
+    TFLite verifies the bytes, and looks for kernels of all operators. Of each graph it then prepares the operators up to the
+    first one whose output's dimensions only the run knows.
     """
+    if file.graph.refused is not None:
+        return file.graph.refused
     found = chain(_with_numbers(file.graph), _without_kernel(file.graph), _unprepared(file))
     return next(found, None)
 
@@ -79,19 +81,30 @@ def _unprepared(file: TfliteFile) -> Iterator[Reason]:
     for number in sorted(_prepared(graph)):
         subgraph = graph.subgraphs[number]
         seen, inferred = _as_called(subgraph, called.get(number))
+        dims: dict[int, tuple[int, ...] | None] = dict.fromkeys(inferred)
         known = _PreparedValues(file, seen, number)
         for operator in seen.operators:
             declared = definition_of(operator)
             if declared is not None and _is_whole(seen, operator):
-                reason = _first_refusal(
-                    declared, PreparedOperator(seen, operator, known.value, inferred), _label(operator, number)
-                )
+                node = PreparedOperator(seen, operator, known.value, known.bytes_from, dims)
+                reason = _first_refusal(declared, node, _label(operator, number))
                 if reason is not None:
                     yield reason
                 known.prepare(declared, operator)
-            inferred |= set(operator.outputs)
+                dims.update(dict.fromkeys(operator.outputs, _inferred(declared, node)))
+            else:
+                dims.update(dict.fromkeys(operator.outputs))
             if operator is last[number]:
                 break
+
+
+def _inferred(declared: TfliteOperator, node: PreparedOperator) -> tuple[int, ...] | None:
+    """The dimensions of the outputs of what is computed element by element; None for other operators."""
+    found = [node.known_dims(one) for one in node.inputs] if declared.elementwise else []
+    known = [one for one in found if one is not None]
+    with suppress(ValueError):
+        return np.broadcast_shapes(*known) if known and len(known) == len(found) else None
+    return None
 
 
 def _prepared(graph: Graph) -> set[int]:
@@ -156,6 +169,13 @@ class _PreparedValues:
         if tensor.blocks is not None or tensor.elements > _SMALL or tensor.bytes_needed != tensor.data.length:
             return None
         return np.frombuffer(self._file.bytes_at(tensor.data), tensor.type.dtype).reshape(tensor.shape)
+
+    def bytes_from(self, tensor: Tensor, length: int) -> bytes | None:
+        """Bytes of the file from where a constant's begin, whatever its length; None for other tensors, or at the end."""
+        if tensor.data is None or tensor.index in self._computed:
+            return None
+        found = bytes(self._file.pool.data[tensor.data.offset : tensor.data.offset + length])
+        return found if len(found) == length else None
 
     def prepare(self, declared: TfliteOperator, operator: Operator) -> None:
         """Compute what the operator's kernel computes when it is prepared."""

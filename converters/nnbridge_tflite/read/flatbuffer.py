@@ -2,6 +2,9 @@
 
 The work and memory of one file are bounded: a table or vector that many offsets point at is decoded once, and the number of
 tables and vector elements has a ceiling that no real model comes near.
+
+What can be decoded may be refused by FlatBuffers' own verifier (``flatbuffers/verifier.h``), which TFLite asks first: it requires
+aligned numbers, strings that end with a zero byte, and offsets that lead somewhere else. :func:`refused_by_verifier` finds it.
 """
 
 from __future__ import annotations
@@ -69,6 +72,8 @@ class _Reading:
     """Names of fields that stand elsewhere, where the table holds an offset to them, and what reads them, in order of slots."""
     defaults: Table
     """What the fields hold where they are absent."""
+    alignment: tuple[int, int]
+    """The table is aligned if its position plus the first of these is a multiple of the second; never if that is 0."""
 
 
 class _Layout(NamedTuple):
@@ -78,6 +83,7 @@ class _Layout(NamedTuple):
     parts: tuple[tuple[struct.Struct, tuple[str, ...]], ...]
     elsewhere: Sequence[tuple[Field, int]]
     defaults: Table
+    alignment: tuple[int, int]
 
 
 @lru_cache(maxsize=1024)
@@ -100,13 +106,23 @@ def _layout(fields: Callable[[str], tuple[Field, ...]], name: str, words: tuple[
         rest = overlapping
     size = max((part.size for part, _ in parts), default=4)
     elsewhere = [(field, offset) for field, offset in present if field.kind is not Kind.SCALAR]
-    return _Layout(size, tuple(parts), elsewhere, {field.name: field.default for field in declared.values()})
+    defaults = {field.name: field.default for field in declared.values()}
+    sizes = [(offset, field.size if field.kind is Kind.SCALAR else 4) for field, offset in present]
+    return _Layout(size, tuple(parts), elsewhere, defaults, _alignment(sizes))
+
+
+def _alignment(fields: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The alignment of a table with fields of these offsets and sizes: see :class:`_Reading`."""
+    shift, unit = max(((offset, size) for offset, size in fields if size == 8), default=(0, 4))
+    agree = all((offset - shift if size == 8 else offset) % size == 0 for offset, size in fields)
+    return (shift, unit) if agree and shift % 4 == 0 else (0, 0)
 
 
 class Decoder:
     """Decodes one buffer by a schema: the fields of a table, and the members of a union's enumeration.
 
-    ``work``: a budget of tables that several decoders spend from together.
+    ``work``: a budget of tables that several decoders spend from together. ``strict``: Malformed for what FlatBuffers' verifier
+    refuses, too, where :attr:`irregular` is only set otherwise.
     """
 
     def __init__(
@@ -115,8 +131,12 @@ class Decoder:
         fields: Callable[[str], tuple[Field, ...]] = fields,
         members: Callable[[str], Mapping[int, str]] = enum_names,
         work: WorkBudget | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self._data = data
+        self._strict = strict
+        self.irregular = False
         self._fields = fields
         self._members = members
         self._size = len(data)
@@ -147,6 +167,9 @@ class Decoder:
         reading = self._readings.get((name, vtable))
         if reading is None:
             reading = self._readings[name, vtable] = self._reading(name, vtable)
+        shift, unit = reading.alignment
+        if not unit or (at + shift) % unit:
+            self._refuse("a table whose numbers are aligned", f"byte {at}")
         # Some writers understate the size of a table, so the end of the file is what counts.
         if at + reading.size > self._size:
             raise Malformed(f"a table of {reading.size} bytes inside {self._size} bytes", f"byte {at}")
@@ -155,6 +178,8 @@ class Decoder:
             values.update(zip(names, unpack(self._data, at)))  # noqa: B905 - as many as there are; checking takes its time
         for field, offset, elsewhere in reading.offsets:
             try:
+                if not values[field]:
+                    self._refuse("an offset that leads elsewhere", "0")
                 values[field] = elsewhere(at + offset + values[field], values)
             except Malformed as error:
                 error.path.insert(0, field)
@@ -174,7 +199,13 @@ class Decoder:
         layout = _layout(self._fields, name, struct.unpack_from(f"<{count}H", self._data, vtable))
         offsets = tuple([(field.name, offset, self._reader(field)) for field, offset in layout.elsewhere])
         parts = tuple([(part.unpack_from, names) for part, names in layout.parts])
-        return _Reading(layout.size, parts, offsets, layout.defaults)
+        return _Reading(layout.size, parts, offsets, layout.defaults, (0, 0) if vtable % 2 else layout.alignment)
+
+    def _refuse(self, rule: str, found: str) -> None:
+        """Note what FlatBuffers' verifier refuses and this decoder reads."""
+        if self._strict:
+            raise Malformed(rule, found)
+        self.irregular = True
 
     def _reader(self, field: Field) -> Callable[[int, Table], Any]:
         """The reader of a field at the place that an offset leads to; the other fields of its table name a union's class."""
@@ -196,6 +227,9 @@ class Decoder:
     def _string(self, target: int, _: Table | None = None) -> str:
         length = self._length(target, 1)
         self._elements_left.spend(length)
+        end = target + 4 + length
+        if end >= self._size or self._data[end]:
+            self._refuse("a zero byte after a string", f"{self._data[end]}" if end < self._size else "the end of the file")
         return str(self._data[target + 4 : target + 4 + length], "utf-8", "replace")
 
     def _span(self, target: int, _: Table) -> Span:
@@ -209,7 +243,7 @@ class Decoder:
         def scalars(target: int, _: Table) -> npt.NDArray[Any]:
             # There are thousands: what is inside the file is seen without a call.
             length = _U32.unpack_from(data, target)[0] if target <= last else -1
-            if length < 0 or target + length * size > last:
+            if length < 0 or target + length * size > last or target % 4:
                 length = length_of(target, size)
             return np.frombuffer(data, dtype, length, target + 4)
 
@@ -241,6 +275,17 @@ class Decoder:
             length: int = _U32.unpack_from(self._data, target)[0]
         except struct.error:
             raise Malformed(f"an offset inside {self._size} bytes", f"byte {target}") from None
+        if target % 4:
+            self._refuse("an aligned offset, vector or string", f"byte {target}")
         if target + 4 + length * size > self._size:
             raise Malformed(f"a vector inside {self._size} bytes", f"{length} elements of {size} bytes at byte {target}")
         return length
+
+
+def refused_by_verifier(data: memoryview, root: str) -> Malformed | None:
+    """The first thing that FlatBuffers' verifier refuses of a buffer that can be read, which is read again; None for none."""
+    try:
+        Decoder(data, strict=True).root(root)
+    except Malformed as error:
+        return error
+    return None

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor
+from nnbridge.errors import Reason
+from nnbridge.extensions import TYPES, Arg
 from nnbridge.model import Array
 from nnbridge_tflite.read.flatbuffer import Span
 
@@ -41,6 +42,9 @@ def _element(code: int, listed: str) -> ElementType:
     dtype = np.dtype(letters[0]) if letters else None
     return ElementType(code, name, dtype, _PACKED.get(name, 0 if dtype is None else dtype.itemsize * 8))
 
+
+EXTENSION = "org.tensorflow.lite"
+"""The host extension of operators and element types that NNAPI cannot express."""
 
 ELEMENT_TYPES: Mapping[int, ElementType] = {code: _element(code, listed) for code, listed in enumerate(_TYPES.split(","))}
 """TensorType code → facts."""
@@ -130,12 +134,12 @@ class Tensor:
         """Bytes that a constant of this shape and type has; None for types without a fixed size."""
         return None if self.type.dtype is None else -(-self.elements * self.type.bits // 8)
 
-    def host_tensor(self, data: Array | None) -> HostTensor:
+    def host_tensor(self, data: Array | None) -> Arg:
         """The tensor as host kernels see it."""
-        dims, dtype = self.shape if data is None else data.shape, self.type.dtype or np.dtype(np.uint8)
+        dims = self.shape if data is None else data.shape
         # As in NNAPI, 8-bit integers have a scale, and truth values have none.
         scale = self.quantisation.scale or float(self.type.name in ("UINT8", "INT8"))
-        return HostTensor(data, dims, dtype, scale, self.quantisation.zero_point)
+        return Arg(TYPES.code(EXTENSION, self.type.code), dims, scale, self.quantisation.zero_point, value=data)
 
     def __str__(self) -> str:
         return f"{self.type.name}{list(self.shape)}"
@@ -157,6 +161,8 @@ class Operator:
     """The builtin options as plain values, by the schema's names."""
     custom: bool = False
     custom_options: bytes = b""
+    ignored: str = ""
+    """The options table of another operator that the file has instead of its own; TFLite ignores it."""
 
     @property
     def label(self) -> str:
@@ -199,6 +205,8 @@ class Graph:
     subgraphs: tuple[TfliteSubgraph, ...]
     signatures: tuple[SubgraphSignature, ...] = ()
     metadata: Mapping[str, Span] = field(default_factory=dict)
+    refused: Reason | None = None
+    """What TFLite refuses of the file before it looks at the graph: mostly its verifier of bytes does."""
 
     @property
     def main(self) -> TfliteSubgraph:

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.budget import operations_limit
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, Stage
 from nnbridge.model import Pool
-from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table
+from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table, refused_by_verifier
 from nnbridge_tflite.read.graph import (
     ELEMENT_TYPES,
     Blocks,
@@ -28,7 +28,7 @@ from nnbridge_tflite.read.graph import (
     TfliteSubgraph,
     element_of,
 )
-from nnbridge_tflite.read.schema import builtin_codes, builtin_names
+from nnbridge_tflite.read.schema import UNION_ENUMS, builtin_codes, builtin_names, enum_names, fields, options_table
 
 IDENTIFIER = b"TFL3"
 SCHEMA_VERSION = 3
@@ -113,7 +113,9 @@ class _GraphReading:
         self._data = data
         self._as_litert = as_litert
         self._has_blocks = False
-        self._root = Decoder(data).root("Model")
+        decoder = Decoder(data)
+        self._root = decoder.root("Model")
+        self._irregular = decoder.irregular
         self._left = MAX_EXPANDED
         self._bytes: dict[Span, bytes] = {}
 
@@ -136,7 +138,17 @@ class _GraphReading:
             subgraphs,
             tuple(self._signature(table, subgraphs) for table in root["signature_defs"] or ()),
             {m["name"] or "": self._buffers[m["buffer"]] for m in root["metadata"] or () if m["buffer"] < len(self._buffers)},
+            self._refused(),
         )
+
+    def _refused(self) -> Reason | None:
+        """What TFLite refuses of a file before it looks at the graph, though it can be read."""
+        if self._root["buffers"] is None:
+            return Reason("a list of buffers", "none", "buffers", stage=Stage.LOADING)
+        error = refused_by_verifier(self._data, "Model") if self._irregular else None
+        if error is None:
+            return None
+        return Reason(f"{error.rule} (its file verifier)", error.found, error.place, stage=Stage.LOADING)
 
     def _buffer(self, index: int, table: Table) -> Span:
         """A buffer's place: inside the flatbuffer, or after it in large files."""
@@ -201,7 +213,7 @@ class _GraphReading:
             element,
             shape,
             _dims(table["shape_signature"], place, -1),
-            # A list without elements is a constant without elements, as LiteRT has it; no list is no constant.
+            # A list without elements is a constant without elements, as LiteRT has it; a missing list is not a constant.
             span if span.length or (span.offset and 0 in shape) else None,
             _quantisation(table["quantization"], shape, place, self._as_litert),
             table["is_variable"],
@@ -228,7 +240,7 @@ class _GraphReading:
         name, code, version, custom = self._codes[table["opcode_index"]]
         place = f"operator {index} {name}"
         self._spend(place, table["inputs"], table["outputs"], table["intermediates"])
-        options = table["builtin_options"] or table["builtin_options2"] or {}
+        options, ignored = _options(name, table)
         return Operator(
             index,
             name,
@@ -240,6 +252,7 @@ class _GraphReading:
             {key: value if isinstance(value, int) else self._plain(value, place) for key, value in options.items()},
             custom,
             self._custom_options(table, place),
+            ignored,
         )
 
     def _custom_options(self, table: Table, place: str) -> bytes:
@@ -282,6 +295,17 @@ class _GraphReading:
         )
 
 
+def _options(operator: str, table: Table) -> tuple[Mapping[str, Any], str]:
+    """The options of an operator, none where there is no table of its kind; the kind that TFLite ignores instead."""
+    expected, ignored = options_table(operator), ""
+    for field in ("builtin_options", "builtin_options2"):
+        kind = enum_names(UNION_ENUMS[field]).get(table[f"{field}_type"], "NONE")
+        if kind == expected and table[field] is not None:
+            return table[field], ""
+        ignored = ignored if kind in ("NONE", expected) else kind
+    return {}, ignored if expected is not None and fields(expected) else ""
+
+
 def _tensor_map(tables: tuple[Table, ...] | None, count: int, place: str) -> Mapping[str, int]:
     mapped = {}
     for table in tables or ():
@@ -321,7 +345,7 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_li
         return Quantisation(stated=table is not None)
     scales, zero_points, axis = table["scale"], table["zero_point"], table["quantized_dimension"]
     count = 0 if zero_points is None else len(zero_points)
-    if count not in (1, channels):
+    if count != channels and (as_litert or count != 1):
         found = "none" if zero_points is None else count
         _refuse(place, f"as many zero points as scales ({channels})", found)
     if not as_litert and shape and axis >= len(shape):

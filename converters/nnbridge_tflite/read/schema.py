@@ -163,3 +163,55 @@ def builtin_names() -> dict[int, str]:
 def builtin_codes() -> dict[str, int]:
     """BuiltinOperator name → code."""
     return {name: code for code, name in builtin_names().items()}
+
+
+_OPTIONS: dict[str, str] = {
+    "ARG_MAX": "ArgMaxOptions",
+    "ARG_MIN": "ArgMinOptions",
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions",
+    "BIDIRECTIONAL_SEQUENCE_LSTM": "BidirectionalSequenceLSTMOptions",
+    "BIDIRECTIONAL_SEQUENCE_RNN": "BidirectionalSequenceRNNOptions",
+    "CONV_2D": "Conv2DOptions",
+    "STABLEHLO_COMPOSITE": "StableHLOCompositeOptions",
+    "CONV_3D": "Conv3DOptions",
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
+    "MULTINOMIAL": "RandomOptions",
+    "RANDOM_STANDARD_NORMAL": "RandomOptions",
+    "RANDOM_UNIFORM": "RandomOptions",
+    "LSH_PROJECTION": "LSHProjectionOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "L2_POOL_2D": "Pool2DOptions",
+    "LSTM": "LSTMOptions",
+    "MAXIMUM": "MaximumMinimumOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "MEAN": "ReducerOptions",
+    "MINIMUM": "MaximumMinimumOptions",
+    "PADV2": "PadV2Options",
+    "REDUCE_ALL": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_MIN": "ReducerOptions",
+    "REDUCE_PROD": "ReducerOptions",
+    "REVERSE_V2": "ReverseV2Options",
+    "RFFT2D": "Rfft2dOptions",
+    "RNN": "RNNOptions",
+    "SELECT_V2": "SelectV2Options",
+    "SPLIT_V": "SplitVOptions",
+    "SUM": "ReducerOptions",
+    "SVDF": "SVDFOptions",
+    "TOPK_V2": "TopKV2Options",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
+    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
+    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
+}
+"""Operators whose options table is not named after them."""
+
+
+@cache
+def options_table(operator: str) -> str | None:
+    """The options table of an operator, or None if it has none."""
+    name = _OPTIONS.get(operator) or "".join(part.capitalize() for part in operator.split("_")) + "Options"
+    return name if hasattr(tflite, name) else None

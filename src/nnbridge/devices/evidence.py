@@ -16,6 +16,8 @@ from nnbridge.operations.numerics import EXACT
 
 NUMBERS_UNKNOWN = "numbers unknown (computed as NNAPI's CPU)"
 """The verdict on numbers of a device whose arithmetic nothing emulates."""
+IDLE = "nothing on the device"
+"""The verdict where no driver ran anything: what was compared says nothing of the device."""
 _PROCESS = "process:"
 _SHOWN = 80
 """Characters of a text of a profile that a clause has at most."""
@@ -129,6 +131,15 @@ def _short(text: str) -> str:
 def unknown_numbers(found: Iterable[Evidence]) -> list[str]:
     """The devices whose arithmetic nothing emulates: NNAPI's CPU computes in their place."""
     return [each.device for each in found if not each.emulated]
+
+
+def reservation(found: Sequence[Evidence], offered: Sequence[str]) -> str:
+    """The reason why a comparison says nothing of its devices, as a verdict: their numbers are unknown, or none of those that
+    were offered the model ran anything. Empty where it does.
+
+    ``found``: the evidence of each driver that ran something.
+    """
+    return NUMBERS_UNKNOWN if unknown_numbers(found) else IDLE if offered and not found else ""
 
 
 def evidence_lines(found: Iterable[Evidence]) -> list[str]:

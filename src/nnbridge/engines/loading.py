@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nnbridge.apart import Apart, EndedError
-from nnbridge.converters.inspection import Inspection
 from nnbridge.errors import NnbridgeError, first_line
 
 _PACKAGE = "ai_edge_litert"
@@ -28,32 +27,47 @@ class Loaded:
             raise RuntimeError(str(error)) from error
 
 
-def litert_refusal(path: Path) -> str:
-    """LiteRT's words where it does not load a file, empty where it does."""
-    try:
-        Apart("LiteRT", f"{__name__}:Loaded", path)
-    except RuntimeError as error:
-        words = " ".join(str(error).split()) or "it gives no reason"
-        return words if len(words) <= _LONGEST else "…" + words[-_LONGEST:]
-    except EndedError as error:
-        return first_line(error)
-    return ""
+class LoadingQuestion:
+    """LiteRT asked whether it loads a file, while nnbridge works on the same file; :meth:`disagreement` waits for the result.
 
-
-def loading_disagreement(found: Inspection) -> str:
-    """A sentence where nnbridge's rules and LiteRT, which is asked, differ on whether a TFLite file loads; else empty.
-
-    Nothing is asked where LiteRT is not installed, or cannot be started.
+    Nothing is asked of other formats, or where LiteRT is not installed.
     """
-    if found.format != "tflite" or find_spec(_PACKAGE) is None:
+
+    def __init__(self, path: Path, format: str) -> None:
+        self._asked: Apart | None = None
+        self._failure = ""
+        if format != "tflite" or find_spec(_PACKAGE) is None:
+            return
+        try:
+            self._asked = Apart("LiteRT", f"{__name__}:Loaded", path, wait=False)
+        except NnbridgeError as error:
+            self._failure = str(error)
+
+    def refusal(self) -> str:
+        """LiteRT's words where it does not load the file, empty where it does. NnbridgeError where it cannot be asked."""
+        try:
+            if self._asked is not None:
+                self._asked.start()
+        except RuntimeError as error:
+            words = " ".join(str(error).split()) or "it gives no reason"
+            return words if len(words) <= _LONGEST else "…" + words[-_LONGEST:]
+        except EndedError as error:
+            return first_line(error)
         return ""
-    try:
-        theirs = litert_refusal(Path(found.path))
-    except NnbridgeError as error:
-        return f"LiteRT was not asked whether it loads this file: {error}"
-    if found.loads is None or found.loads != bool(theirs):
-        return ""
-    name = f"LiteRT {version('ai-edge-litert')}"
-    if theirs:
-        return f"By nnbridge's rules TFLite loads this file; {name}, which was asked, does not: {theirs}"
-    return f"By nnbridge's rules TFLite does not load this file; {name}, which was asked, does"
+
+    def disagreement(self, loads: bool | None) -> str:
+        """A sentence where nnbridge's rules (None: they do not say) and LiteRT differ on whether it loads a file; else empty."""
+        if loads is None or (self._asked is None and not self._failure):
+            return ""
+        try:
+            theirs = "" if self._failure else self.refusal()
+        except NnbridgeError as error:
+            self._failure = str(error)
+        if self._failure:
+            return f"LiteRT was not asked whether it loads this file: {self._failure}"
+        if loads != bool(theirs):
+            return ""
+        name = f"LiteRT {version('ai-edge-litert')}"
+        if theirs:
+            return f"By nnbridge's rules TFLite loads this file; {name}, which was asked, does not: {theirs}"
+        return f"By nnbridge's rules TFLite does not load this file; {name}, which was asked, does"

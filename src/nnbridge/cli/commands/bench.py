@@ -1,4 +1,4 @@
-"""``nnbridge bench``: how long a model takes here, beside its own runtime."""
+"""``nnbridge bench``: the time of a model on this machine, compared with its own runtime."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "referenc
 @MODEL
 @of_devices("--threads", type=click.IntRange(1, 256), metavar="N", default=1, help="Measure on N threads as well as on one.")
 @of_devices("--kernels", values=tuple(TIERS), default="auto", help="Tiers to measure; auto: all.")
-@option("--rounds", type=click.IntRange(3, 100_000), metavar="N", default=100, help="Most runs of each runtime.")
-@option("--seconds", type=click.FloatRange(0.1, 3600), metavar="S", default=10.0, help="Time after which no more rounds begin.")
+@option("--rounds", type=click.IntRange(3, 100_000), metavar="N", default=100, help="Maximum number of runs of each runtime.")
+@option("--seconds", type=click.FloatRange(0.1, 3600), metavar="S", default=10.0, help="Time after which no new round begins.")
 @option("--seed", type=click.IntRange(min=0), metavar="N", default=0, help="Seed that inputs are drawn with.")
 @option("--first/--no-first", default=True, help="Start fresh processes and measure their first result and memory.")
 @of_output("--trace", type=WRITTEN, metavar="FILE", help="Write a trace that Chrome and Perfetto open.")
@@ -58,9 +58,9 @@ def bench(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Time a model's runs on nnbridge's tiers beside LiteRT or ONNX Runtime; all take turns in one process.
+    """Benchmark a model on nnbridge's tiers against LiteRT or ONNX Runtime, interleaved in one process.
 
-    Latency (least, median, 95 % are faster), the time of each operation, and of fresh processes the first answer and the memory.
+    Shows latency (least, median, 95th percentile), the time of each operation, and first result and memory of fresh processes.
 
     \b
     Examples:

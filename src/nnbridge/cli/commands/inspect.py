@@ -26,13 +26,15 @@ def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any
       nnbridge inspect model.onnx --json
       nnbridge inspect traced.model1.nnapi --device my_npu:NPU
     """
-    from nnbridge.engines.loading import loading_disagreement
+    from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.report.inspection import inspection_tables
 
     named_devices(devices)
     with working(f"Reading {model.name}"):
-        found = file_of(model, options).with_(mapping="wide").inspection
-        disagreement = loading_disagreement(found)
+        file = file_of(model, options).with_(mapping="wide")
+        asked = LoadingQuestion(model, file.format)
+        found = file.inspection
+        disagreement = asked.disagreement(found.loads)
     if disagreement:
         echo(disagreement, err=True)
     if as_json:

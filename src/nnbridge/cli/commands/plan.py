@@ -29,7 +29,7 @@ _ESTIMATE = (
     "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
 )
 _LOG = "Explain a phone's log instead: for each line the rule, the operator and what to do. - is standard input."
-_SINCE = "The first release of the app's runtime, and the first Android with it, that would hand each operator over."
+_SINCE = "List the first release of the app's runtime, and the first Android with it, that hands each operator over."
 _OPTIMISE = "Delegate the best cut by the device's cost model, instead of every partition that it accepts."
 _MEMORY = "The device's memory for weights and values; partitions that need more are cut or stay on the CPU."
 _CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
