@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from nnbridge import devices
+from nnbridge.devices.evidence import evidence
 from nnbridge.devices.profile_levels import load_any
 from nnbridge.devices.source_profiles import Claim, SourceProfile
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import NnbridgeError, Reason
 from nnbridge.file import ModelFile
+from tests.commands import data
 from tests.differential import Fork
 from tests.tflite.engines import XNNPACK_FAILS, delegated, differing, stored_cases, taken_by
 from tests.tflite.files import TfliteBuilder
@@ -166,6 +168,46 @@ def test_a_profile_takes_the_stored_files_as_the_engine_does(name: str, shared: 
         compared += 1
     assert compared > 1_000
     assert different == []
+
+
+def addition_of(constant: tuple[int, ...], *, first: bool = False) -> Made:
+    """ADD of a computed [2, 3, 4] and a constant."""
+    file = TfliteBuilder()
+    value, out = file.tensor((2, 3, 4)), file.tensor((2, 3, 4))
+    stored = file.constant(np.ones(constant), "float32")
+    file.operator("ADD", [stored, value] if first else [value, stored], [out], {})
+    return file, [value], [out]
+
+
+# Measured on LiteRT 2.3.0's accelerator: [4] and [1] on the right are computed right, equal and lower ranks are not.
+@pytest.mark.parametrize(("constant", "wrong"), [((4,), False), ((1,), False), ((2, 3, 4), True), ((3, 1), True)])
+def test_numbers_of_a_known_fault_are_unknown_and_the_plan_names_it(
+    constant: tuple[int, ...], wrong: bool, tmp_path: Path
+) -> None:
+    file, inputs, outputs = addition_of(constant)
+    path = file.write(tmp_path / "add.tflite", inputs, outputs)
+    bound = profile("litert-gpu-float32").bound(ModelFile(path).source_graph)
+    assert evidence(bound).emulated is not wrong
+    assert ("another layout" in evidence(bound).numbers) is wrong
+    planned = data("plan", path, "--device", "litert-gpu-float32")
+    assert ("faults" in planned["operators"][0]) is wrong
+
+
+def test_a_fault_of_an_operator_that_is_left_to_the_cpu_changes_nothing(tmp_path: Path) -> None:
+    file, inputs, outputs = addition_of((2, 3, 4))
+    bound = profile("litert-gpu-float32").bound(ModelFile(file.write(tmp_path / "add.tflite", inputs, outputs)).source_graph)
+    left = bound.without({0: Reason("an operator that is worth delegating", "none")})
+    assert evidence(left).emulated
+
+
+def test_the_default_precision_of_the_gpu_is_not_emulated() -> None:
+    assert not evidence(profile("litert-gpu")).emulated
+    assert evidence(profile("litert-gpu-float32")).emulated
+
+
+def test_the_old_name_of_the_gpu_delegate_works_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert devices.device("gpu-delegate").name == "tflite-gpu-delegate"
+    assert "gpu-delegate is another name of tflite-gpu-delegate" in caplog.text
 
 
 def test_a_graph_with_a_tensor_of_computed_shape_is_refused_whole_where_the_profile_says_static(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from nnbridge.operations.numerics import EXACT, NUMERICS
 LEVELS = ("tflite",)
 """The formats whose operators devices look at."""
 _TEXTS = ("name", "like", "level", "version", "source", "verified", "numerics", "numerics_source")
-_TABLES = ("hardware", "sets", "conditions", "operations", "unpacks")
+_TABLES = ("hardware", "sets", "conditions", "operations", "unpacks", "faults")
 _KEYS = (*_TEXTS, *_TABLES, "rules", "static", "partitions", "max_partitions", "cost", "notes", "aliases")
 _RULE_KEYS = ("require", "when", "says", "uncertain", "except", "only", "fails_model")
 _PARTITIONS = ("all", "first")
@@ -59,7 +59,7 @@ class _SourceProfileReader(TableValues):
                 if key not in _KEYS:
                     self.note(key, f"one of {', '.join(_KEYS)} in [[device]]{near(key, _KEYS)}", key)
             tables[name] = whole = _merged(base, table)
-            own = base is None or any(key in table for key in ("sets", "conditions", "operations", "unpacks", "rules"))
+            own = base is None or any(key in table for key in ("sets", "conditions", "operations", "unpacks", "faults", "rules"))
             rules[name] = self._rules(whole) if own else rules[table["like"]]
             found.append(self._device(name, whole, rules[name]))
         if self._mistakes:
@@ -107,15 +107,15 @@ class _SourceProfileReader(TableValues):
         listed = self._table(table, "sets")
         sets = {key: tuple(self._list(listed, key, str)) for key in listed}
         texts = {name: entries[0]["require"] for name, entries in named.items() if len(entries) == 1}
-        operators, unpacks = (
+        operators, unpacks, faults = (
             {
                 key: tuple(self._alternatives(key, value, words, common if part == "operations" else (), named))
                 for key, value in self._table(table, part).items()
                 if (words := self._vocabulary(level, key, sets, texts, table)) is not None
             }
-            for part in ("operations", "unpacks")
+            for part in ("operations", "unpacks", "faults")
         )
-        return SourceRules(level, operators, unpacks)
+        return SourceRules(level, operators, unpacks, faults)
 
     def _vocabulary(
         self, level: str, key: str, sets: Mapping[str, Sequence[str]], texts: Mapping[str, str], table: Mapping[str, Any]

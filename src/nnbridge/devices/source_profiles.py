@@ -48,6 +48,8 @@ class SourceRules:
     """Operator → alternatives; the conditions of one of them must all hold."""
     unpacks: Mapping[str, tuple[tuple[RuleCondition, ...], ...]] = field(default_factory=dict)
     """Operator → when it is computed while the device is prepared: its output is a constant then."""
+    faults: Mapping[str, tuple[tuple[RuleCondition, ...], ...]] = field(default_factory=dict)
+    """Operator → what is computed right. One that is accepted and breaks a condition has wrong numbers on the device."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Claim:
     """Why it is left to the CPU; None if the device takes it."""
     uncertain: str = ""
     """Why the answer is open."""
+    fault: str = ""
+    """The known fault of the device that makes its numbers wrong; empty where none is known."""
 
     @property
     def accepted(self) -> bool:
@@ -119,8 +123,17 @@ class SourceProfile(Device):
         fatal = next((c for c in found if c.reason is not None and c.reason.rule.startswith(_FATAL)), None)
         if fatal is not None:
             return tuple(replace(claim, reason=claim.reason or fatal.reason) for claim in found)
-        found = _read_by_the_device(graph, found, unpacked)
+        found = [self._checked(facts, claim) for claim in _read_by_the_device(graph, found, unpacked)]
         return tuple(_first_run(found) if self.partitions == "first" else found)
+
+    def _checked(self, facts: Callable[[SourceOperator], OperatorFacts], claim: Claim) -> Claim:
+        """A claim with the known fault that an accepted operator meets."""
+        conditions = self.rules.faults.get(claim.operator.name, ()) if claim.accepted else ()
+        if not conditions:
+            return claim
+        subject = facts(claim.operator)
+        met = next((c for each in conditions for c in each if c.broken(subject)), None)
+        return claim if met is None else replace(claim, fault=met.says or met.sentence)
 
     def _unpacked(self, graph: SourceGraph, work: WorkBudget) -> dict[int, SourceOperator]:
         """The operators that are computed when the device is prepared, by index."""
