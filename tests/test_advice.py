@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from nnbridge import load
-from nnbridge.advice import Alone, Editing, Outcome, Planner, found_by
+from nnbridge.advice import Advice, Alone, Editing, Outcome, Planner, found_by, rank
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
 from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Content, Edit
@@ -248,3 +249,26 @@ def test_steps_are_prepared_only_for_what_helps(tmp_path: Path) -> None:
     editing = Editing(tmp_path / "model", lambda path: [edit], lambda path, subgraph, index: None)
     (advice,) = found_by(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
     assert (advice.text, prepared) == ("whole file: better", [True, False, True])
+
+
+@pytest.mark.parametrize(
+    ("gained", "parts", "slight"),
+    [
+        ({}, {}, True),
+        ({"multiply_adds": 1}, {}, True),
+        ({"multiply_adds": 20}, {}, False),
+        ({}, {"partitions": 2}, False),
+        ({}, {"steps": 4}, False),
+        ({}, {"partitions": 4}, True),
+    ],
+)
+def test_a_change_that_moves_next_to_no_work_is_slight_and_comes_last(
+    gained: Mapping[str, int], parts: Mapping[str, int], slight: bool
+) -> None:
+    work = {(0, k): 5000 for k in range(2)}
+    before = Outcome(frozenset({(0, 3), (0, 4)}), 0, 3, 5, 5000, work=work)
+    after = replace(before, elsewhere=frozenset({(0, 3)}), multiply_adds=5000 + gained.get("multiply_adds", 0), **parts)
+    found = Advice("x", before, after)
+    worthwhile = Advice("y", before, replace(before, multiply_adds=10000, partitions=9))
+    assert found.slight is slight
+    assert sorted([found, worthwhile], key=rank)[0] is (worthwhile if slight else found)

@@ -227,3 +227,20 @@ def test_a_deadline_is_checked_before_each_custom_kernel() -> None:
     with pytest.raises(MissedDeadlineTransientError):
         Executor(model, custom=[kernels]).run([np.float32([1])], None, Limits(time.monotonic_ns() + 20_000_000))
     assert ran == [1]
+
+
+def test_an_observed_run_prepares_nothing_again() -> None:
+    prepared_for: list[tuple[int, ...]] = []
+
+    def prepare(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
+        prepared_for.append(inputs[0].dims)
+        return lambda arrays: [arrays[0]]
+
+    builder = ModelBuilder()
+    x, y = (builder.add_operand(FLOAT, (2,)) for _ in range(2))
+    builder.add_operation(OperationCode.RELU, [x], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    kernel = CustomKernel("same", (x,), lambda inputs, outputs: [], prepare)
+    executor, seen = Executor(builder.finish(), custom=[{0: kernel}]), []
+    executor.run([np.float32([1, 2])], None, Limits(observe=lambda graph, i, value: seen.append(value.tolist())))
+    assert (prepared_for, seen) == ([(2,)], [[1, 2]])

@@ -16,6 +16,7 @@ CAUSES = {
     'This is an invalid model. In Node, ("n", Loop, "", -1) : ("a": tensor(float),) -> ("b",) , Error Nodes must be sorted': (
         "Nodes must be sorted"
     ),
+    "Non-zero status code returned while running Gemm node. Name:'/a' Status Message: Bad bias": "Gemm '/a': Bad bias",
     "input 'u' of node:\nname:  OpType: Exp\n is not output of any previous nodes.": (
         "input 'u' of node: name:  OpType: Exp is not output of any previous nodes."
     ),

@@ -33,9 +33,7 @@ SHAPES = {"silero_vad_16k_op15": {"input": (1, 512), "state": (2, 1, 128)}}
 """Files with unspecified dimensions → dimensions that fit together."""
 RUNTIMES = {".tflite": "litert", ".onnx": "onnxruntime"}
 FILES = sorted(p for p in (shared_folder() / "models").rglob("*") if p.suffix in RUNTIMES)
-UNKNOWN_OPERATORS = ("mp_selfie",)
-"""Files with MediaPipe's custom operators, which have no kernel here: they plan, and no test runs them yet."""
-RUNNING = [p for p in FILES if p.stem not in (*REFUSED, *SIZED_BY_INPUTS, *UNKNOWN_OPERATORS)]
+RUNNING = [p for p in FILES if p.stem not in (*REFUSED, *SIZED_BY_INPUTS)]
 _ABSENT = pytest.mark.skip(reason="needs published models, which are not part of the repository (NNBRIDGE_SHARED)")
 each_file = pytest.mark.parametrize(
     "path", RUNNING or [pytest.param(None, marks=_ABSENT)], ids=lambda p: "none" if p is None else p.name

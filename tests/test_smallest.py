@@ -18,7 +18,7 @@ def operator(*parameters: Parameter) -> Adjustable:
 
 
 def alone(adjustable: Adjustable, change: Change) -> bytes:
-    (piece,) = adjustable.content(change.by_name, True).files("file")["file"]
+    (piece,) = adjustable.content(change.by_name, True).files("file", True)["file"]
     return bytes(piece)
 
 

@@ -14,11 +14,11 @@ from nnbridge.converters.edits import WHOLE, Answers, Content, Edit, Key
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
 from nnbridge_onnx.dimensions import stated
-from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded, together
-from nnbridge_onnx.quantised_form import as_qdq, one_scale, unsigned, unsigned_qdq
-from nnbridge_onnx.weights import Weights
+from nnbridge_onnx.messages import EditedOnnxGraph, copied, edited, inferred, loaded, together
+from nnbridge_onnx.quantised_form import as_qdq, one_scale, unsigned
+from nnbridge_onnx.weights import StoredWeights
 
-Change: TypeAlias = "Callable[[Any, Weights], Any | None]"
+Change: TypeAlias = "Callable[[Any, StoredWeights], Any | None]"
 _MAX_PIECES = 64
 _OPSET = 13
 """The opset that older files are brought to: from here on, axes and bounds are inputs."""
@@ -73,14 +73,12 @@ def _in_rank(rank: int, graph: EditedOnnxGraph) -> bool:
         return False
     rows = shape[-rank + 1 :]
     flat = (int(np.prod(shape[: -rank + 1])), *rows) if len(shape) > rank else (*[1] * (rank - len(shape)), *shape)
-    target = graph.constant(np.asarray(flat, np.int64))
-    within = {name: graph.name(f"{name}_rank{rank}") for name in dict.fromkeys((*whole, graph.out))}
-    for name in dict.fromkeys(whole):
-        graph.place("Reshape", [name, target], [within[name]])
-    same = graph.same([within.get(name, name) for name in inputs], [within[graph.out]])
+    within = {name: graph.reshaped(name, flat) for name in dict.fromkeys(whole)}
+    result = graph.name(f"{graph.out}_rank{rank}")
+    same = graph.same([within.get(name, name) for name in inputs], [result])
     if graph.node.op_type in _ROWS:
         graph.set_attribute(same, "axis", rank - 1)
-    graph.place("Reshape", [within[graph.out], graph.constant(np.asarray(shape, np.int64))], [graph.out])
+    graph.shaped_as(result, graph.out, shape)
     return True
 
 
@@ -137,16 +135,25 @@ def _of_two_matrices(graph: EditedOnnxGraph) -> bool:
         return False
     if len(shape) == 2 == len(sides):
         return False
-    rows = graph.constant(np.asarray([int(np.prod(shape[:-1])), shape[-1]], np.int64))
-    names = [graph.name(f"{name}_matrix") for name in (data, graph.out)]
-    graph.place("Reshape", [data, rows], names[:1])
     if len(sides) > 2:
         matrix = graph.value(weights)
         if matrix is None:
             return False
         weights = graph.constant(matrix.reshape(sides[-2:]))
-    graph.same([names[0], weights], names[1:])
-    graph.place("Reshape", [names[1], graph.constant(np.asarray(out, np.int64))], [graph.out])
+    result = graph.name(f"{graph.out}_matrix")
+    graph.same([graph.reshaped(data, [int(np.prod(shape[:-1])), shape[-1]]), weights], [result])
+    graph.shaped_as(result, graph.out, out)
+    return True
+
+
+def _bias_written_out(graph: EditedOnnxGraph) -> bool:
+    """A bias of one element for all channels."""
+    inputs = list(graph.node.input)
+    bias = graph.value(inputs[2]) if len(inputs) > 2 and inputs[2] else None
+    out = graph.shape(graph.out)
+    if bias is None or bias.size != 1 or out is None or out[1] == 1:
+        return False
+    graph.same([*inputs[:2], graph.constant(np.repeat(bias.reshape(1), out[1]))], [graph.out])
     return True
 
 
@@ -162,6 +169,8 @@ def _sum_as_additions(graph: EditedOnnxGraph) -> bool:
     return True
 
 
+MATRICES = "MatMul of two matrices, between Reshapes"
+_MATRICES_THERE = "in the model: x.reshape(-1, features) before torch.nn.Linear, and back after it"
 _RESHAPED = "in the model: x.reshape to four dimensions before the operator, and back after it"
 REWRITES = (
     Rewrite(
@@ -183,16 +192,22 @@ REWRITES = (
     ),
     Rewrite(
         ("MatMul",),
-        "MatMul of two matrices, between Reshapes",
+        MATRICES,
         _of_two_matrices,
-        "in the model: x.reshape(-1, features) before torch.nn.Linear, and back after it",
+        _MATRICES_THERE,
         Answers.ROUND,
+    ),
+    Rewrite(
+        ("Conv", "ConvTranspose"),
+        "a bias for each output channel in place of one for all",
+        _bias_written_out,
+        "in the model: a bias with as many elements as there are output channels, as torch.nn.Conv2d with bias=True has",
     ),
     Rewrite(("Sum",), "Adds, one after the other", _sum_as_additions, "in the model: a + b + c in place of one sum"),
 )
 
 
-def _constants_only(model: Any, weights: Weights) -> Any | None:
+def _constants_only(model: Any, weights: StoredWeights) -> Any | None:
     constants = {tensor.name for tensor in model.graph.initializer}
     rest = [value for value in model.graph.input if value.name not in constants]
     if len(rest) == len(model.graph.input):
@@ -205,11 +220,11 @@ def _constants_only(model: Any, weights: Weights) -> Any | None:
     return changed
 
 
-def _with_constants_inside(model: Any, weights: Weights) -> Any | None:
+def _with_constants_inside(model: Any, weights: StoredWeights) -> Any | None:
     return model if weights.were_beside else None
 
 
-def _newer_opset(model: Any, weights: Weights) -> Any | None:
+def _newer_opset(model: Any, weights: StoredWeights) -> Any | None:
     import onnx
 
     if any(not entry.domain and entry.version >= _OPSET for entry in model.opset_import):
@@ -220,6 +235,28 @@ def _newer_opset(model: Any, weights: Weights) -> Any | None:
         return native.convert_version(onnx, prepared, _OPSET)
     except RuntimeError as error:
         raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", first_line(error))) from error
+
+
+def _in_turn(*changes: Change) -> Change:
+    """Changes of quantised files one after the other, all of which must apply.
+
+    Products of batches are of two matrices then: without that, none of the changes would help those of 8 bits.
+    """
+
+    def change(model: Any, weights: StoredWeights) -> Any | None:
+        changed: Any | None = model
+        for one in changes:
+            changed = None if changed is None else one(changed, weights)
+        return None if changed is None else _in_matrices(changed, weights)
+
+    return change
+
+
+def _in_matrices(model: Any, weights: StoredWeights) -> Any:
+    facts, names = inferred(model, weights), set[str]()
+    products = [k for k, node in enumerate(model.graph.node) if node.op_type == "MatMul"]
+    found = [one for k in products if _of_two_matrices(one := EditedOnnxGraph(facts, k, names))]
+    return edited(found) if found else model
 
 
 UNSIGNED = "uint8 in place of int8 between QuantizeLinear and DequantizeLinear"
@@ -238,10 +275,18 @@ WHOLE_FILE = (
         "torch.onnx.export with external_data=False; of a file: onnx.save(onnx.load(path), …) without save_as_external_data",
         Answers.SAME,
     ),
-    ModelChange(UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
-    ModelChange(QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
-    ModelChange(f"{QDQ}, with uint8 in place of int8", unsigned_qdq, f"{_QUANTISER} QuantFormat.QDQ and QuantType.QUInt8"),
-    ModelChange(ONE_SCALE, one_scale, f"{_QUANTISER} per_channel=False and QuantType.QUInt8", Answers.CHANGE),
+    ModelChange(UNSIGNED, _in_turn(unsigned), f"{_QUANTISER} activation_type=QuantType.QUInt8"),
+    ModelChange(QDQ, _in_turn(as_qdq), f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
+    ModelChange(
+        f"{QDQ}, with uint8 in place of int8", _in_turn(as_qdq, unsigned), f"{_QUANTISER} QuantFormat.QDQ and QuantType.QUInt8"
+    ),
+    ModelChange(
+        f"{QDQ}, with {ONE_SCALE}",
+        _in_turn(as_qdq, one_scale),
+        f"{_QUANTISER} QuantFormat.QDQ, per_channel=False and QuantType.QUInt8",
+        Answers.CHANGE,
+    ),
+    ModelChange(ONE_SCALE, _in_turn(one_scale), f"{_QUANTISER} per_channel=False and QuantType.QUInt8", Answers.CHANGE),
     ModelChange(f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
 )
 """Changes of the whole file, which return None where they do not apply.
@@ -284,11 +329,16 @@ def _dimensions(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -
     except ConversionError:
         return  # a graph whose dimensions nnbridge does not infer
     if found is not None:
-        dimensions = found
+        fixed = found.applied
         inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
         text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.constants))
-        content = partial(_changed, path, text, lambda model, _: dimensions.applied(model))
+        content = partial(_changed, path, text, lambda model, _: fixed(model))
         yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=_FIXED_THERE)
+        if any(node.op_type == "MatMul" for node in model.graph.node):
+            # Only products of stated dimensions can be others.
+            content = partial(_changed, path, text, lambda model, weights: _in_matrices(fixed(model), weights))
+            text = f"{text}; {MATRICES}"
+            yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=f"{_FIXED_THERE}; {_MATRICES_THERE}")
 
 
 def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rewrite) -> EditedOnnxGraph | None:

@@ -14,7 +14,7 @@ from nnbridge_onnx.declaration import CONTRIB
 from nnbridge_onnx.messages import copied, without_unread
 from nnbridge_onnx.passes import FIRST_OPSET, opset_of
 from nnbridge_onnx.passes.contrib import expand_contrib
-from nnbridge_onnx.weights import Weights
+from nnbridge_onnx.weights import StoredWeights
 
 _QUANTISED: tuple[str, ...] = ("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearLeakyRelu")
 _QUANTISED += ("QLinearGlobalAveragePool", "QLinearMatMul", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax")
@@ -29,7 +29,7 @@ _UNSIGNED_WEIGHTS = ("Gemm", "MatMul")
 """Operators whose 8-bit weights ONNX Runtime's provider requires to be uint8, or also accepts so."""
 
 
-def as_qdq(model: Any, weights: Weights) -> Any | None:
+def as_qdq(model: Any, weights: StoredWeights) -> Any | None:
     """The file with QuantizeLinear and DequantizeLinear around ONNX's operators; None where no QLinear operator is."""
     import onnx
 
@@ -127,7 +127,7 @@ class _QdqForm:
         return name
 
 
-def unsigned(model: Any, weights: Weights) -> Any | None:
+def unsigned(model: Any, weights: StoredWeights) -> Any | None:
     """8-bit values between QuantizeLinear and DequantizeLinear as uint8: the same steps, 128 higher. None without such.
 
     The weights of matrix products, too, which ONNX Runtime's provider builds as uint8.
@@ -140,7 +140,7 @@ def unsigned(model: Any, weights: Weights) -> Any | None:
     return without_unread(changed) if any(moved) else None
 
 
-def one_scale(model: Any, weights: Weights) -> Any | None:
+def one_scale(model: Any, weights: StoredWeights) -> Any | None:
     """One scale for the weights of matrix products that have one for each channel, as uint8; None without such.
 
     ONNX Runtime's provider builds no others. The bias of a product counts in the steps of its weights.
@@ -169,7 +169,7 @@ def one_scale(model: Any, weights: Weights) -> Any | None:
     return unsigned(changed, weights) or without_unread(changed)
 
 
-def _constant(constants: Mapping[str, Any], weights: Weights, name: str) -> Array:
+def _constant(constants: Mapping[str, Any], weights: StoredWeights, name: str) -> Array:
     """A constant; without elements where there is none."""
     return weights.array(constants[name]) if name in constants else np.zeros(0)
 
@@ -202,7 +202,7 @@ def _set_weights(model: Any, node: Any, steps: Array, scale: Any, point: Any) ->
 class _Shift:
     """A model while its int8 values become uint8."""
 
-    def __init__(self, model: Any, weights: Weights) -> None:
+    def __init__(self, model: Any, weights: StoredWeights) -> None:
         self._graph = model.graph
         self._weights = weights
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -259,9 +259,3 @@ class _Shift:
             self._constants[other] = numpy_helper.from_array((array.astype(np.int16) + 128).astype(np.uint8), other)
             self._graph.initializer.append(self._constants[other])
         return other
-
-
-def unsigned_qdq(model: Any, weights: Weights) -> Any | None:
-    """The file in the other form, with uint8; None without QLinear operators or int8."""
-    changed = as_qdq(model, weights)
-    return None if changed is None else unsigned(changed, weights)

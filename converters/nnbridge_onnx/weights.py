@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.converters.edits import Content, Piece, is_large
+from nnbridge.converters.edits import Chunk, Content, is_large
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Array
 from nnbridge_onnx.read.graph import dtype_of
@@ -24,12 +24,14 @@ _ALIGNED = 4096
 """Places in a file of weights are multiples of it, as the onnx package writes them: programs map them so."""
 _EXTERNAL = 1
 """TensorProto.EXTERNAL."""
+INSIDE = "inside"
+"""A key of constants that are beside a file only while it is planned: to read them out of it would take the time of a run."""
 _GRAPH, _INITIALIZER, _RAW_DATA = (bytes([number << 3 | 2]) for number in (7, 5, 9))
 """What is before ModelProto.graph, GraphProto.initializer and TensorProto.raw_data in a file: their numbers, 2 for a length."""
 
 
 @dataclass(frozen=True)
-class Weights:
+class StoredWeights:
     """Constants that are not inside a model's messages: these have the number of one here in place of a file's name."""
 
     views: tuple[memoryview, ...] = ()
@@ -56,28 +58,27 @@ class Weights:
     def _view(self, tensor: Any) -> memoryview:
         return self.views[int(tensor.external_data[0].value)]
 
-    def _files(self, model: Any, name: str) -> Mapping[str, list[Piece]]:
+    def _files(self, model: Any, name: str, weights: bool) -> Mapping[str, list[Chunk]]:
         made = type(model)()
         made.CopyFrom(model)
-        large: list[tuple[Any, Piece]] = []
+        large: list[tuple[Any, Chunk]] = []
         for tensor in made.graph.initializer:
             piece = self._view(tensor) if tensor.data_location == _EXTERNAL else tensor.raw_data
             if len(piece) > _SMALL or tensor.data_location == _EXTERNAL:
                 large.append((tensor, piece))
                 _set_place(tensor, {})
-        if made.ByteSize() + sum(len(piece) for _, piece in large) <= _MOST:
-            return {name: _inside(made, large)}
-        return _beside(made, large, name)
+        fits = made.ByteSize() + sum(len(piece) for _, piece in large) <= _MOST
+        return {name: _inside(made, large)} if fits and weights else _beside(made, large, name, {INSIDE: "1"} if fits else {})
 
 
-def _inside(model: Any, large: Sequence[tuple[Any, Piece]]) -> list[Piece]:
+def _inside(model: Any, large: Sequence[tuple[Any, Chunk]]) -> list[Chunk]:
     """A model's bytes: what comes twice of its graph is read as one, so that these constants follow the rest of it."""
     rest = type(model)()
     rest.CopyFrom(model)
     names = {tensor.name for tensor, _ in large}
     del rest.graph.initializer[:]
     rest.graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name not in names)
-    pieces: list[Piece] = [rest.SerializeToString()]
+    pieces: list[Chunk] = [rest.SerializeToString()]
     for tensor, piece in large:
         front = tensor.SerializeToString() + _RAW_DATA + _length(len(piece))
         constant = _INITIALIZER + _length(len(front) + len(piece)) + front
@@ -94,23 +95,23 @@ def _length(number: int) -> bytes:
     return bytes([*found, number])
 
 
-def _beside(model: Any, large: Sequence[tuple[Any, Piece]], name: str) -> Mapping[str, list[Piece]]:
-    """A model's bytes, and those of a file of constants."""
-    beside, pieces, end = f"{name}.data", list[Piece](), 0
+def _beside(model: Any, large: Sequence[tuple[Any, Chunk]], name: str, mark: Mapping[str, str]) -> Mapping[str, list[Chunk]]:
+    """A model's bytes, and those of a file of constants; ``mark``: more that is said of the place of each."""
+    beside, pieces, end = f"{name}.data", list[Chunk](), 0
     for tensor, piece in large:
-        _set_place(tensor, {"location": beside, "offset": str(end), "length": str(len(piece))})
+        _set_place(tensor, {"location": beside, "offset": str(end), "length": str(len(piece)), **mark})
         pieces += [piece, bytes(-len(piece) % _ALIGNED)]
         end += sum(map(len, pieces[-2:]))
     return {name: [model.SerializeToString()], beside: pieces}
 
 
-def with_weights(onnx: Any, path: Path) -> tuple[Any, Weights]:
+def with_weights(onnx: Any, path: Path) -> tuple[Any, StoredWeights]:
     """A file's model; constants of a large file that are large themselves are views of where they are."""
     model = onnx.load(str(path), load_external_data=False)
     external = {tensor.name: entries for tensor in model.graph.initializer if (entries := _place(tensor))}
     if not is_large(path.stat().st_size + sum(int(entries.get("length", 0)) for entries in external.values())):
         onnx.load_external_data_for_model(model, str(path.parent))
-        return model, Weights(were_beside=bool(external))
+        return model, StoredWeights(were_beside=bool(external))
     files, views, seen = dict[str, memoryview](), list[memoryview](), []
     for tensor in model.graph.initializer:
         view = _mapped(tensor, path.parent, files) if tensor.name in external else memoryview(tensor.raw_data)
@@ -121,7 +122,7 @@ def with_weights(onnx: Any, path: Path) -> tuple[Any, Weights]:
     onnx.load_external_data_for_model(model, str(path.parent))  # the small ones, and those of bodies
     for tensor, number in seen:
         _set_place(tensor, {"location": str(number)})
-    return model, Weights(tuple(views), bool(external))
+    return model, StoredWeights(tuple(views), bool(external))
 
 
 def _mapped(tensor: Any, folder: Path, files: dict[str, memoryview]) -> memoryview:

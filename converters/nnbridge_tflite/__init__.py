@@ -87,10 +87,10 @@ class TfliteModelFile(Importer):
         return remarks(self.file)
 
     @property
-    def needs_more(self) -> bool:
-        from nnbridge_tflite.custom import needs_more
+    def foreign(self) -> Collection[tuple[int, int]]:
+        from nnbridge_tflite.custom import foreign
 
-        return needs_more(self.file.graph)
+        return foreign(self.file.graph)
 
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         from nnbridge_tflite.inspection import graphs

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nnbridge.errors import counted
 from nnbridge_tflite.read.graph import DISPATCH, Graph
 from nnbridge_tflite.read.reader import TfliteFile
 
@@ -71,7 +70,7 @@ def remarks(file: TfliteFile) -> tuple[str, ...]:
             found.setdefault(kind_of(name), []).append(label)
     operators = sum(len(subgraph.operators) for subgraph in graph.subgraphs)
     rest = operators - sum(map(len, found.values()))
-    others = f" The other {counted(rest, 'operator')} {'is' if rest == 1 else 'are'} TFLite's." if rest else ""
+    others = f" The other {rest:,} operators are TFLite's." if rest > 1 else " The other operator is TFLite's." if rest else ""
     sentences = (f"{_sentence(file, kind, labels)}.{others}" for kind, labels in found.items())
     return (*sentences, *_in_blocks(graph), *_ignored(graph))
 
@@ -97,9 +96,10 @@ def _ignored(graph: Graph) -> Iterator[str]:
         yield f"{first.label} has {first.ignored}, which are not its own: TFLite ignores them, and all its options are 0{more}."
 
 
-def needs_more(graph: Graph) -> bool:
-    """True if a file has a custom operator that TFLite does not register."""
-    return any(name not in REGISTERED for _, name in _custom(graph))
+def foreign(graph: Graph) -> frozenset[tuple[int, int]]:
+    """Subgraph and index of each custom operator that TFLite does not register."""
+    subgraphs = enumerate(graph.subgraphs)
+    return frozenset((k, o.index) for k, each in subgraphs for o in each.operators if o.custom and o.name not in REGISTERED)
 
 
 def required_of(name: str) -> str:

@@ -171,8 +171,13 @@ class TfliteOperator(OperatorDef):
         found = dict(options)
         for option in self.options:
             if found.get(option.name) is None:
-                found[option.name] = option.default if options or self.custom else type(option.default)()
+                found[option.name] = self.default_of(option, options)
         return found
+
+    def default_of(self, option: Option, options: Mapping[str, Any]) -> Any:
+        """The value of an option that is not among those of the file: 0 if the file has none of them."""
+        stated = self.custom or any(one.name in options for one in self.options)
+        return option.default if stated else type(option.default)()
 
     def check_operator(self, operator: Operator) -> None:
         """Refuse too few or too many operands, an omitted one that is needed, and options outside of their bounds."""

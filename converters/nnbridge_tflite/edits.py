@@ -305,6 +305,29 @@ def _eight_bits(graph: EditedGraph) -> bool:
     return True
 
 
+def _in_float(graph: EditedGraph) -> bool:
+    """Weights whose blocks of a row have a scale each, as the numbers that they stand for: NNAPI has no such type."""
+    inputs = listed(graph.operator["inputs"])
+    old = graph.subgraph["tensors"][inputs[1]]
+    details = (old.get("quantization") or {}).get("details") or {}
+    raw, bits = graph.raw(inputs[1]), {"INT4": 4, "INT8": 8}.get(graph.type(inputs[1]))
+    if "block_size" not in details or raw is None or bits is None or graph.type(inputs[0]) != "FLOAT32":
+        return False
+    steps = unpacked(memoryview(raw), graph.shape(inputs[1]), 4) if bits == 4 else raw.view("i1")
+    stored = graph.raw(details["scales"])
+    if stored is None:
+        return False
+    scales = stored.view("<f2" if graph.type(details["scales"]) == "FLOAT16" else "<f4").astype("<f4")
+    real = steps.reshape(-1, details["block_size"]).astype("<f4") * scales.reshape(-1, 1)
+    inputs[1] = graph.data(real.reshape(graph.shape(inputs[1])), "FLOAT32", "real numbers")
+    # Versions after the fifth, which has keep_num_dims, are those of types.
+    code = graph.model["operator_codes"][graph.operator["opcode_index"]]
+    graph.model["operator_codes"].append({**code, "version": 5 if graph.option("keep_num_dims") else 1})
+    changed = {"opcode_index": len(graph.model["operator_codes"]) - 1, "inputs": np.asarray(inputs, "<i4")}
+    graph.placed.append({**graph.operator, **changed})
+    return True
+
+
 _FUSING = ("ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "MAX_POOL_2D")
 _ELEMENTWISE: tuple[str, ...] = ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT")
 _ELEMENTWISE += ("SIN", "FLOOR", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH")
@@ -383,6 +406,14 @@ REWRITES = (
         "weights of 8 bits in place of 4",
         _eight_bits,
         "num_bits=8 in the TensorQuantizationConfig of the weights (ai-edge-quantizer)",
+    ),
+    Rewrite(
+        ("FULLY_CONNECTED",),
+        "weights in float32 in place of integers by blocks",
+        _in_float,
+        "TensorQuantizationConfig of the weights (ai-edge-quantizer): granularity=QuantGranularity.CHANNELWISE and num_bits=8; "
+        "or no quantisation",
+        Answers.CHANGE,
     ),
     Rewrite(("WHILE",), "its body for each step", unroll, UNROLLED, Answers.ROUND),
     Rewrite(
@@ -468,11 +499,18 @@ def _dimensions(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit
     if found is not None and (found.shapes or found.folded):
         inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
         text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.folded))
-        yield Edit(0, WHOLE, "", text, partial(_with_dimensions, found, model, file.path), converter=_FIXED_THERE)
+        yield Edit(0, WHOLE, "", text, partial(_with_dimensions, found, None, model, file.path), converter=_FIXED_THERE)
+        # NPUs that take only 8 bits, and only stated dimensions, accept nothing after one of the two.
+        for one in RETYPINGS if found.shapes else ():
+            if one.applies(model):
+                content = partial(_with_dimensions, found, one, model, file.path)
+                both = f"{_FIXED_THERE}; {one.converter}"
+                yield Edit(0, WHOLE, "", f"{text}; {one.text}", content, one.answers, converter=both)
 
 
-def _with_dimensions(found: StatedDimensions, model: Table, path: Path) -> Content:
-    return written(found.applied(model), path)
+def _with_dimensions(found: StatedDimensions, retyping: Retyping | None, model: Table, path: Path) -> Content:
+    changed = found.applied(model)
+    return written(changed if retyping is None else retyping.applied(changed), path)
 
 
 def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Table | None:

@@ -167,10 +167,14 @@ def not_typed(number: int, *types: str) -> Prepare:
     return requires(rule, lambda node: node.type(number) not in types, lambda node: node.type(number), Why.INPUT_TYPE)
 
 
-def typed_if_known(number: int, *types: str) -> Prepare:
-    """An operand of one of these element types, where its numbers are known."""
-    one = typed(number, *types)
-    return replace(one, holds=lambda node: node.numbers(number) is None or one.holds(node))
+def if_known(number: int, condition: Prepare) -> Prepare:
+    """A condition that holds where an input is computed by the run."""
+
+    def holds(node: PreparedOperator) -> object:
+        tensor = node.at(number)
+        return tensor is None or node.stored(tensor) is None or condition.holds(node)
+
+    return replace(condition, holds=holds)
 
 
 def alike(*numbers: int) -> Prepare:
@@ -523,7 +527,8 @@ def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[
 
     def difference(node: PreparedOperator) -> float:
         tensors = [node.at(i) for i in (data, weights, bias, OUT)]
-        if node.type(data) not in types or any(one is None or len(one.quantisation.scales) > 1 for one in tensors):
+        per_channel = (one := node.at(weights)) is not None and len(one.quantisation.scales) > 1
+        if node.type(data) not in types or per_channel or any(one is None for one in tensors):
             return 0.0
         of_data, of_weights, of_bias, of_out = (parameters(one)[0] for one in tensors if one is not None)
         return abs(of_data * of_weights - of_bias) / of_out if of_out else math.inf
@@ -536,18 +541,22 @@ def bias_scaled(data: int = 0, weights: int = 1, bias: int = 2, types: Sequence[
     )
 
 
-def activated(node: PreparedOperator) -> bool:
-    """True if the ends of the fused activation, in steps of a quantised output, are integers of 32 bits (``kernel_util.cc``)."""
+def activated(node: PreparedOperator, *, scaled: bool = False) -> bool:
+    """True if the ends of the fused activation, in steps of a quantised output, are integers of 32 bits (``kernel_util.cc``).
+
+    ``scaled``: 16-bit numbers without a scale are as they are stored, and their ends are not computed.
+    """
     ends, out = {1: (0,), 2: (-1, 1), 3: (0, 6)}.get(node.activation, ()), node.at(OUT)
     if out is None or out.type.name not in QUANTISED or node.type(0) == "FLOAT32":
         return True
     scale, point = parameters(out)
-    if scale <= 0:  # Without a scale, 16-bit numbers are as they are stored.
-        return not ends or (out.type.name == "INT16" and not out.quantisation.scales)
+    if scale <= 0:
+        return not ends or (scaled and out.type.name == "INT16" and not out.quantisation.scales)
     return all(abs(round(end / scale) + point) < 1 << 31 for end in ends)
 
 
 ACTIVATED = requires("an activation within 32 bits of steps", activated, kind=Why.QUANTISATION_PARAMETERS)
+ACTIVATED_IF_SCALED = replace(ACTIVATED, holds=lambda node: activated(node, scaled=True))
 
 
 def stated_bias(number: int, data: int = 0) -> Prepare:

@@ -85,7 +85,7 @@ class Lowerer(LowererBase):
         """A builtin option: the file's value, else the declared default, else ``default``."""
         value = self.operator.options.get(name)
         if value is None and self.definition is not None and (declared := self.definition.option(name)) is not None:
-            value = declared.default
+            value = self.definition.default_of(declared, self.operator.options)
         return default if value is None else value
 
     def has(self, i: int) -> bool:

@@ -124,7 +124,7 @@ def _lstm(layer: _Layer, x: int, states: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _SequenceForm:
     """An operator on a sequence."""
 
     step: Step
@@ -134,11 +134,11 @@ class _Form:
     """Inputs with which it stays as it is."""
 
 
-_FORMS: Mapping[str, _Form] = {
-    "UNIDIRECTIONAL_SEQUENCE_RNN": _Form(_rnn, (range(1, 4),)),
-    "BIDIRECTIONAL_SEQUENCE_RNN": _Form(_rnn, (range(1, 4), range(5, 8)), range(9, 12)),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _Form(_lstm, (range(1, 18),), _NORMS),
-    "BIDIRECTIONAL_SEQUENCE_LSTM": _Form(_lstm, (range(1, 18), range(18, 35)), range(39, 48)),
+_FORMS: Mapping[str, _SequenceForm] = {
+    "UNIDIRECTIONAL_SEQUENCE_RNN": _SequenceForm(_rnn, (range(1, 4),)),
+    "BIDIRECTIONAL_SEQUENCE_RNN": _SequenceForm(_rnn, (range(1, 4), range(5, 8)), range(9, 12)),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _SequenceForm(_lstm, (range(1, 18),), _NORMS),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": _SequenceForm(_lstm, (range(1, 18), range(18, 35)), range(39, 48)),
 }
 SEQUENCES = tuple(_FORMS)
 
@@ -152,6 +152,9 @@ def write_out(graph: EditedGraph) -> bool:
     if len(shape) != 3 or not graph.fixed(data, *outputs) or shape[time] > _MAX_STEPS:
         return False
     if any(inputs[k] >= 0 for k in form.absent if k < len(inputs)) or graph.option("diagonal_recurrent_tensors"):
+        return False
+    if graph.name == "BIDIRECTIONAL_SEQUENCE_LSTM" and len(outputs) == 1 and time and shape[0] > 1:
+        # TFLite's kernel finds the states of the later batches by the width of the output, which is that of both directions.
         return False
     layers = [_Layer(graph, [inputs[k] if k < len(inputs) else -1 for k in one]) for one in form.directions]
     if graph.type(data) != "FLOAT32" or not all(_is_known(graph, t) for one in layers for t in one.operands):

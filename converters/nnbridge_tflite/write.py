@@ -11,7 +11,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from nnbridge.converters.edits import Piece
+from nnbridge.converters.edits import Chunk
 from nnbridge.storage.flatbuffer import write_offsets
 from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
 
@@ -76,12 +76,12 @@ def encode(model: Mapping[str, Any]) -> bytes:
     return bytes(builder.Output())
 
 
-def in_pieces(model: Mapping[str, Any]) -> list[Piece]:
+def in_pieces(model: Mapping[str, Any]) -> list[Chunk]:
     """A file's bytes where it is too large for one flatbuffer: weights are after the tables, as views of where they are."""
     large = [k for k, buffer in enumerate(model["buffers"]) if buffer.get("data") is not None and len(buffer["data"]) > _SMALL]
 
-    def tables(first: int) -> tuple[bytes, list[Piece]]:
-        buffers, pieces, end = list(model["buffers"]), list[Piece](), first
+    def tables(first: int) -> tuple[bytes, list[Chunk]]:
+        buffers, pieces, end = list(model["buffers"]), list[Chunk](), first
         for k in large:
             data = np.ascontiguousarray(buffers[k]["data"]).data
             buffers[k] = {"offset": end, "size": len(data)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nnbridge.converters.edits import Content, Piece, is_large
+from nnbridge.converters.edits import Chunk, Content, is_large
 from nnbridge_tflite.read.metadata import archive, with_archive
 from nnbridge_tflite.tables import Table
 from nnbridge_tflite.write import encode, in_pieces
@@ -18,7 +18,7 @@ def written(model: Table, path: Path | None = None) -> Content:
         return Content.of(content if path is None else with_archive(content, path))
     pieces = [*in_pieces(model), b"" if path is None else archive(path)]
 
-    def files(name: str) -> Mapping[str, list[Piece]]:
+    def files(name: str, weights: bool) -> Mapping[str, list[Chunk]]:
         return {name: pieces}
 
     return Content(files)

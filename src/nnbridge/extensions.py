@@ -207,6 +207,8 @@ class ModelKernel:
     """A prepared host kernel that is a model, of NNAPI's operations and the host's, which the device runs."""
 
     model: Model
+    places: tuple[int, ...]
+    """The operation's inputs that the model's are."""
     arguments: Callable[[Sequence[Array | None]], list[Array | None]]
     """From the operation's inputs to the model's."""
     results: Callable[[Sequence[Array]], Sequence[Array]]
@@ -370,8 +372,13 @@ TYPES = TypeManager()
 
 
 def readable_operation(model: Model, operation: Operation) -> str:
-    """An operation's name for readers: NNAPI's, or the extension's with its name in a host extension."""
+    """An operation's name for readers: NNAPI's, or the extension's with its name in a host extension.
+
+    Of an operator that the extension has no number for, it is the file's own name.
+    """
     extension = model.extension_of(operation.type)
+    if extension is not None and extension[1] == 0 and operation.source is not None:
+        return operation.source.operator
     hosted = TYPES.host_extension(extension[0]) if extension else None
     found = hosted.operations.get(extension[1]) if hosted and extension else None
     return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)

@@ -60,6 +60,7 @@ def draft(file: ModelFile, target: Target) -> Planned:
         file, devices, in_force = *_left_to_app(file, devices, limit), 0
     found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit)
     found.compilation.not_run = found.not_loaded
+    found.compilation.refused = frozenset(found.left or ())
     with found.naming_file():
         found.compilation.set_max_partitions(in_force)
     return found
@@ -234,9 +235,11 @@ class Planned:
         android = self.target.android_name
         if self.bound:
             claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
-            operators = [claim.operator.name for claim in self.bound[0].claims]
-            return summarise_claims(self.compilation, operators, claims, android)
-        found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict)
+            graph = self.bound[0].graph
+            foreign = {index for subgraph, index in self.file.importer.foreign if subgraph == graph.subgraph}
+            return summarise_claims(self.compilation, graph.operators, claims, android, foreign)
+        foreign_keys = self.file.importer.foreign
+        found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict, foreign_keys)
         found = replace(found, release="".join(release for release in self.releases.values() if release != NEWEST))
         if not any(reason.kind is Why.DYNAMIC_GRAPH for one in self.mapped for reason in one.reasons):
             return found
@@ -265,7 +268,7 @@ class Planned:
     @property
     def loads(self) -> bool | None:
         """True if the app's runtime loads the file by nnbridge's rules; None where these say nothing: custom operators."""
-        if self.mapping != MappingKind.DELEGATE or self.bound or self.file.importer.needs_more:
+        if self.mapping != MappingKind.DELEGATE or self.bound or self.file.importer.foreign:
             return None
         return self.not_loaded is None
 

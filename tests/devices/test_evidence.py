@@ -31,7 +31,7 @@ SHIPPED = [d.name for d in (*devices.shipped(), *devices.shipped_at_source())]
             "numbers not emulated (computed as NNAPI's CPU)",
         ),
         (
-            "gpu-delegate",
+            "tflite-gpu-delegate",
             "rules: google-ai-edge/LiteRT, gpu_compatibility.cc; not compared with the driver itself; "
             "numbers emulated (float_requantised)",
         ),
@@ -117,7 +117,19 @@ def test_a_comparison_without_a_device_is_that_of_nnapi_s_cpu() -> None:
 def test_layers_end_with_the_verdict_on_numbers(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     options = (FLOAT32, "--reference", "litert", "--seeds", "0", "--layers", "--mapping", "wide")
-    assert call("compare", *options, "--device", "arm-nn-21.11").stdout.rstrip().endswith(f"arm-nn-21.11: {NUMBERS_UNKNOWN}")
+    assert call("compare", *options, "--device", "arm-nn-21.11").stdout.rstrip().endswith(f"Verdict: {NUMBERS_UNKNOWN}")
+
+
+@pytest.mark.parametrize(
+    ("device", "verdict"),
+    [("nnapi-sample_full", ": nothing on the device; what was computed is within tolerance"), ("nnapi-sample_all", ": pass")],
+)
+def test_a_comparison_ends_with_its_verdict(device: str, verdict: str) -> None:
+    pytest.importorskip("ai_edge_litert")
+    options = ("--reference", "litert", "--seeds", "0", "--mapping", "wide", "--fallback", "cpu")
+    last = call("compare", FLOAT32, *options, "--device", device).stdout.splitlines()[-1]
+    assert last.startswith("Verdict: digits_float32 on ")
+    assert last.endswith(verdict)
 
 
 def test_plans_and_reports_have_the_clause_after_judgement_and_figures(tmp_path: Path) -> None:

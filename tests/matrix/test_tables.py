@@ -245,3 +245,11 @@ def test_a_file_that_no_phone_loads_failed_unless_all_is_mapped(tmp_path: Path) 
     (refused,), (mapped,) = compute_all([phone]), compute_all([wide])
     assert "expected a file that TFLite loads, with 8-bit weights with zero points of 0" in refused.error
     assert mapped.error == ""
+
+
+def test_a_caption_explains_only_columns_that_are_there() -> None:
+    plain, all_of_them = shown(cell(), cell(device="e")), shown(cell(transfers=9), compared(device="e", **IDLE))
+    assert "moved:" not in plain
+    assert "moved: across partition borders" in all_of_them
+    assert "none:" not in shown(*zoo(5, 2), top=4)
+    assert "none: nothing on the device" in shown(*zoo(5, 2, **IDLE), top=4)

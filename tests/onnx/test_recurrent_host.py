@@ -10,7 +10,7 @@ import pytest
 
 from nnbridge import Compilation
 from nnbridge.compare import compare, seeded_samples
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.cpu import compiled
 from nnbridge.extensions import StatedKernel

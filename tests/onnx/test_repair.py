@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_samples
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge.file import load

@@ -28,12 +28,14 @@ def whole(*shape: int) -> Any:
     return RNG.integers(1, 200, shape).astype(np.uint8)
 
 
-def written(path: Path, nodes: list[Any], inputs: dict[str, Any], constants: dict[str, Any], outputs: list[str]) -> Path:
+def written(
+    path: Path, nodes: list[Any], inputs: dict[str, Any], constants: dict[str, Any], outputs: list[str], opset: int = 17
+) -> Path:
     typed = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in inputs.items()]
     results = [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs]
     tensors = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "graph", typed, results, tensors)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
     return path
 
@@ -121,8 +123,31 @@ def test_a_refusal_has_onnx_runtimes_cause_and_the_nodes_name(tmp_path: Path) ->
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, name="/head/fc2/Gemm")
     constants = {"w": numbers(64, 16), "b": numbers(32)}
     path = written(tmp_path / "gemm.onnx", [node], {"x": numbers(1, 16)}, constants, ["y"])
-    with pytest.raises(OpFailedError, match=r"'/head/fc2/Gemm'.*Invalid bias shape for broadcast"):
+    with pytest.raises(OpFailedError, match=r"'/head/fc2/Gemm': .*Invalid bias shape for broadcast"):
         nnbridge.plan(path, host="nnbridge").run({"x": numbers(1, 16)})
+
+
+WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a convolution's bias": (helper.make_node("Conv", ["x", "w", "b"], ["y"]), {"w": numbers(8, 4, 1, 1), "b": numbers(1)}),
+    "a transposed convolution's bias": (
+        helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"]),
+        {"w": numbers(4, 8, 1, 1), "b": numbers(1)},
+    ),
+    "scale and bias": (helper.make_node("InstanceNormalization", ["x", "s", "s"], ["y"]), {"s": numbers(1)}),
+    "slopes": (helper.make_node("PRelu", ["x", "s"], ["y"]), {"s": numbers(3)}),
+    "a shape": (helper.make_node("Reshape", ["x", "s"], ["y"]), {"s": np.int64([3, 2])}),
+    "parts": (helper.make_node("Split", ["x"], ["y", "b", "c", "d"], axis=2, num_outputs=4), {}),
+}
+
+
+@pytest.mark.parametrize("mapping", ["provider", "wide"])
+@pytest.mark.parametrize("name", WRONG)
+def test_what_onnx_runtime_refuses_is_not_repeated_until_it_fits(name: str, mapping: str, tmp_path: Path) -> None:
+    node, constants = WRONG[name]
+    x = numbers(1, 4, 5, 5)
+    path = written(tmp_path / "m.onnx", [node], {"x": x}, constants, [*node.output], opset=18)
+    with pytest.raises(OpFailedError, match=rf"{node.op_type}: .*, found {node.op_type} '': "):
+        nnbridge.plan(path, mapping=mapping, host="nnbridge").run({"x": x})
 
 
 def test_without_onnx_runtime_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from nnbridge.file import ModelFile
 from tests.remedies.files import PHONE, RELU, advice, npu, same_bits, written
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_edits import call
+from tests.tflite.test_varied import blocks
 
 
 def dense(folder: Path, *, layers: int = 2, bias: bool = True) -> Path:
@@ -150,3 +151,13 @@ def test_a_bias_of_one_element_that_tflite_does_not_load_is_written_out(kind: st
     assert done["inputs"] == 0
     (found,) = reference("litert", target).run({"t0": np.ones((1, 2) if flat else (1, 1, 1, 2), np.float32)})
     assert found.ravel().tolist() == [4 if kind == "DEPTHWISE_CONV_2D" else 5] * 4
+
+
+def test_weights_by_blocks_become_the_numbers_that_they_stand_for(tmp_path: Path) -> None:
+    """[1, 2, 3, 4] and [7, -1, -2, -8] in blocks of two with scales of 0.5, 2, 1 and 0.25."""
+    pytest.importorskip("ai_edge_litert")
+    path = blocks(tmp_path)
+    (found,) = (one for one in advice(path, npu(tmp_path, "FULLY_CONNECTED")) if "blocks" in one.text)
+    assert (found.kind, len(found.before.elsewhere), len(found.after.elsewhere)) == ("change", 1, 0)
+    (result,) = reference("litert", written(found, tmp_path, ".tflite")).run({"t0": np.float32([[1, 10, 100, 1000]])})
+    assert result.tolist() == [[0.5 * 21 + 2 * 4300, -3 + 0.25 * -8200]]

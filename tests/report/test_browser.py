@@ -148,7 +148,7 @@ def test_a_table_that_is_saved_holds_no_formula(browser: Any, tmp_path: Path) ->
 
 PAIRS = [
     (MODELS / "digits_int8.tflite", DRIVER),
-    (MODELS / "digits_int8.tflite", ("--device", "gpu-delegate")),
+    (MODELS / "digits_int8.tflite", ("--device", "tflite-gpu-delegate")),
     (MODELS / "digits_qdq.onnx", ("--device", "nnapi-sample_float_fast")),
     (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_full", "--fallback", "cpu")),
     (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_minimal")),
@@ -203,7 +203,7 @@ def test_no_part_of_the_page_passes_a_device_on_which_nothing_runs(browser: Any,
     pytest.importorskip("ai_edge_litert")
     options = ("--device", "edgetpu", "--reference", "litert", "--seeds", "0")
     tab = opened(browser, page_of(tmp_path, MODELS / "digits_float32.tflite", *options))[0]
-    assert "Nothing runs on edgetpu; what host computed: within tolerance" in tab.inner_text(".say").replace("\xa0", " ")
+    assert "Nothing runs on edgetpu; what TFLite’s CPU computed: within tolerance" in tab.inner_text(".say").replace("\xa0", " ")
     for part in (".tiles", "#io"):
         assert "? within tolerance, nothing on the device" in tab.inner_text(part)
         assert "✓ pass" not in tab.inner_text(part)

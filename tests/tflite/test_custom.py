@@ -34,7 +34,7 @@ SENTENCES = {
     "edgetpu-custom-op": "was compiled by the Edge TPU Compiler",
     "DISPATCH_OP": "was compiled by LiteRT's compiler: LiteRT runs it with the dispatch library",
     "MTKEXT_RESIZE": "is MediaTek's",
-    "MaxUnpooling2D": "is MediaPipe's, which registers it",
+    "LandmarksToTransformMatrix": "is MediaPipe's, which registers it",
     "MyOp": "is custom: the app must register it",
     "Flex": "is custom: the app must register it",
 }
@@ -97,3 +97,19 @@ def test_several_custom_operators_of_a_kind_are_one_sentence(tmp_path: Path) -> 
         "need TensorFlow's Flex delegate",
         "TFLite by itself does not load this file: operator 4 MyOp, operator 5 MyOp are custom: the app must register it",
     ]
+
+
+@pytest.mark.parametrize("operator", ["ethos-u", "edgetpu-custom-op", "DISPATCH_OP", "FlexErf", "MyOp"])
+@pytest.mark.parametrize("device", ["nnapi-sample_all", "gpu-delegate", "ethos-u55-128", "xnnpack"])
+def test_what_has_no_kernel_in_tflite_does_not_run_on_its_cpu(operator: str, device: str, tmp_path: Path) -> None:
+    file = TfliteBuilder()
+    a, b = (file.tensor((1, 4)) for _ in range(2))
+    file.operator(operator, [a], [b], custom=b"")
+    found = nnbridge.plan(file.write(tmp_path / "m.tflite", [a], [b]), device=device).summary
+    assert found.sentence.endswith("; 1 has no kernel in TFLite")
+    assert (found.elsewhere, found.foreign) == ({}, 1)
+
+
+def test_what_tflite_registers_runs_on_its_cpu(tmp_path: Path) -> None:
+    sentence = nnbridge.plan(file_with("AudioSpectrogram", tmp_path), device="nnapi-sample_all").summary.sentence
+    assert sentence.endswith("; 1 runs on TFLite's CPU")

@@ -43,6 +43,17 @@ _EARLY = {"LayerNormalization": 17, "RMSNormalization": 23}
 """Operators that ONNX Runtime writes into files before ONNX has them, and the opset that defines them."""
 
 
+_OF_CHANNELS: Mapping[str, tuple[Sequence[int], int, int]] = {
+    "Conv": ((2,), 1, 0),
+    "ConvTranspose": ((2,), 1, 1),
+    "DeformConv": ((3,), 1, 0),
+    "QLinearConv": ((8,), 3, 0),
+    "InstanceNormalization": ((1, 2), 0, 1),
+}
+"""Operators with a parameter for each channel: the parameters, and the input and axis that count the channels, of a transposed
+convolution those of a group. NumPy would repeat a single one, which ONNX Runtime refuses."""
+
+
 class HostNode:
     """A node that is prepared to run: its ``NodeProto``, attributes, and the evaluator of a graph that holds only it."""
 
@@ -85,9 +96,23 @@ class HostNode:
         return HostedNode(self.proto, {self.domain: self.version}, self.constants, self.label)
 
     def _compute(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
+        self._check_channels(feeds)
         kernel = None if self.definition is None or self.domain else self.definition.kernel
         results = None if kernel is None else kernel(HostCall(self, feeds))
         return self.evaluate(feeds) if results is None else results
+
+    def _check_channels(self, feeds: Mapping[str, Array]) -> None:
+        """ValueError for parameters of other channels than there are."""
+        places, source, axis = ((), 0, 0) if self.domain else _OF_CHANNELS.get(self.proto.op_type, ((), 0, 0))
+        names = [name for i, name in enumerate(self.proto.input) if i in places and name]
+        if not names:
+            return
+        counted = feeds[self.proto.input[source]].shape
+        channels = counted[axis] if axis < len(counted) else 0
+        channels *= int(self.attributes.get("group", 1)) if self.proto.op_type == "ConvTranspose" else 1
+        for name in names:
+            if feeds[name].shape != (channels,):
+                raise ValueError(f"{name}: a number for each of {channels} channels, found {list(feeds[name].shape)}")
 
     def evaluate(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs by the evaluator."""
@@ -282,7 +307,7 @@ def prepare(inputs: Sequence[Arg], outputs: Sequence[Arg], options: Options) -> 
         data = data.view(np.bool_) if dtypes[i] == np.bool_ and data.dtype == np.uint8 else data
         return data.reshape(()) if i in options["scalars"] else data
 
-    known = [(i, name, x.data) for i, (name, x) in enumerate(zip(names, inputs, strict=False)) if name and x.data is not None]
+    known = [(i, name, x.value) for i, (name, x) in enumerate(zip(names, inputs, strict=False)) if name and x.value is not None]
     node.constants = {name: operand(i, data) for i, name, data in known}
 
     def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
@@ -290,7 +315,10 @@ def prepare(inputs: Sequence[Arg], outputs: Sequence[Arg], options: Options) -> 
         return [_result(result, number, label) for result, number in zip(node.run(feeds), written, strict=True)]
 
     preparing = None if node.definition is None or node.domain else node.definition.preparing
-    stated = None if preparing is None else preparing(node, names, inputs, outputs, run)
+    try:
+        stated = None if preparing is None else preparing(node, names, inputs, outputs, run)
+    except (ValueError, IndexError):  # Operands that do not fit: the run says why.
+        stated = None
     return stated or run
 
 

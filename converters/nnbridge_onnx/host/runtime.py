@@ -121,7 +121,7 @@ def described(model: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _described(helper: Any, name: str, type: str, shape: Sequence[Any]) -> Any:
-    """A value of one of ONNX Runtime's types, such as ``seq(tensor(float))``; None for others."""
+    """A value of one of ONNX Runtime's types, such as ``seq(tensor(float))``; None for any other."""
     kind, _, element = type.removesuffix("))").removesuffix(")").rpartition("tensor(")
     number = _ELEMENTS.get(element)
     if number is None or kind not in ("", "seq("):

@@ -37,6 +37,7 @@ from nnbridge_onnx.read.graph import (
     type_name,
 )
 from nnbridge_onnx.read.repair import has_type, repair, unchecked
+from nnbridge_onnx.weights import INSIDE
 
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
 _NUMBERS = {
@@ -268,7 +269,11 @@ class _ModelReader:
         self._opsets = {("" if e.domain == "ai.onnx" else e.domain): int(e.version) for e in model.opset_import}
         self._read.update({name: self._array(tensor) for name, tensor in weights.items() if name not in self._read})
         elsewhere = self._onnx.TensorProto.EXTERNAL
-        self._elsewhere = frozenset(name for name, tensor in weights.items() if tensor.data_location == elsewhere)
+        self._elsewhere = frozenset(
+            name
+            for name, tensor in weights.items()
+            if tensor.data_location == elsewhere and all(entry.key != INSIDE for entry in tensor.external_data)
+        )
         self._nodes = tuple([self._node(index, proto) for index, proto in enumerate(model.graph.node)])
         self._check_names([*itertools.chain.from_iterable(map(_names_of, self._nodes))])
 

@@ -27,6 +27,9 @@ TENSORS = "tensors"
 BODY = "body"
 """Option with the name of the only operator of the subgraph that an operator applies."""
 
+VERSION = "custom_version"
+"""Option with a custom operator's version, where that is not 1."""
+
 
 def extension_code(number: int) -> int:
     """The operand or operation code of a number in the host extension."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode
 from nnbridge_tflite.declaration import definition_of
-from nnbridge_tflite.host.codes import BODY, CHANNELS, PARAMETERS, SCALARS
+from nnbridge_tflite.host.codes import BODY, CHANNELS, PARAMETERS, SCALARS, VERSION
 from nnbridge_tflite.read.graph import Operator, Tensor
 
 
@@ -20,6 +20,7 @@ def host_options(operator: Operator, tensors: Sequence[Tensor], body: str = "") 
     if operator.custom:
         options["custom_code"] = operator.name
         options["custom_options"] = operator.custom_options.hex()
+        options |= {VERSION: operator.version} if operator.version != 1 else {}
     channels = {
         str(i): {"scales": list(q.scales), "zero_points": list(q.zero_points), "axis": q.axis}
         for i, index in enumerate(operator.inputs)

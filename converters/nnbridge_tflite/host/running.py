@@ -204,7 +204,7 @@ class _Drafted:
     def kernel(self, shaped: Callable[[Sequence[Array]], Sequence[Array]]) -> ModelKernel | None:
         """The kernel of the model; None where a result is not the model's own."""
         model = self._drafted.model
-        return None if model is None or self._drafted.passed else ModelKernel(model, self._arguments, shaped)
+        return None if model is None or self._drafted.passed else ModelKernel(model, tuple(self._inputs), self._arguments, shaped)
 
     def _arguments(self, arrays: Sequence[Array | None]) -> list[Array | None]:
         return [_as_nnapi(arrays[i], value) for i, value in self._inputs.items()]

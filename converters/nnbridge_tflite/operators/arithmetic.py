@@ -22,6 +22,7 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, cen
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.loads import (
     ACTIVATED,
+    ACTIVATED_IF_SCALED,
     BINARY,
     ONE_SHAPE,
     ONE_TYPE,
@@ -113,7 +114,9 @@ def _multiplies(node: PreparedOperator) -> bool:
         return True
     scaled = [bool(one.quantisation.scales) for one in node.there((0, OUT))]
     eight = bool({node.type(0), node.type(OUT)} & {"UINT8", "INT8"}) or (node.type(0) == "INT16" and all(scaled))
-    return {node.type(0), node.type(OUT)} <= {*_PRODUCTS} and (not eight or node.type(0) == node.type(OUT))
+    return (
+        node.type(0) in _PRODUCTS and node.type(OUT) in (*_PRODUCTS, "FLOAT16") and (not eight or node.type(0) == node.type(OUT))
+    )
 
 
 _PRODUCTS = ("FLOAT32", "COMPLEX64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT32")
@@ -130,7 +133,7 @@ def _rescales(node: PreparedOperator, *, larger: bool) -> bool:
     if node.type(0) not in QUANTISED or (node.type(0) == "INT16" and _shifts(node) is not None):
         return True
     scales = [parameters(one)[0] for one in node.there((0, 1, OUT))]
-    if node.type(0) == "INT16" and not any(scales) and not larger:
+    if node.type(0) == "INT16" and not larger and not (any(scales) and node.there((0,))[0].quantisation.scales):
         return True  # numbers as they are stored
     steps = 2 ** (15 if node.type(0) == "INT16" else 20)
     return min(scales[:2]) > 0 and (larger or 2 * max(scales[:2]) < steps * scales[-1])
@@ -147,7 +150,17 @@ def _rescaled(*, larger: bool) -> Prepare:
 
 _TERMS_CENTRED = no_zero_point("16-bit integers with a zero point of 0", QUANTISED, 0, 1, OUT, beside=("INT16",))
 _RANKS = requires("inputs of one rank", lambda node: len(node.shape(0)) == len(node.shape(1)), kind=Why.RANK)
-_EIGHT_BITS = replace(_rescaled(larger=True), holds=lambda node: node.type(0) != "INT8" or _rescales(node, larger=True))
+
+
+def _squares_rescale(node: PreparedOperator) -> bool:
+    """True if the squares of 8-bit terms, shifted by twice 7 bits, are below a step of the output."""
+    if node.type(0) != "INT8":
+        return True
+    *scales, out = (parameters(one)[0] for one in node.there((0, 1, OUT)))
+    return min(scales) > 0 and out > 0 and (2 * max(scales)) ** 2 < 2**14 * out
+
+
+_EIGHT_BITS = replace(_rescaled(larger=True), holds=_squares_rescale)
 ADD = binary(
     "ADD",
     "a + b",
@@ -155,7 +168,7 @@ ADD = binary(
     options=(FUSED, _SHIFT16),
     delegate=DelegateRule(version=2, types=NUMBERS, conditions=_CONDITIONS, past=(_NO_INT32,)),
     versions=(1, 6),
-    loads=(*BINARY, _TERMS_CENTRED, SHIFTED, _rescaled(larger=False), ACTIVATED),
+    loads=(*BINARY, _TERMS_CENTRED, SHIFTED, _rescaled(larger=False), ACTIVATED_IF_SCALED),
 )
 SUB = binary(
     "SUB",

@@ -82,13 +82,18 @@ SELECT = TfliteOperator(
     versions=(1, 4),
     loads=(typed(0, "BOOL"), alike(1, 2), _ROWS_CHOSEN),
 )
+_BROADCAST_RANK = requires(
+    "inputs of one shape, or of rank 8 at most",
+    lambda node: len({node.dims(one) for one in node.inputs}) < 2 or max(len(node.dims(one)) for one in node.inputs) <= 8,
+    kind=Why.RANK,
+)
 SELECT_V2 = TfliteOperator(
     "SELECT_V2",
     "SELECT with broadcasting.",
     SELECT.inputs,
     folding=SELECT.folding,
     versions=(1, 2),
-    loads=(typed(0, "BOOL"), alike(1, 2), broadcast(0, 1, 2)),
+    loads=(typed(0, "BOOL"), alike(1, 2), broadcast(0, 1, 2), _BROADCAST_RANK),
 )
 WHERE = TfliteOperator(
     "WHERE",

@@ -25,6 +25,7 @@ from nnbridge_tflite.loads import (
     PreparedOperator,
     axis_within,
     constant_axes,
+    if_known,
     no_zero_point,
     ranked,
     requires,
@@ -60,6 +61,14 @@ def _without(shape: Sequence[int], axis: int) -> list[int]:
     return [d for i, d in enumerate(shape) if i != axis % max(len(shape), 1)]
 
 
+def _are_indexes(node: PreparedOperator) -> bool:
+    sizes = node.at(1)
+    return sizes is None or sizes.data is None or node.words(2) is None or node.type(1) in INDEXES
+
+
+_STORED_SIZES = requires("stored sizes of INT32 or INT64", _are_indexes, lambda node: node.type(1), Why.INPUT_TYPE)
+
+
 def _parts(node: PreparedOperator) -> list[int] | None:
     """Sizes that SPLIT_V states; one may be -1."""
     sizes = node.numbers(1)
@@ -76,7 +85,7 @@ def _sizes_fit(node: PreparedOperator) -> bool:
     if sizes is None or axis is None:
         return True
     if node.type(1) not in INDEXES:
-        return False
+        return True
     if not -len(node.shape(0)) <= axis[0] < len(node.shape(0)):
         return False
     total, rest = sum(size for size in sizes if size != -1), sizes.count(-1)
@@ -270,7 +279,7 @@ SPLIT = TfliteOperator(
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
     versions=(1, 5),
-    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, ranked(1, 1, 0)),
+    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, if_known(0, ranked(1, 1, 0))),
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
@@ -296,7 +305,7 @@ SPLIT_V = TfliteOperator(
     loads=(
         typed(0, *_SPLIT),
         _OUTPUTS_COUNTED,
-        typed(1, *INDEXES),
+        _STORED_SIZES,
         ranked(1, 1),
         constant_axes(2, 0, most=1),
         _SIZES_FIT,

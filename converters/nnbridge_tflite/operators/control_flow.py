@@ -17,6 +17,7 @@ from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import TENSORS
 from nnbridge_tflite.host.running import element_type
+from nnbridge_tflite.loads import Prepare, requires
 from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key, Variables, outlives_bodies, variable_name
@@ -113,6 +114,12 @@ CALL = TfliteOperator(
     effects=True,
     versions=None,
 )
+
+
+def _stated(name: str) -> Prepare:
+    return requires(f"the option {name}", lambda node: node.operator.options.get(name) is not None, lambda node: "none")
+
+
 STABLEHLO_COMPOSITE = TfliteOperator(
     "STABLEHLO_COMPOSITE",
     "An operator that a subgraph decomposes.",
@@ -128,6 +135,7 @@ STABLEHLO_COMPOSITE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     bodies=("decomposition_subgraph_index",),
+    loads=(_stated("name"), _stated("composite_attributes")),
 )
 CALL_ONCE = TfliteOperator(
     "CALL_ONCE",

@@ -51,13 +51,14 @@ from nnbridge_tflite.loads import (
     bias_scaled,
     bias_typed,
     channelled,
+    if_known,
     no_zero_point,
+    parameters,
     positive,
     ranked,
     requires,
     stated_bias,
     typed,
-    typed_if_known,
     windowed,
     zero_centred,
 )
@@ -113,6 +114,11 @@ _TRANSPOSED_WEIGHTS = requires(
     lambda node: node.type(1) in _TRANSPOSED.get(node.type(2), ()),
     kind=Why.INPUT_TYPE,
 )
+_HYBRID_TRANSPOSED = requires(
+    "8-bit weights beside floats with one scale, or one for each channel of their axis",
+    lambda node: node.type(2) != "FLOAT32" or node.type(1) != "INT8" or bool(node.there((1,))[0].quantisation.scales),
+    kind=Why.HYBRID,
+)
 _CHANNELS_FIT = requires(
     "weights of the input's channels", lambda node: node.shape(2)[3] == node.shape(1)[3] and all(node.shape(1)[:3]),
     kind=Why.OPERAND_SIZE,
@@ -120,6 +126,12 @@ _CHANNELS_FIT = requires(
 _CHANNELS_3D = requires(
     "weights of the input's channels, none of them empty",
     lambda node: node.shape(0)[4] == node.shape(1)[3] and all((*node.shape(0)[1:], *node.shape(1))),
+    kind=Why.OPERAND_SIZE,
+)
+
+_CHANNELS_TRANSPOSED_3D = requires(
+    "weights of the input's channels, none of them empty",
+    lambda node: node.shape(2)[4] == node.shape(1)[4] and all((*node.shape(2)[1:], *node.shape(1))),
     kind=Why.OPERAND_SIZE,
 )
 
@@ -320,14 +332,18 @@ TRANSPOSE_CONV = TfliteOperator(
         typed(2, *REALS),
         _TRANSPOSED_WEIGHTS,
         bias_typed(3, 2, _BIAS_TYPES),
-        no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 3),
+        replace(
+            no_zero_point("a bias with a zero point of 0", ("INT32", "INT64"), 3),
+            holds=lambda node: node.type(2) == "UINT8" or not (one := node.there((3,))) or not parameters(one[0])[1],
+        ),
         bias_for_each(0, number=3),
         zero_centred(2, OUT),
         alike(2, OUT),
         _CHANNELS_FIT,
-        typed_if_known(0, "INT32"),
+        if_known(0, typed(0, "INT32")),
         affine(QUANTISED, 2, 1, at=2),
         channelled(0, data=2),
+        _HYBRID_TRANSPOSED,
         bias_scaled(2, 1, 3),
         _over((1, 2), "hw", transposed=True),
         _REVERSED,
@@ -377,6 +393,7 @@ CONV_3D_TRANSPOSE = TfliteOperator(
         typed(0, "INT32"),
         typed(3, "FLOAT32"),
         bias_for_each(3, number=3),
+        _CHANNELS_TRANSPOSED_3D,
         positive(*_STEPS_3D),
         _over((0, 1, 2), "dhw", transposed=True),
         _REVERSED_3D,

@@ -55,7 +55,7 @@ def _row_scales(node: PreparedOperator) -> bool:
         return True
     found = table.quantisation
     fits = found.axis == 0 and len(found.scales) == table.shape[0]
-    return fits and table.type.name in ("UINT8", "INT8", "INT4", "INT2") and node.type(OUT) in ("FLOAT32", "FLOAT16")
+    return fits and table.type.name in _BYTES and node.type(OUT) in ("FLOAT32", "FLOAT16")
 
 
 _BATCHES_SHARED = requires("batch_dims that input and positions share", _batches, kind=Why.OPERAND_SIZE)
@@ -64,9 +64,12 @@ _INDEX_FITS = requires(
     lambda node: node.shape(1)[-1] <= len(node.shape(0)),
     kind=Why.OPERAND_SIZE,
 )
+_BYTES = ("UINT8", "INT8", "INT4", "INT2")
 _CENTRED_ROWS = requires(
     "a table with a zero point of 0, whose output is of floats",
-    lambda node: node.type(OUT) != "FLOAT32" or not any(node.inputs[1].quantisation.zero_points[:1]),
+    lambda node: (
+        node.type(OUT) != "FLOAT32" or node.type(1) not in _BYTES or not any(node.inputs[1].quantisation.zero_points[:1])
+    ),
 )
 _ROW_SCALES = requires("one scale, or one for each row", _row_scales, kind=Why.QUANTISATION_TYPE)
 _ROWS_MATCH = requires("as many keys as rows of values", lambda node: node.shape(1)[0] == node.shape(2)[0], kind=Why.OPERAND_SIZE)
@@ -177,6 +180,7 @@ SPARSE_TO_DENSE = TfliteOperator(
         typed(0, *INDEXES),
         typed(1, *INDEXES),
         typed(2, "FLOAT32", "INT32", "INT64", "INT8", "UINT8"),
+        sized(lambda node: node.numbers(1)),
         alike(2, 3),
         _SPARSE_FITS,
     ),
@@ -242,6 +246,7 @@ def _projects(node: PreparedOperator) -> bool:
 
 
 _PROJECTED = requires("seeds, items and weights that fit, and type 1 or 2", _projects, kind=Why.OPERAND_SIZE)
+_NO_GAP = requires("weights, or no third input", lambda node: -1 not in node.operator.inputs, lambda node: "an omitted one")
 LSH_PROJECTION = TfliteOperator(
     "LSH_PROJECTION",
     "Bits by the sign of the items' weighted fingerprints after each seed: one by one, or as one number for each hash.",
@@ -259,7 +264,7 @@ LSH_PROJECTION = TfliteOperator(
         ),
     ),
     as_stored=True,
-    loads=(_PROJECTED,),
+    loads=(_PROJECTED, _NO_GAP),
 )
 
 

@@ -89,7 +89,7 @@ _BOTH_CENTRED = replace(
 )
 _KEPT_DIMENSIONS = requires(
     "an input whose last dimension the weights have",
-    lambda node: not node.option("keep_num_dims") or not node.shape(1)[1] or node.shape(0)[-1] == node.shape(1)[1],
+    lambda node: not node.option("keep_num_dims") or not node.shape(1)[1] or (node.shape(0) or (0,))[-1] == node.shape(1)[1],
     kind=Why.OPERAND_SIZE,
 )
 _MATRIX_TYPES = requires(

@@ -16,7 +16,19 @@ from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator,
 from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.host.windows import positions, taps, windows
-from nnbridge_tflite.loads import SAME, PreparedOperator, Sliding, alike, not_typed, positive, ranked, requires, windowed
+from nnbridge_tflite.loads import (
+    SAME,
+    PreparedOperator,
+    Sliding,
+    alike,
+    not_typed,
+    positive,
+    ranked,
+    requires,
+    sized,
+    typed,
+    windowed,
+)
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, DelegateRule, OperatorView, first_type, from_level
@@ -111,6 +123,18 @@ def max_pool_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequ
     return [clamped(largest + lowest, outputs[0], options)]
 
 
+def _spread(node: PreparedOperator) -> list[int] | None:
+    steps = node.words(1)
+    return steps and [(d - 1) * step + 1 for d, step in zip(node.shape(0), steps, strict=True)]
+
+
+def _reduced(node: PreparedOperator) -> list[int]:
+    """The dimensions of what windows reduce."""
+    sizes, steps, dilations = (node.numbers(i) or [] for i in (2, 3, 4))
+    sides = zip(node.shape(0), sizes, steps, dilations, strict=False)
+    return [0 if d < (w - 1) * b + 1 else int((d - (w - 1) * b - 1) / s) + 1 for d, w, s, b in sides]
+
+
 DILATE = TfliteOperator(
     "DILATE",
     "Elements moved apart, a value in between.",
@@ -118,14 +142,23 @@ DILATE = TfliteOperator(
     dynamic_unless=(1,),
     dynamic_unless_stored=True,
     kernel=lambda inputs, outputs, options: [dilated(data_of(inputs[0]), integers(inputs[1]), first(inputs[2]))],
-    loads=(ranked(0, 1, 0), SAME, alike(0, 2)),
+    loads=(ranked(0, 1, 0), SAME, alike(0, 2), sized(_spread)),
 )
 REDUCE_WINDOW = TfliteOperator(
     "REDUCE_WINDOW",
     "Windows of a shape, with strides and dilations, by the function that the options name.",
     inputs("input", "init_value", "window_shape", "window_strides", "window_dilations"),
     options=(Option("reduce_function", 0, "1 ADD, 2 MUL, 3 MINIMUM, 4 MAXIMUM, 5 ALL, 6 ANY"),),
-    loads=(requires("reduce_function 0 to 6", lambda node: 0 <= node.option("reduce_function") < 7), alike(0, 1)),
+    loads=(
+        requires("reduce_function 0 to 6", lambda node: 0 <= node.option("reduce_function") < 7),
+        requires("stored windows, strides and dilations", lambda node: all(one.data for one in node.there((2, 3, 4)))),
+        SAME,
+        alike(0, 1),
+        *(typed(i, "INT64") for i in (2, 3, 4)),
+        ranked(0, 1, 6),
+        requires("strides that are not 0, without which LiteRT ends the process", lambda node: 0 not in (node.numbers(3) or ())),
+        sized(_reduced),
+    ),
 )
 
 

@@ -191,11 +191,12 @@ FAKE_QUANT = TfliteOperator(
     versions=(1, 2),
     loads=(_WIDE_RANGE,),
 )
+_UNSIZED = ("STRING", "RESOURCE", "VARIANT")
 BITCAST = TfliteOperator(
     "BITCAST",
     "The same bytes as another type.",
     kernel=lambda inputs, outputs, options: [np.ascontiguousarray(data_of(inputs[0])).view(outputs[0].dtype)],
-    loads=(not_typed(0, "STRING", "RESOURCE", "VARIANT"), _LAST_FITS),
+    loads=(not_typed(0, *_UNSIZED), not_typed(OUT, *_UNSIZED), _LAST_FITS),
 )
 
 

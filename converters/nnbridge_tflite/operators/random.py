@@ -16,7 +16,7 @@ from nnbridge.operations.philox import philox
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES, extension_code
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
-from nnbridge_tflite.loads import OUT, ranked, same_shape, sized, typed
+from nnbridge_tflite.loads import OUT, if_known, ranked, same_shape, sized, typed
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.read.graph import Operator, element_type
 
@@ -32,7 +32,7 @@ MULTINOMIAL = TfliteOperator(
     inputs("logits", "count!"),
     options=_SEEDS,
     dynamic_unless=(0, 1),
-    loads=(ranked(0, 2), typed(0, "FLOAT32"), typed(1, "INT32")),
+    loads=(if_known(0, if_known(1, ranked(0, 2))), typed(0, "FLOAT32"), typed(1, "INT32")),
 )
 STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     "STABLEHLO_RNG_BIT_GENERATOR",

@@ -130,7 +130,7 @@ _RECURRENT_FIT = requires(
 _BOTH_WEIGHTS_FIT = requires(
     "weights of one type, and biases of FLOAT32",
     lambda node: (
-        len({tensor.type.name for tensor in node.there((*range(1, 9), 16, *range(18, 26), 33))}) < 2
+        len({tensor.type.name for tensor in node.there((*range(1, 12), 16, *range(18, 29), 33))}) < 2
         and {tensor.type.name for tensor in node.there((*range(12, 16), 17, *range(29, 33), 34))} <= {"FLOAT32"}
     ),
     kind=Why.INPUT_TYPE,
@@ -151,20 +151,33 @@ _KERNELS = requires(
     "kernel_type 0 or 1", lambda node: node.option("kernel_type") in (0, 1), lambda node: node.option("kernel_type")
 )
 _NORMALISED = requires(
-    "layer normalisation of all gates, or of none",
+    "layer normalisation of all gates, or of none, by numbers of the type that goes with the input's",
     lambda node: node.at(21) is None
-    or (None not in (node.at(22), node.at(23)) and (node.at(20) is None) == (node.at(1) is None)),
-    kind=Why.MISSING_OPERAND,
-)  # fmt: skip
-_COUPLED = requires(
-    "weights of a gate all there, or of the input gate and peepholes none of them",
-    lambda node: (
-        (node.at(1) is None) == (node.at(5) is None)
-        and all(node.at(i) is not None for i in (2, 3, 4, 6, 7, 8, 13, 14, 15))
-        and len({node.at(i) is None for i in ((10, 11) if node.at(1) is None else (9, 10, 11))}) == 1
+    or (
+        None not in (node.at(22), node.at(23))
+        and (node.at(20) is None) == (node.at(1) is None)
+        and {one.type.name for one in node.there(range(20, 24))} <= {"INT16" if node.type(0) == "INT8" else "FLOAT32"}
     ),
     kind=Why.MISSING_OPERAND,
-)
+)  # fmt: skip
+
+
+def _coupled(first: int) -> Prepare:
+    """The condition on operands of a direction, whose weights begin at an input."""
+
+    def holds(node: PreparedOperator) -> bool:
+        absent = [node.at(i + first - 1) is None for i in range(16)]
+        return (
+            absent[1] == absent[5]
+            and not any(absent[i] for i in (2, 3, 4, 6, 7, 8, 13, 14, 15))
+            and len({*(absent[10:12] if absent[1] else absent[9:12])}) == 1
+        )
+
+    rule = "weights of a gate all there, or of the input gate and peepholes none of them"
+    return requires(rule, holds, kind=Why.MISSING_OPERAND)
+
+
+_COUPLED = _coupled(1)
 _PEEPHOLES = requires(
     "peepholes of the weights' type, of 16 bits beside 8-bit numbers",
     lambda node: {one.type.name for one in node.there((9, 10, 11))} <= {"INT16" if node.type(0) == "INT8" else node.type(2)},
@@ -246,7 +259,14 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     least_inputs=20,
     work=work.LAYER,
     versions=(1, 4),
-    loads=(_COUPLED, variable(18, 19), _RECURRENT_FIT, _NORMALISED, fits("b t i|b t x i", *_DIAGONAL_FITS, of=_batch_first)),
+    loads=(
+        _COUPLED,
+        variable(18, 19),
+        _PEEPHOLES,
+        _RECURRENT_FIT,
+        _NORMALISED,
+        fits("b t i|b t i x", *_DIAGONAL_FITS, of=_batch_first),
+    ),
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -268,6 +288,8 @@ BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
         typed(0, "FLOAT32"),
         ranked(0, 3),
         _DIRECTIONS,
+        _COUPLED,
+        _coupled(18),
         _BOTH_WEIGHTS_FIT,
         variable(35, 36, 37, 38),
         fits(*_BOTH_FIT, of=_batch_first),

@@ -22,6 +22,7 @@ from nnbridge_tflite.loads import (
     PreparedOperator,
     alike,
     constant_axes,
+    if_known,
     not_typed,
     parameters,
     ranked,
@@ -46,6 +47,11 @@ from nnbridge_tflite.rules import (
     input_in,
     type_in,
 )
+
+
+def _is_stored_index(node: PreparedOperator) -> bool:
+    axis = node.at(1)
+    return axis is None or axis.data is None or axis.type.name in INDEXES
 
 
 def _permutes(node: PreparedOperator) -> bool:
@@ -76,7 +82,7 @@ def _reaches(node: PreparedOperator) -> bool:
 _PERMUTED = requires("an order of the input's dimensions", _permutes, lambda node: f"{node.numbers(1)} for {node.at(0)}")
 _SQUEEZED = requires("dimensions of 1 to remove", _squeezes, lambda node: f"{node.option('squeeze_dims')} of {node.at(0)}")
 _REACHED = requires("dimensions that the input broadcasts to", _reaches, lambda node: f"{node.numbers(1)} for {node.at(0)}")
-_STORED_INDEX = requires("a stored dimension of INT32 or INT64", lambda node: node.numbers(1) is None or node.type(1) in INDEXES)
+_STORED_INDEX = requires("a stored dimension of INT32 or INT64", _is_stored_index)
 _VALUE_PARAMETERS = requires(
     "a value of the output's scale and zero point",
     lambda node: len({parameters(one) for one in node.there((1, OUT))}) < 2,
@@ -153,6 +159,12 @@ def _reshapes(node: PreparedOperator) -> bool:
 
 
 _RESHAPED = requires("dimensions that hold the input's elements", _reshapes, kind=Why.OPERAND_SIZE)
+_STATED_SHAPE = requires(
+    "a shape, or no second input, without which LiteRT ends the process",
+    lambda node: -1 not in node.operator.inputs[1:],
+    lambda node: "an omitted one",
+    Why.MISSING_OPERAND,
+)
 RESHAPE = TfliteOperator(
     "RESHAPE",
     "The same elements in other dimensions.",
@@ -178,7 +190,7 @@ RESHAPE = TfliteOperator(
         ),
         past=(Past(until="2.7", types=FLOAT_QUANT8),),
     ),
-    loads=(_RESHAPED,),
+    loads=(_STATED_SHAPE, _RESHAPED),
     needs_ranks=True,
 )
 SQUEEZE = TfliteOperator(
@@ -241,7 +253,14 @@ BROADCAST_TO = TfliteOperator(
     folding=Folding(lambda data, shape: elements_of_shape(shape), moves_only=True),
     kernel=lambda inputs, outputs, options: [np.broadcast_to(data_of(inputs[0]), bounded(integers(inputs[1])))],
     versions=(2, 4),
-    loads=(typed(1, *INDEXES), SAME, not_typed(0, "STRING"), ranked(1, 1), _REACHED, sized(lambda node: node.numbers(1))),
+    loads=(
+        typed(1, *INDEXES),
+        SAME,
+        not_typed(0, "STRING"),
+        if_known(1, ranked(1, 1)),
+        _REACHED,
+        sized(lambda node: node.numbers(1)),
+    ),
 )
 BROADCAST_ARGS = TfliteOperator(
     "BROADCAST_ARGS",

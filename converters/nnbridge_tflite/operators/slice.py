@@ -48,18 +48,27 @@ _UPDATE_FITS = requires(
     and all(small <= large for small, large in zip(node.shape(1), node.shape(0), strict=True)),
     kind=Why.OPERAND_SIZE,
 )  # fmt: skip
-_MOVES = requires(
-    "steps that are not 0 or -2^31",
-    lambda node: (
-        not {0, -(1 << 31)} & {*(node.numbers(3) or ())}
-        or bool(node.option("ellipsis_mask") or node.option("new_axis_mask"))
-        or None in (node.numbers(1), node.numbers(2))
-    ),
-    lambda node: str(node.numbers(3)),
-)
+
+
+def _moves(node: PreparedOperator) -> bool:
+    """True if the steps of dimensions, where TFLite computes them when it prepares, are some that it divides by."""
+    steps = node.numbers(3)
+    if steps is None or (not node.option("offset") and None in (node.numbers(1), node.numbers(2))):
+        return True
+    apart, dropped = int(node.option("ellipsis_mask")) | int(node.option("new_axis_mask")), int(node.option("shrink_axis_mask"))
+    kept = [(step, dropped >> i & 1) for i, step in enumerate(steps) if not apart >> i & 1]
+    return all(step != 0 and (drops or step != -(1 << 31)) for step, drops in kept)
+
+
+_MOVES = requires("steps that are not 0 or -2^31", _moves, lambda node: str(node.numbers(3)))
 _OFFSET = requires(
     "an end that is known where it is an offset, without which LiteRT ends the process",
-    lambda node: not node.option("offset") or node.numbers(2) is not None or node.numbers(3) is None,
+    lambda node: (
+        not node.option("offset")
+        or node.numbers(2) is not None
+        or node.numbers(3) is None
+        or all(int(node.option("shrink_axis_mask")) >> i & 1 for i in range(len(node.numbers(3) or ())))
+    ),
     lambda node: "a computed one",
     Why.NOT_CONSTANT,
 )
@@ -111,7 +120,6 @@ STRIDED_SLICE = TfliteOperator(
         ranked(2, 1),
         ranked(3, 1),
         same_shape(1, 2),
-        same_shape(1, 3),
         SAME,
         typed(1, "INT32"),
         typed(2, "INT32"),

@@ -12,7 +12,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.codes import BODY
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first
-from nnbridge_tflite.loads import alike, requires, same_shape
+from nnbridge_tflite.loads import INDEXES, OUT, SAME, PreparedOperator, alike, ranked, requires, same_shape, single, typed
 from nnbridge_tflite.operators.elementwise import host_as_stored
 from nnbridge_tflite.operators.pooling import dilated, windows_reduced
 
@@ -29,6 +29,26 @@ _SIZED = requires(
     "a slice size for each dimension of the operand",
     lambda node: len(node.operator.options.get("slice_sizes") or ()) == len(node.shape(0)),
 )
+_VECTORS = requires(
+    "index_vector_dim within the indexes' dimensions, and offset_dims within the output's",
+    lambda node: (
+        0 <= node.option("index_vector_dim") <= len(node.shape(1))
+        and len(node.option("collapsed_slice_dims") or ()) <= len(node.option("slice_sizes") or ())
+        and ((out := node.at(OUT)) is None or len(node.option("offset_dims") or ()) <= len(out.shape))
+    ),
+)
+_PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
+
+
+def _padded(node: PreparedOperator) -> bool:
+    """True if there are as many paddings of each kind, for 8 dimensions at most."""
+    listed = [node.operator.options.get(name) for name in _PADDINGS]
+    counts = {-1 if one is None else len(one) for one in listed}
+    return len(counts) == 1 and 0 <= min(counts) <= 8
+
+
+_PADDED = requires(f"as many numbers as {', '.join(_PADDINGS)}", _padded)
+_SPREAD = requires("interior padding of 0 at least", lambda node: min(node.option("interior_padding") or (0,)) >= 0)
 _PAIRS = (alike(0, 1), same_shape(0, 1))
 STABLEHLO_ADD, STABLEHLO_AND, STABLEHLO_MAXIMUM, STABLEHLO_MINIMUM, STABLEHLO_MULTIPLY, STABLEHLO_SHIFT_LEFT = (
     TfliteOperator(name, summary, inputs("a", "b"), loads=_PAIRS, kernel=host_as_stored(FUNCTIONS.get(name, np.left_shift)))
@@ -51,6 +71,7 @@ STABLEHLO_PAD = TfliteOperator(
         Option("edge_padding_high", (), "elements after each dimension; negative ones are cut"),
         Option("interior_padding", (), "elements between two neighbours"),
     ),
+    loads=(_PADDED, alike(0, 1), single(1), ranked(0, 1, 8), SAME, _SPREAD),
 )
 STABLEHLO_REDUCE_WINDOW = TfliteOperator(
     "STABLEHLO_REDUCE_WINDOW",
@@ -79,7 +100,7 @@ STABLEHLO_GATHER = TfliteOperator(
         Option("slice_sizes", (), "sizes of a slice"),
         Option("indices_are_sorted", False, "a hint"),
     ),
-    loads=(_SIZED,),
+    loads=(typed(1, *INDEXES), _SIZED, _VECTORS),
 )
 STABLEHLO_SCATTER = TfliteOperator(
     "STABLEHLO_SCATTER",

@@ -11,7 +11,7 @@ from nnbridge.errors import Why
 from nnbridge.types import FLOATS, OperationCode
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
-from nnbridge_tflite.loads import INDEXES, SAME, constant_axes, ranked, requires, single, typed
+from nnbridge_tflite.loads import INDEXES, SAME, PreparedOperator, constant_axes, ranked, requires, single, typed
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import NUMBERS, NUMBERS_HALF, Condition, DelegateRule, constant, first_type, type_in
@@ -62,6 +62,13 @@ _EXTREME = DelegateRule(
     ),
 )
 _TYPE = (Option("output_type", 0, "the output's TensorType; the tensor itself states it"),)
+
+
+def _has_elements(node: PreparedOperator) -> bool:
+    axis = node.numbers(1)
+    return axis is None or node.shape(0)[axis[0]] > 0
+
+
 _EXTREME_LOADS = (
     single(1),
     typed(1, *INDEXES),
@@ -69,6 +76,7 @@ _EXTREME_LOADS = (
     typed(0, "FLOAT32", "UINT8", "INT8", "INT32", "BOOL"),
     ranked(0, 1, 0),
     constant_axes(1, 0),
+    requires("elements along the axis", _has_elements, kind=Why.OPERAND_SIZE),
 )
 ARG_MAX = TfliteOperator(
     "ARG_MAX",

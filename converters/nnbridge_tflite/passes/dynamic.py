@@ -58,6 +58,11 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
     return next((found for number in offered(graph) if (found := prepared.dynamic(number)) is not None), None)
 
 
+def dynamic_tensor(graph: Graph, number: int) -> DynamicTensor | None:
+    """The first dynamic tensor of one subgraph, or of what it runs."""
+    return _PreparedSubgraphs(graph).dynamic(number)
+
+
 def first_dynamic_operators(graph: Graph) -> list[Operator | None]:
     """Of each subgraph the operator after which TFLite prepares none: it writes the first tensor that only a run sizes."""
     prepared = _PreparedSubgraphs(graph)
@@ -122,7 +127,9 @@ class _PreparedSubgraphs:
                 return True
             needed = [i for i, one in enumerate(declared.inputs) if one.decides_shape]
         elif callable(needed):
-            needed = needed(operator, tensors)
+            # The conversion refuses an operator that lacks operands.
+            whole = len(operator.inputs) >= declared.input_counts[0] and -1 not in operator.inputs and operator.outputs
+            needed = needed(operator, tensors) if whole else ()
         enough = stored if declared.dynamic_unless_stored else known
         return any(i < 0 or (i < len(operator.inputs) and operator.inputs[i] not in enough) for i in needed)
 

@@ -181,11 +181,25 @@ class _PreparedValues:
         """Compute what the operator's kernel computes when it is prepared."""
         types = {self._values.tensors[i].type for i in (*operator.inputs, *operator.outputs) if i >= 0}
         if declared.folded_from_shape is None and (not declared.known_when_prepared or len(types) > 1):
+            if declared.known_when_prepared and declared.elementwise:
+                self._multiply(operator)
             return
         with suppress(ConversionError):
             for index, array in zip(operator.outputs, folded(declared, operator, self._values), strict=False):
                 self._values.foresee(index, array)
                 self._computed.add(index)
+
+    def _multiply(self, operator: Operator) -> None:
+        """The product of constants that MUL's kernel reads as numbers of the output's type, where that is an integer."""
+        *inputs, out = (self._values.tensors[i] for i in (*operator.inputs, operator.outputs[0]) if i >= 0)
+        if out.type.dtype is None or out.type.dtype.kind not in "iu" or any(self.value(one) is None for one in inputs):
+            return
+        found = [self.bytes_from(one, one.elements * out.type.dtype.itemsize) for one in inputs]
+        arrays = [np.frombuffer(one, out.type.dtype) for one in found if one is not None]
+        if len(arrays) == len(inputs) == 2:
+            shapes = zip(arrays, inputs, strict=True)
+            self._values.foresee(out.index, np.multiply(*(array.reshape(one.shape) for array, one in shapes)))
+            self._computed.add(out.index)
 
 
 def _first_refusal(declared: TfliteOperator, node: PreparedOperator, label: str) -> Reason | None:

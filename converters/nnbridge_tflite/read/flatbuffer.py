@@ -112,7 +112,7 @@ def _layout(fields: Callable[[str], tuple[Field, ...]], name: str, words: tuple[
 
 
 def _alignment(fields: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Alignment of a table with such fields, offsets and sizes: see :class:`_Reading`."""
+    """The alignment of a table with fields of these offsets and sizes: see :class:`_Reading`."""
     shift, unit = max(((offset, size) for offset, size in fields if size == 8), default=(0, 4))
     agree = all((offset - shift if size == 8 else offset) % size == 0 for offset, size in fields)
     return (shift, unit) if agree and shift % 4 == 0 else (0, 0)
@@ -202,7 +202,7 @@ class Decoder:
         return _Reading(layout.size, parts, offsets, layout.defaults, (0, 0) if vtable % 2 else layout.alignment)
 
     def _refuse(self, rule: str, found: str) -> None:
-        """Note what FlatBuffers' verifier refuses and can be read."""
+        """Note what FlatBuffers' verifier refuses and this decoder reads."""
         if self._strict:
             raise Malformed(rule, found)
         self.irregular = True

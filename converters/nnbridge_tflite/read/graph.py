@@ -206,7 +206,7 @@ class Graph:
     signatures: tuple[SubgraphSignature, ...] = ()
     metadata: Mapping[str, Span] = field(default_factory=dict)
     refused: Reason | None = None
-    """What the verifier refuses that TFLite asks before it reads a file."""
+    """What TFLite refuses of the file before it looks at the graph: mostly its verifier of bytes does."""
 
     @property
     def main(self) -> TfliteSubgraph:

@@ -138,14 +138,17 @@ class _GraphReading:
             subgraphs,
             tuple(self._signature(table, subgraphs) for table in root["signature_defs"] or ()),
             {m["name"] or "": self._buffers[m["buffer"]] for m in root["metadata"] or () if m["buffer"] < len(self._buffers)},
-            self._refused() if self._irregular else None,
+            self._refused(),
         )
 
     def _refused(self) -> Reason | None:
-        error = refused_by_verifier(self._data, "Model")
-        return (
-            None if error is None else Reason(f"{error.rule} (its file verifier)", error.found, error.place, stage=Stage.LOADING)
-        )
+        """What TFLite refuses of a file before it looks at the graph, though it can be read."""
+        if self._root["buffers"] is None:
+            return Reason("a list of buffers", "none", "buffers", stage=Stage.LOADING)
+        error = refused_by_verifier(self._data, "Model") if self._irregular else None
+        if error is None:
+            return None
+        return Reason(f"{error.rule} (its file verifier)", error.found, error.place, stage=Stage.LOADING)
 
     def _buffer(self, index: int, table: Table) -> Span:
         """A buffer's place: inside the flatbuffer, or after it in large files."""
@@ -342,7 +345,7 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_li
         return Quantisation(stated=table is not None)
     scales, zero_points, axis = table["scale"], table["zero_point"], table["quantized_dimension"]
     count = 0 if zero_points is None else len(zero_points)
-    if count not in (1, channels):
+    if count != channels and (as_litert or count != 1):
         found = "none" if zero_points is None else count
         _refuse(place, f"as many zero points as scales ({channels})", found)
     if not as_litert and shape and axis >= len(shape):

@@ -15,7 +15,8 @@ from script_support import Array, finished
 from nnbridge import Execution, Model, NnbridgeError, load
 from nnbridge.advice import different_outputs
 from nnbridge.compare import seeded_inputs
-from nnbridge.compare.references import LiteRT, OnnxRuntime
+from nnbridge.compare.litert import LiteRT
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.edits import Edit
 from nnbridge.file import ModelFile

@@ -263,7 +263,7 @@ def planned(path: Path, options: Mapping[str, Any]) -> Planned:
 def finished(file: ModelFile, target: Target) -> Planned:
     """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error.
 
-    LiteRT, where it is installed, is asked in parallel whether it loads the file; a line says so where it differs.
+    LiteRT, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
     """
     from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft

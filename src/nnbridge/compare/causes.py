@@ -39,7 +39,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, is_extension
 
-_SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
+SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
 _SUM_MARGIN = 4.0
 """How many times what other orders of sums change a difference may be: each order is one sample of the rounding errors."""
 _LAST_PLACES = 8
@@ -335,7 +335,7 @@ def _sum_order(case: LoneOperation) -> str:
     """Rounding errors of sums: no larger than a few times what other orders change."""
     if case.expected.dtype != np.float32 or case.operations <= _WITHOUT_SUMS or case.off(case.actual) == np.inf:
         return ""
-    results = [r for name in _SUMS if (r := case.under(arithmetic_device(name))) is not None]
+    results = [r for name in SUMS if (r := case.under(arithmetic_device(name))) is not None]
     spread = max((_largest(result, case.actual) for result in results), default=0.0)
     if spread == 0 or case.off(case.actual) > _SUM_MARGIN * spread:
         return ""

@@ -102,7 +102,7 @@ class OutputComparison:
     @property
     def passed(self) -> bool:
         """True if what decides does: the check, else the elements."""
-        return self.within if self.check is None else self.check.passed
+        return self.within if self.check is None else self.check.passes(self)
 
     @property
     def max_abs_diff(self) -> float | None:
@@ -285,6 +285,13 @@ class Comparison(NotebookResult):
         found = "pass" if self.passed else "FAIL" if self.failed else "not all compared"
         by = f" by {' and '.join(check.title for check, _ in self.checks)}" if self.checks else ""
         return self.reservation or f"{found}{by}"
+
+    @property
+    def verdict_line(self) -> str:
+        """The verdict with what it is about, for the end of a long output; where it says nothing of the devices, also what was
+        computed."""
+        computed = f"; what was computed is {'within' if self.passed else 'outside'} tolerance" if self.reservation else ""
+        return f"{self.model} on {self.device}: {self.verdict}{computed}"
 
     @property
     def sentence(self) -> str:

@@ -134,9 +134,9 @@ class Importer(ABC):
         return ()
 
     @property
-    def needs_more(self) -> bool:
-        """True if the file's own runtime loads it only with operators that the app registers."""
-        return False
+    def foreign(self) -> Collection[tuple[int, int]]:
+        """Operators, by subgraph and index, that the file's own runtime has no kernel for unless an app adds one."""
+        return ()
 
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         """The file's own graphs; none where only the NNAPI model has some."""

@@ -25,7 +25,7 @@ LARGE = 1 << 30
 _HOLE = 4096
 """Bytes up to which a piece of weights is written for plans, too: numbers that they may read, such as shapes."""
 
-Piece: TypeAlias = "bytes | memoryview"
+Chunk: TypeAlias = "bytes | memoryview"
 Opened: TypeAlias = "Callable[[Path], AbstractContextManager[IO[bytes]]]"
 
 
@@ -42,17 +42,17 @@ def _opened(path: Path) -> AbstractContextManager[IO[bytes]]:
 class Content:
     """An edited file, and those beside it that hold its weights, before they are written."""
 
-    files: Callable[[str], Mapping[str, Sequence[Piece]]]
-    """From the file's name to the name of each file and its pieces; those that are views are weights of the original."""
+    files: Callable[[str, bool], Mapping[str, Sequence[Chunk]]]
+    """The name of each file and its pieces, from the file's name, and False if weights are not written: pieces that are views."""
 
     @classmethod
     def of(cls, content: bytes) -> Content:
         """A file whose bytes are there."""
-        return cls(lambda name: {name: (content,)})
+        return cls(lambda name, weights: {name: (content,)})
 
     def write(self, path: Path, *, weights: bool = True, opened: Opened = _opened) -> None:
         """Write the files, what is beside the file first; without ``weights``, which no plan reads, these are holes."""
-        for name, pieces in reversed([*self.files(path.name).items()]):
+        for name, pieces in reversed([*self.files(path.name, weights).items()]):
             with opened(path.with_name(name)) as file:
                 for piece in pieces:
                     if weights or isinstance(piece, bytes) or len(piece) <= _HOLE:
@@ -65,7 +65,7 @@ class Content:
     def mark(self) -> bytes | None:
         """A checksum that equal files share; None for weights that are too large to be read for it."""
         digest = hashlib.blake2b(digest_size=16)
-        for name, pieces in self.files("").items():
+        for name, pieces in self.files("", True).items():
             digest.update(f"{name}\0".encode())
             for piece in pieces:
                 if not isinstance(piece, bytes):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nnbridge.errors import NnapiError, OpFailedError, Reason, pass_shortage
-from nnbridge.extensions import Arg, PreparedHostKernel, operand_dtype
+from nnbridge.extensions import Arg, ModelKernel, PreparedHostKernel, operand_dtype
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.types import Lifetime, OperandCode
 
@@ -23,6 +23,7 @@ Function: TypeAlias = "Callable[[Args, Args], Sequence[Array]]"
 """``function(inputs, outputs)`` returns the output arrays; ``outputs`` carry the declared types, dimensions and parameters."""
 
 _Shapes: TypeAlias = "tuple[tuple[int, ...] | None, ...]"
+"""Of the inputs that are no constants; None for omitted ones."""
 _MOST_PREPARED = 16
 """Combinations of input shapes that one operation stays prepared for."""
 
@@ -40,6 +41,8 @@ class CustomKernel:
     """From inputs of known dimensions, constants with data, to a function of all inputs' arrays; None where values are needed."""
     control: str = ""
     """``if`` or ``while``: the executor runs the bodies among the inputs, and no function."""
+    as_model: Callable[[], ModelKernel | None] | None = None
+    """NNAPI's operations on the operands as declared that compute the same; None where there are none."""
 
 
 def labelled(name: str, operation: Operation) -> str:
@@ -66,7 +69,8 @@ class CustomStep:
         self._inputs = [declared_argument(model, subgraph.operands[i]) for i in kernel.inputs]
         self._outputs = [declared_argument(model, subgraph.operands[i]) for i in operation.outputs]
         self._dtypes = [operand_dtype(subgraph.operands[i]) for i in operation.outputs]
-        self._read = [(i, arg.value) for i, arg in zip(kernel.inputs, self._inputs, strict=True)]
+        self._constants = [arg.value for arg in self._inputs]
+        self._varying = [(k, i) for k, i in enumerate(kernel.inputs) if self._constants[k] is None]
         self._prepared: dict[_Shapes, PreparedHostKernel | None] = {}
         """None where values are needed."""
         self._last: tuple[_Shapes, PreparedHostKernel | None] | None = None
@@ -77,14 +81,18 @@ class CustomStep:
         """Prepare for the declared dimensions if all are known; what goes wrong is raised when the operation runs."""
         if self.kernel.prepare is None or not all(a.value is not None or not a.present or known(a.dims) for a in self._inputs):
             return
+        key = tuple([arg.dims if (arg := self._inputs[k]).present else None for k, _ in self._varying])
         try:
-            self._prepare(tuple([arg.dims if arg.present else None for arg in self._inputs]))
+            if key not in self._prepared:
+                self._prepare(key)
         except Exception as error:
             pass_shortage(error)
 
     def compute(self, values: Sequence[Array | None]) -> list[Array]:
         """The results in their operands' types and of the declared dimensions; OP_FAILED for whatever goes wrong."""
-        arrays = [values[i] if constant is None else constant for i, constant in self._read]
+        arrays = self._constants.copy()
+        for k, i in self._varying:
+            arrays[k] = values[i]
         try:
             results = (self._function(arrays) or self._plain)(arrays)
             return [self._checked(*pair) for pair in zip(results, self._outputs, self._dtypes, strict=True)]
@@ -98,7 +106,7 @@ class CustomStep:
     def _function(self, arrays: Sequence[Array | None]) -> PreparedHostKernel | None:
         if self.kernel.prepare is None:
             return None
-        key = tuple([None if array is None else array.shape for array in arrays])
+        key = tuple([None if (array := arrays[k]) is None else array.shape for k, _ in self._varying])
         last = self._last
         if last is not None and last[0] == key:
             return last[1]
@@ -112,10 +120,9 @@ class CustomStep:
 
     def _prepare(self, key: _Shapes) -> PreparedHostKernel | None:
         assert self.kernel.prepare is not None
-        seen = [
-            arg if arg.value is not None else replace(arg, dims=arg.dims if dims is None else dims, present=dims is not None)
-            for arg, dims in zip(self._inputs, key, strict=True)
-        ]
+        seen = self._inputs.copy()
+        for (k, _), dims in zip(self._varying, key, strict=True):
+            seen[k] = replace(seen[k], dims=seen[k].dims if dims is None else dims, present=dims is not None)
         found = self.kernel.prepare(seen, self._outputs)
         with self._lock:
             self._prepared[key] = found
@@ -133,6 +140,8 @@ class CustomStep:
         return self.kernel.function(seen, self._outputs)
 
     def _checked(self, result: Array, declared: Arg, dtype: np.dtype[np.generic]) -> Array:
+        if result.__class__ is np.ndarray and result.dtype is dtype and result.shape == declared.dims:
+            return result
         array = typed(np.asarray(result), dtype, self.kernel.label)
         if array.shape != declared.dims and not _fits(array, declared):
             rule = f"an output of {list(declared.dims)} as declared"

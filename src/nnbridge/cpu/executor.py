@@ -451,6 +451,8 @@ class _Program:
 
     def _bound_values(self, inputs: Arrays, outputs: Arrays) -> list[Any] | None:
         """The values of a run on these arrays; None if only a run knows what to do with them."""
+        if self._dynamic and not self._custom:
+            return None
         subgraph, values = self._subgraph, self._new_values()
         read, written = frozenset(subgraph.inputs), frozenset(subgraph.outputs)
         for i, array in zip((*subgraph.inputs, *subgraph.outputs), (*inputs, *outputs), strict=True):

@@ -110,6 +110,8 @@ def device(name: str) -> Device:
         return found
     at_source = next((d for d in shipped_at_source() if name in (d.name, *d.aliases)), None)
     if at_source is not None:
+        if name != at_source.name:
+            LOG.warning("%s is another name of %s", name, at_source.name)
         return at_source
     if ":" in name:
         return _load(name)

@@ -245,7 +245,7 @@ def _without_config(prepare: Callable[..., PreparedModel]) -> Callable[..., Prep
 
 
 def require_driver(device: Device, what: str) -> None:
-    """InputError for a device that is not a driver: NNAPI's CPU, the host, and what looks at a file's operators before NNAPI.
+    """InputError for a device that is not a driver: NNAPI's CPU, the host or one that judges a file's operators before NNAPI.
 
     ``what``: the form of a device that only a driver has.
     """

@@ -64,6 +64,13 @@ def evidence(device: Device) -> Evidence:
     if isinstance(profile, (ProfileDevice, SourceProfile)):
         emulated = bool(profile.numerics_source) or profile.numerics != EXACT.name
         numbers = f"numbers emulated ({profile.numerics})" if emulated else "numbers not emulated (computed as NNAPI's CPU)"
+        faults = (
+            [c for c in found.claims if c.fault and found.answer(c.operator.index) is None]
+            if isinstance(found, BoundDevice)
+            else []
+        )
+        if faults:
+            emulated, numbers = False, f"numbers wrong on the device: {faults[0].operator.label}, {faults[0].fault}"
         rules = _rules(profile.source) if profile.source else "the profile names no source"
         return Evidence(device.name, rules, _verified(profile.verified, profile.name), numbers, emulated)
     if isinstance(profile, SampleDriver):

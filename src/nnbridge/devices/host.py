@@ -7,18 +7,18 @@ hold host operations and NNAPI's side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from nnbridge.cpu.custom import Args, CustomKernel, labelled
-from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.custom import Args, CustomKernel, declared_argument, labelled
+from nnbridge.cpu.executor import Executor, fully_known
 from nnbridge.cpu.settings import Settings, Tier, current
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import Capabilities, Device, Performance, PreparedModel, PrepareModelConfig, Support
-from nnbridge.errors import BadDataError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import (
     TYPES,
     Arg,
@@ -30,8 +30,8 @@ from nnbridge.extensions import (
     host_options,
     is_options,
 )
-from nnbridge.model import Array, Model, Operation, Source, Subgraph
-from nnbridge.types import DeviceTypeCode, OperandCode, is_extension
+from nnbridge.model import Array, Model, Operand, Operation, Source, Subgraph, known
+from nnbridge.types import WRITTEN, DeviceTypeCode, Lifetime, OperandCode, is_extension
 
 HOST_NAME = "host"
 _Item = TypeVar("_Item")
@@ -42,7 +42,59 @@ class HostPreparedModel(CpuPreparedModel):
 
     def __init__(self, model: Model, *, mixed: bool = False) -> None:
         """``mixed``: NNAPI's operations in the main subgraph, too."""
-        super().__init__(model, kernels=Tier.REFERENCE, custom=[host_kernels(model, model.main, mixed), *body_kernels(model)])
+        kernels, whole = host_kernels(model, model.main, mixed), mixed or bool(model.referenced)
+        tier, observed = (Tier.REFERENCE, None) if whole else (current().tier, {i: i for i in range(len(model.main.operands))})
+        lowered, kernels = (model, kernels) if whole else _lowered(model, kernels)
+        super().__init__(lowered, kernels=tier, custom=[kernels, *body_kernels(model)], observed=observed)
+
+
+def _lowered(model: Model, kernels: Mapping[int, CustomKernel]) -> tuple[Model, dict[int, CustomKernel]]:
+    """The model with NNAPI's operations in the place of host operations that are models of such; operands stay as they are."""
+    operands, operations, left = list(model.main.operands), list[Operation](), dict[int, CustomKernel]()
+    pools, values = list(model.pools), [model.operand_values]
+    for k, operation in enumerate(model.main.operations):
+        as_model = kernels[k].as_model
+        inner = None if as_model is None else as_model()
+        if inner is None:
+            left[len(operations)] = kernels[k]
+            operations.append(operation)
+            continue
+        part, copied = inner.model.main, sum(map(len, values))
+        ends = [kernels[k].inputs[place] for place in inner.places]
+        index = dict(zip((*part.inputs, *part.outputs), (*ends, *operation.outputs), strict=False))
+        for i, operand in enumerate(part.operands):
+            if i not in index:
+                index[i] = len(operands)
+                at, lifetime = operand.location, operand.lifetime
+                if lifetime is Lifetime.CONSTANT_COPY:
+                    at = replace(at, offset=at.offset + copied)
+                elif lifetime is Lifetime.CONSTANT_REFERENCE:
+                    at = replace(at, pool=at.pool + len(pools))
+                operands.append(operand.at(Lifetime.TEMPORARY_VARIABLE if lifetime in WRITTEN else lifetime, at))
+        pools += inner.model.pools
+        values.append(inner.model.operand_values)
+        for one in part.operations:
+            inputs, outputs = (tuple([index[i] for i in side]) for side in (one.inputs, one.outputs))
+            operations.append(replace(operation, type=one.type, inputs=inputs, outputs=outputs))
+    main = replace(model.main, operands=tuple(operands), operations=tuple(operations))
+    return replace(model, main=main, pools=tuple(pools), operand_values=b"".join(values)), left
+
+
+def _fits(inner: ModelKernel, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> bool:
+    """True for a model of NNAPI's operations on just these operands, all of known dimensions."""
+    main, pairs = inner.model.main, [(i, inputs[place]) for i, place in zip(inner.model.main.inputs, inner.places, strict=True)]
+    pairs += zip(main.outputs, outputs, strict=False)
+    return (
+        not inner.model.extensions
+        and not inner.model.referenced
+        and len(main.outputs) >= len(outputs)
+        and not any(operand.is_constant and 0 in operand.dims for operand in main.operands)
+        and all(_kind(main.operands[i]) == _kind(operand) and fully_known(operand) for i, operand in pairs)
+    )
+
+
+def _kind(operand: Operand) -> tuple[object, ...]:
+    return operand.type, operand.dims, operand.scale, operand.zero_point, operand.channel_quant
 
 
 def host_kernels(model: Model, subgraph: Subgraph, mixed: bool = False) -> dict[int, CustomKernel]:
@@ -125,14 +177,31 @@ def _host_kernel(model: Model, subgraph: Subgraph, operation: Operation) -> Cust
             raise OpFailedError(Reason(hosted.reason or "an operation that the host can run", "", label))
         return in_models_types(hosted.kernel(*ends(inputs, outputs), options))
 
+    early: list[PreparedHostKernel | ModelKernel | None] = []
+    """What was prepared for the declared dimensions, which the executor asks for first."""
+
+    def as_model() -> ModelKernel | None:
+        read, results = ([subgraph.operands[i] for i in side] for side in (inputs, operation.outputs))
+        stated = all(o.is_constant or o.lifetime is Lifetime.NO_VALUE or known(o.dims) for o in read)
+        if hosted.prepare is None or any((*signed, *written)) or not stated:
+            return None
+        try:
+            args, outs = ([declared_argument(model, operand) for operand in side] for side in (read, results))
+            early.append(hosted.prepare(args, outs, options))
+        except Exception as error:
+            pass_shortage(error)
+            return None
+        found = early[0]
+        return found if isinstance(found, ModelKernel) and _fits(found, read, results) else None
+
     def prepare(inputs: Args, outputs: Args) -> PreparedHostKernel | None:
         assert hosted.prepare is not None
-        found = _faster(hosted.prepare(*ends(inputs, outputs), options), settings)
+        found = _faster(early.pop() if early else hosted.prepare(*ends(inputs, outputs), options), settings)
         if found is None or not any((*signed, *written)):
             return found
         return lambda arrays: in_models_types(found(_in_place(arrays, signed, _flipped_or_none)))
 
-    return CustomKernel(label, inputs, compute, None if hosted.prepare is None else prepare, hosted.control)
+    return CustomKernel(label, inputs, compute, None if hosted.prepare is None else prepare, hosted.control, as_model)
 
 
 @dataclass(frozen=True)

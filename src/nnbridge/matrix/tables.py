@@ -236,18 +236,30 @@ def _exceeded(cells: Sequence[Cell], broken: Broken, top: int) -> Table:
 
 _SHOWN = ("model", "device", "Android", "on device", "work", "moved", "verdict", "largest", "ms", "estimate")
 _SUMMED = ("Android", "cells", "complete", "share", "outside", "unknown", "none", "n/a", "failed")
-_MEANING = (
-    f"complete: every operation on the device; share: of operations; outside: tolerance, of those compared; "
-    f"unknown: {NUMBERS_UNKNOWN}; none: {IDLE}; each cell: --top 0, --csv, --html"
-)
+_MEANINGS = {
+    "on device": "on device: operations, in how many partitions",
+    "work": "work: multiply-adds",
+    "moved": "moved: across partition borders",
+    "complete": "complete: every operation on the device",
+    "share": "share: of operations",
+    "outside": "outside: tolerance, of those compared",
+    "unknown": f"unknown: {NUMBERS_UNKNOWN}",
+    "none": f"none: {IDLE}",
+}
+"""The captions of columns whose headings do not say it."""
 
 
 def _table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", known: Sequence[str] = ()
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], caption: Sequence[str] = (), known: Sequence[str] = ()
 ) -> Table:
-    """A table without columns that have nothing in them, and without ``known`` ones: the summary has what they have."""
+    """A table without columns that have nothing in them, and without ``known`` ones: the summary has what they have.
+
+    ``caption``: lines, of which names of columns stand for their meanings where the column is there.
+    """
     kept = [k for k, name in enumerate(columns) if name not in known and any(row[k] != _NOTHING for row in rows)]
-    return Table(title, [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], caption)
+    names = [columns[k] for k in kept]
+    said = [_MEANINGS[text] if text in names else text for text in caption if text in names or text not in _MEANINGS]
+    return Table(title, names, [[row[k] for k in kept] for row in rows], "; ".join(said))
 
 
 def _known(cells: Sequence[Cell]) -> list[str]:
@@ -262,9 +274,9 @@ def _every(cells: Sequence[Cell]) -> Table:
     for cell in cells:
         rows.setdefault((cell.model, cell.device, *_row(cell)), []).append(_version(cell))
     merged = [(model, device, ", ".join(versions), *figures) for (model, device, *figures), versions in rows.items()]
-    meaning = ["on device: operations, in how many partitions; work: multiply-adds; moved: across partition borders"]
+    meaning = list(_MEANINGS)
     meaning += [NUMBERS_UNKNOWN] if any(cell.unknown for cell in cells) else []
-    return _table("", _SHOWN, merged, "; ".join(meaning), [] if len(cells) == 1 else _known(cells))
+    return _table("", _SHOWN, merged, meaning, [] if len(cells) == 1 else _known(cells))
 
 
 def _row(cell: Cell) -> tuple[str, ...]:
@@ -293,17 +305,18 @@ def _by_side(cells: Sequence[Cell], top: int) -> list[Table]:
     sides = [("device", {cell.device for cell in cells}), ("model", {cell.model for cell in cells})]
     sides.sort(key=lambda side: -len(side[1]))
     shown = [name for name, names in sides if len(names) > 1] or ["device"]
-    return [_by(name, cells, top, _MEANING if name == shown[-1] else "") for name in shown]
+    meanings = [*_MEANINGS, "each cell: --top 0, --csv, --html"]
+    return [_by(name, cells, top, meanings if name == shown[-1] else []) for name in shown]
 
 
-def _by(side: str, cells: Sequence[Cell], top: int, caption: str) -> Table:
+def _by(side: str, cells: Sequence[Cell], top: int, caption: Sequence[str]) -> Table:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((getattr(cell, side), _version(cell)), []).append(cell)
     found = list(groups.items())
     if top and len(found) > top:
         found.sort(key=lambda group: _badness(group[1]), reverse=True)
-        caption = "; ".join(filter(None, (f"the worst first, {_more(len(found), top)}", caption)))
+        caption = [f"the worst first, {_more(len(found), top)}", *caption]
     rows: dict[tuple[str, ...], list[str]] = {}
     for (name, version), members in found[:top] if top else found:
         rows.setdefault((name, *_counts(members)), []).append(version)

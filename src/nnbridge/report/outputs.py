@@ -157,7 +157,8 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
 
 
 def _verdict(output: OutputComparison, words: tuple[str, str]) -> str:
-    return words[output.passed] + (f" ({output.check.form})" if output.check is not None else "")
+    decided = output.check is not None and output.check.passed == output.passed
+    return words[output.passed] + (f" ({output.check.form})" if decided and output.check is not None else "")
 
 
 def _reserved(comparison: Comparison) -> list[str]:

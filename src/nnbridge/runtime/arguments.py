@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import BadDataError, Reason, first_line
-from nnbridge.extensions import Codec, codec_of, operand_dtype
+from nnbridge.extensions import Codec, codec_of, is_tensor, operand_dtype
 from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.runtime.driver_calls import read_only
@@ -61,7 +61,7 @@ def as_array(operand: Operand, value: object, call: str) -> Array:
         return _packed(codec, value, operand, call)
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         array = np.asarray(value)
-        array = array.reshape(1) if array.ndim == 0 and operand.is_tensor and operand.dims in ((0,), (1,)) else array
+        array = array.reshape(1) if array.ndim == 0 and is_tensor(operand) and operand.dims in ((0,), (1,)) else array
         check_array(operand, array, call)
         return np.ascontiguousarray(array)
     rule = "an array, a number or a list of numbers"

@@ -31,7 +31,7 @@ from nnbridge.cli.output import (
     result_last,
     verbose,
 )
-from nnbridge.cli.sections import option_sections, write_sections
+from nnbridge.cli.sections import FoldedHelp, option_sections, write_sections
 from nnbridge.errors import NnbridgeError, near, pass_shortage
 from nnbridge.report.terminal import printable
 
@@ -65,7 +65,7 @@ _TYPED = "nnbridge.cli.typed"
 """Where the root context's ``meta`` has the words of the command line."""
 
 
-class _Group(click.Group):
+class _Group(FoldedHelp, click.Group):
     """Finds the commands; errors end as one message on standard error and exit status 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

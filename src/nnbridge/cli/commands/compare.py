@@ -263,7 +263,8 @@ def _layers(subject: _Subject) -> LayerComparison:
         )
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
-    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()], found.sentence)
+    verdict = f"Verdict: {found.verdict}"
+    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines(), verdict], found.sentence)
     return found
 
 
@@ -316,4 +317,5 @@ def _outputs(subject: _Subject) -> Comparison:
             echo(line)
         for line in () if files is None else files.dataset.notes:
             echo(line, err=True)
+        print_blocks([f"Verdict: {found.verdict_line}"])
     return found

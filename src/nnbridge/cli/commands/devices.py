@@ -38,7 +38,7 @@ class _Families(SectionGroup):
     cls=_Families, invoke_without_command=True, short_help="List devices by family, find them by chip or phone, check profiles."
 )
 @click.option("--all", "every", is_flag=True, help="List every device in a separate row, with its declared performance.")
-@click.option("--profiles", is_flag=True, help="The same for the shipped profiles only.")
+@click.option("--profiles", is_flag=True, help="List the shipped profiles only, each in a separate row.")
 @json_option
 @click.pass_context
 def devices(context: click.Context, every: bool, profiles: bool, as_json: bool) -> None:

@@ -7,8 +7,8 @@ const WORDS = {
     const needs = /^level (\d+)$/.exec(r.found || "");
     return has && needs && ["it needs feature level ", needs[1], "; the driver has ", has[1]];
   },
-  operator: (r) => ["", r.host ? "it does not map this operator" : "the driver does not accept operations of this type", "", ""],
-  unstated: () => ["", "the driver gave no reason", "", ""],
+  operator: (r) => ["", r.host ? "it does not map this operator" : "the device does not accept operations of this type", "", ""],
+  unstated: (r) => !r.found && ["", "the driver gave no reason", "", ""], // A rule without a kind is in words.
   partitions: (r) => ["only ", clean(r.rule).replace(/^one of /, ""), " go to drivers", ""],
 };
 function plain(r) {

@@ -8,17 +8,18 @@ function headline(plan, runners) {
   const c = plan.counts;
   const dev = runners.filter((r) => r.place === "device").map((r) => clean(r.name));
   const rest = Object.entries(c.elsewhere).map(([place, n]) => [place.replace("'", "’"), n]);
+  const foreign = c.foreign ? [`${int(c.foreign)} without a kernel in TFLite`] : [];
   const parts = partitionsOf(plan, runners);
   const them = dev.length > 1 ? "the devices" : "the device";
   const all = plural(c.total, c.unit);
   if (c.refused) return plan.sentence + ".";
   if (!dev.length && plan.asked.length)
-    return `On ${list(plan.asked.map(clean))}: nothing runs there; the whole model ${plan.fallback ? "fell back to NNAPI’s CPU" : `runs on ${list(rest.map(([place]) => place))}`}.`;
+    return `On ${list(plan.asked.map(clean))}: nothing runs there; ${plan.fallback ? "the whole model fell back to NNAPI’s CPU" : list([...rest.map(([place, n]) => `${int(n)} ${n === 1 ? "runs" : "run"} on ${place}`), ...foreign])}.`;
   if (!dev.length) return `On ${list(rest.map(([place]) => place)) || "NNAPI’s CPU"}: all ${all}.`;
   if (plan.fallback) return `On ${list(dev)}: nothing runs on ${them}; the whole model fell back to NNAPI’s CPU.`;
-  if (c.device === 0) return `On ${list(dev)}: none of ${all} on ${them}; all ${int(c.total)} on ${list(rest.map(([place]) => place))}.`;
+  if (c.device === 0) return `On ${list(dev)}: none of ${all} on ${them}; ${list([...rest.map(([place, n]) => `${int(n)} on ${place}`), ...foreign])}.`;
   if (c.device === c.total) return `On ${list(dev)}: all ${all} in ${plural(parts, "partition")} on ${them}.`;
-  const others = list(rest.map(([place, n]) => `${int(n)} on ${place}`));
+  const others = list([...rest.map(([place, n]) => `${int(n)} on ${place}`), ...foreign]);
   return `On ${list(dev)}: ${int(c.device)} of ${all} in ${plural(parts, "partition")} on ${them}, ${others}.`;
 }
 
@@ -77,7 +78,7 @@ function reservation() {
       finding: `Numbers of ${list(unknown)} unknown; what NNAPI’s CPU computes in their place`,
     };
   if (!idle.length) return null;
-  const others = clean(D.compare.device);
+  const others = list(shown.map(where));
   return {
     tag: "nothing on the device",
     line: `Nothing runs on ${list(idle)}; what ${others} computed`,
@@ -131,12 +132,12 @@ function evidenceLines() {
 function obstacleLine() {
   const top = groups().find((g) => g.r.sort !== "slower" && g.off.length);
   if (!top) return slowerLine();
-  const kinds = count(top.off, (o) => o.type);
+  const kinds = count(top.off, (o) => o.short);
   const which = kinds.slice(0, 2).map(([k, n]) => `${k}${n > 1 ? ` × ${n}` : ""}`);
   const who = list(top.devs.map(clean));
   const why = { host: `not handed to NNAPI by ${who}`, refused: `refused by ${who}`, fallback: who }[top.r.sort];
   const said = top.r.kind === "partitions" ? ruleText(top.r) : `${why}: ${ruleText(top.r)}`;
-  return ["", `Main cause of splits: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
+  return ["", `${onDevice.length ? "Main cause of splits" : "Main obstacle"}: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
 }
 /** Where nothing refuses: the devices would accept what NNAPI's CPU runs faster. */
 function slowerLine() {

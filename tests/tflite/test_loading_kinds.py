@@ -1,0 +1,185 @@
+"""Kinds of files that TFLite does not load, a file or two of each, and its neighbours that it loads: LiteRT is the judge."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnbridge
+from tests.commands import call
+from tests.differential import Fork
+from tests.tflite.files import TfliteBuilder
+from tests.tflite.loading import litert_refusal, refusal
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+SIZES = np.array([[0, 0], [0, 0]], np.int32)
+
+
+def single(
+    operator: str, shapes: list[Any], options: dict[str, Any] | None = None, *, version: int = 1, out: tuple[int, ...] = ()
+) -> bytes:
+    """A file of one float operator: inputs are shapes, or arrays of constants."""
+    file, given = TfliteBuilder(), []
+    inputs = []
+    for one in shapes:
+        inputs.append(file.tensor(one) if isinstance(one, tuple) else file.constant(one))
+        given += [inputs[-1]] if isinstance(one, tuple) else []
+    y = file.tensor(out)
+    file.operator(operator, inputs, [y], options, version)
+    return file.content(given or inputs[:1], [y])
+
+
+def pool(width: int, padding: int) -> bytes:
+    window = {"filter_width": width, "filter_height": 1, "stride_w": 1, "stride_h": 1, "padding": padding}
+    return single("MAX_POOL_2D", [(1, 3, 3, 1)], window)
+
+
+def convolution(operator: str, dilation: int, padding: int) -> bytes:
+    options = {"stride_w": 1, "stride_h": 1, "padding": padding, "dilation_w_factor": dilation, "dilation_h_factor": 1}
+    more = {"stride_d": 1, "dilation_d_factor": 1} if operator == "CONV_3D" else {"depth_multiplier": 1}
+    options |= more if operator != "CONV_2D" else {}
+    filter = np.ones((1, 1, 5, 1, 1) if operator == "CONV_3D" else (1, 1, 5, 1), np.float32)
+    inputs = [(1, 2, 3, 3, 1) if operator == "CONV_3D" else (1, 3, 3, 1), filter]
+    return single(operator, inputs if operator == "CONV_3D" else [*inputs, np.zeros(1, np.float32)], options)
+
+
+def slice_(begin: int, size: int, out: tuple[int, ...] = ()) -> bytes:
+    return single("SLICE", [(3,), np.int32([begin]), np.int32([size])], {}, out=out)
+
+
+def changed(model: bytes, before: bytes, after: bytes) -> bytes:
+    assert model.count(before) == 1
+    return model.replace(before, after)
+
+
+ADD = single("ADD", [(1, 4), (1, 4)], {"fused_activation_function": 0})
+FILES = {
+    "as it should be": ADD,
+    # what the file's verifier looks at
+    "a string without an end": changed(ADD, b"test\0", b"test!"),
+    "a string that ends early": changed(ADD, b"test\0", b"te\0t\0"),
+    # dimensions of windows
+    **{f"pool of {width}, {'SAME' if padding == 0 else 'VALID'}": pool(width, padding)
+       for width in (3, 9, 65535, 65537, 2**31 - 1) for padding in (0, 1)},
+    **{f"{operator} dilated by {d}, {'SAME' if padding == 0 else 'VALID'}": convolution(operator, d, padding)
+       for operator in ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D") for d in (1, 16383, 16385) for padding in (0, 1)},
+    # dimensions of outputs
+    **{f"resized to {size}": single("RESIZE_NEAREST_NEIGHBOR", [(1, 2, 2, 1), np.int32(size)], {})
+       for size in ((3, 3), (0, 3), (-1, 3), (2**31 - 1, 2**31 - 1))},
+    **{f"BATCH_TO_SPACE_ND by {blocks}": single("BATCH_TO_SPACE_ND", [(4, 2, 2, 1), np.int32(blocks), SIZES])
+       for blocks in ((2, 2), (2, -2), (-2, -2))},
+    **{f"SPACE_TO_BATCH_ND by {blocks}": single("SPACE_TO_BATCH_ND", [(1, 4, 4, 1), np.int32(blocks), SIZES])
+       for blocks in ((2, 2), (-2, 2), (-2, -2))},
+    **{f"TILE by {n}": single("TILE", [(2, 3), np.int32([n, 1])]) for n in (0, 3, -1, 2**30)},
+    **{f"PAD by {n}": single("PAD", [(2, 3), np.int32([[n, 0], [0, 0]])]) for n in (0, 3, -1, 2**31 - 1)},
+    **{f"RESHAPE to {dims}": single("RESHAPE", [(2, 3), np.int32(dims)]) for dims in ((6,), (-1,), (-2, -3), (3, -2))},
+    **{f"SLICE at {at} of {size}": slice_(at, size) for at in (-1, 0, 3, 4) for size in (-1, 0, 1)},
+    "SLICE of other dimensions": slice_(0, 2, (1,)),
+    # options of other operators
+    "ADD with options of CONV_2D": single("ADD", [(1, 4), (1, 4)]),
+    **{f"{operator} without options": single(operator, inputs) for operator, inputs in (
+        ("ADD", [(1, 4), (1, 4)]), ("SOFTMAX", [(1, 4)]), ("MAX_POOL_2D", [(1, 4, 4, 1)]), ("MIRROR_PAD", [(2, 3), SIZES]),
+        ("CONCATENATION", [(1, 4), (1, 4)]), ("UNIQUE", [(4,)]))},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def litert() -> Iterator[Fork]:
+    fork = Fork(litert_refusal)
+    yield fork
+    fork.close()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_loads_where_litert_loads_it(name: str, litert: Fork) -> None:
+    try:
+        (why,) = litert.run(FILES[name])
+    except RuntimeError as error:
+        why = str(error)
+    assert bool(refusal(FILES[name])[0]) == bool(why), (why, refusal(FILES[name]))
+
+
+@pytest.mark.parametrize("byte", range(0, 120, 4))
+def test_a_changed_offset_is_refused_where_litert_refuses_it(byte: int, litert: Fork) -> None:
+    for word in (0, 1, 2, struct.unpack_from("<I", ADD, byte)[0] + 4):
+        model = ADD[:byte] + struct.pack("<I", word) + ADD[byte + 4 :]
+        try:
+            (why,) = litert.run(model)
+        except RuntimeError as error:
+            why = str(error)
+        assert not why or refusal(model)[0], (word, why)
+
+
+def test_the_place_in_the_file_that_the_verifier_refuses_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(FILES["a string without an end"])
+    sentence = (
+        "TFLite does not load this file: description: TFLite requires a zero byte after a string (its file verifier), found 33."
+    )
+    assert call("plan", str(path)).stdout.startswith(sentence)
+    assert call("inspect", str(path)).stdout.startswith(sentence)
+    assert "a zero byte after a string (its file verifier)" in call("run", str(path), "--seed", "0").stderr
+    assert nnbridge.run(path, seed=0, mapping="wide")["t2"].shape == (1, 4)
+
+
+def with_options(name: str, table: dict[str, Any], path: Path) -> Path:
+    """x + y with options of another operator's kind."""
+    file = TfliteBuilder()
+    x, y, out = (file.tensor((1, 4)) for _ in range(3))
+    file.operator("ADD", [x, y], [out])
+    code = {"Conv2DOptions": 1, "Pool2DOptions": 5}[name]
+    file.operators[-1] |= {"builtin_options_type": code, "builtin_options": table}
+    return file.write(path / "m.tflite", [x, y], [out])
+
+
+def test_options_of_another_operator_are_ignored_as_tflite_ignores_them(tmp_path: Path) -> None:
+    # As AddOptions it would be RELU6.
+    path = with_options("Conv2DOptions", {"fused_activation_function": 3}, tmp_path)
+    found = nnbridge.plan(path)
+    data = np.float32([[-1, 2, 5, 9]])
+    assert next(iter(found.run([data, data]).values())).tolist() == [[-2, 4, 10, 18]]
+    sentence = "operator 0 ADD has Conv2DOptions, which are not its own: TFLite ignores them, and all its options are 0."
+    assert sentence in call("plan", str(path)).stderr
+    assert sentence in call("inspect", str(path)).stdout
+
+
+def test_without_options_all_of_them_are_zero_as_in_litert(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(single("SOFTMAX", [(1, 4)], out=(1, 4)))
+    (found,) = nnbridge.plan(path).run([np.float32([[1, 2, 3, 4]])]).values()
+    assert found.tolist() == [[0.25, 0.25, 0.25, 0.25]]
+    file = TfliteBuilder()
+    x, y = file.tensor((2,), "int32"), file.tensor((3, 2))
+    file.operator("ONE_HOT", [x, *(file.constant(one) for one in (np.int32(3), np.float32(1), np.float32(0)))], [y])
+    (found,) = nnbridge.plan(file.write(path, [x], [y])).run([np.int32([1, 2])]).values()
+    assert found.tolist() == [[0, 0], [1, 0], [0, 1]]  # of axis 0, where the schema's default is -1
+
+
+def test_operators_of_a_composite_are_prepared_with_the_dimensions_that_it_passes(litert: Fork) -> None:
+    for states in ((2, 4), (5, 4)):
+        inner, outer = TfliteBuilder(), TfliteBuilder()
+        shapes = ((2, 3, 3), (4, 3), (4, 4), (4,), (2, 4))
+        inside = [inner.tensor(shape) for shape in shapes]
+        out = inner.tensor(())
+        inner.operator("UNIDIRECTIONAL_SEQUENCE_RNN", inside, [out], {"time_major": False})
+        # The bias is computed: its dimensions are those of what it is computed from.
+        passed = [outer.tensor(shape) for shape in (*shapes[:4], states)]
+        outer.tensors[passed[4]]["is_variable"] = True
+        bias, whole = outer.tensor((4,)), outer.tensor(())
+        outer.operator("ADD", [passed[3], passed[3]], [bias], {"fused_activation_function": 0})
+        called = {"name": "rnn", "decomposition_subgraph_index": 1, "version": 1, "composite_attributes": np.zeros(1, np.uint8)}
+        outer.operator("STABLEHLO_COMPOSITE", [*passed[:3], bias, passed[4]], [whole], called)
+        outer.others = [inner.graph(inside, [out], "inner")]
+        outer.codes.append(inner.codes[0])
+        inner.operators[0]["opcode_index"] = len(outer.codes) - 1
+        model = outer.content(passed[:4], [whole])
+        try:
+            (why,) = litert.run(model)
+        except RuntimeError as error:
+            why = str(error)
+        assert bool(why) == bool(refusal(model)[0]) == (states != (2, 4)), (why, refusal(model))
