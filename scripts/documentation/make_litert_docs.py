@@ -1,4 +1,4 @@
-"""Write docs/tflite-litert.md: versions and element types of each operator that LiteRT's kernels run, beside nnbridge's.
+"""Write tests/tflite/litert.md: versions and element types of each operator that LiteRT's kernels run, beside nnbridge's.
 
 python scripts/documentation/make_litert_docs.py           write the file
 python scripts/documentation/make_litert_docs.py --check   exit with 1 if it is not up to date
@@ -39,7 +39,7 @@ from tests.tflite.cases import Case, cases
 from tests.tflite.differential import DRAWS, content
 from tests.tflite.files import TfliteBuilder
 
-TARGET = REPOSITORY / "docs" / "tflite-litert.md"
+TARGET = REPOSITORY / "tests" / "tflite" / "litert.md"
 KERNELS = ("BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
 DRAWS_OF_A_CELL = 24
 RECURRENT = (
