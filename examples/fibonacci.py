@@ -101,7 +101,6 @@ def _refused(model: Model, operation: Operation) -> Reason | None:
 
 def fibonacci(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
     """The first n numbers; OP_FAILED unless n is a whole number from 1 to 92."""
-    assert inputs[0].data is not None
     n = float(inputs[0].data.item())
     if not (n.is_integer() and 1 <= n <= MAX_N):
         raise OpFailedError(Reason(f"a whole number from 1 to {MAX_N}", str(n), NAME, "input 0"))

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nnbridge.builder import ModelBuilder
+from nnbridge.extensions import Arg
 from nnbridge.model import Model
 from nnbridge.types import OperandCode, OperationCode
 
 FLOAT = OperandCode.TENSOR_FLOAT32
+_TYPES = {
+    "f4": FLOAT,
+    "i4": OperandCode.TENSOR_INT32,
+    "i2": OperandCode.TENSOR_QUANT16_SYMM,
+    "i1": OperandCode.TENSOR_QUANT8_ASYMM_SIGNED,
+    "u1": OperandCode.TENSOR_QUANT8_ASYMM,
+}
+NO_TENSOR = Arg(OperandCode.TENSOR_INT32, present=False)
+"""An omitted operand."""
+
+
+def argument(dims: tuple[int, ...], dtype: str = "f4", scale: float = 0.0, point: int = 0, value: Any = None) -> Arg:
+    """An operand as kernels see it, by its element type."""
+    return Arg(_TYPES[dtype], dims, scale, point, value=value)
 
 
 def unary_chain(*codes: OperationCode, dims: tuple[int, ...] = (1, 4), relaxed: bool = False) -> Model:

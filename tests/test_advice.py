@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,12 @@ import numpy as np
 import pytest
 
 from nnbridge import load
-from nnbridge.advice import Alone, Editing, Outcome, Planner, advise, found_by
+from nnbridge.advice import Advice, Alone, Editing, Outcome, Planner, found_by, rank
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
-from nnbridge.converters import ConversionOptions
-from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit
+from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Content, Edit
 from nnbridge.errors import Why
 from nnbridge.file import ModelFile
-from nnbridge.target import Target
 from nnbridge_onnx.edits import REWRITES
 from tests.conftest import MODELS, requires_recent_onnx_runtime
 from tests.tflite.files import TfliteBuilder
@@ -86,7 +85,7 @@ def test_more_channels_that_are_cut_off_leave_every_bit_of_the_answers(tmp_path:
 def test_an_edit_that_changes_answers_is_written_only_on_request(tmp_path: Path) -> None:
     device, target = npu(tmp_path, conv="at_most = { filter_h = 2 }"), tmp_path / "after.tflite"
     request = ("rewrite", FLOAT32, "--device", device, "--advice", "1", "-o", str(target))
-    assert "expected an edit that leaves the outputs as they are, or --inexact" in call(*request, status=2)
+    assert "expected an edit that does not change outputs, or --inexact" in call(*request, status=2)
     assert not target.exists()
     assert call(*request, "--inexact")["exact"] is False
     assert call("plan", str(target), "--device", device)["summary"]["elsewhere"] == {}
@@ -112,7 +111,7 @@ def test_initialisers_that_are_inputs_become_constants(tmp_path: Path) -> None:
     model.graph.input.extend(made)
     onnx.save(model, str(path))
     found, _ = advised(str(path), "arm-nn-21.11")
-    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers are constants, no inputs")
+    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers as constants, not as inputs")
     request = ("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "-o", str(target))
     assert "not bit-exact: outputs differ in probabilities" in call(*request, status=2)
     assert not target.exists()
@@ -132,7 +131,7 @@ def test_an_edit_that_may_round_elsewhere_is_exact_where_no_bit_differs(tmp_path
     graph = onnx.helper.make_graph([node], "g", [x, factor], [y], [constant])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
     found, _ = advised(str(path), "arm-nn-21.11")
-    (number,) = (k for k, one in enumerate(found, 1) if one == ("round", "whole file: initialisers are constants, no inputs"))
+    (number,) = (k for k, one in enumerate(found, 1) if one == ("round", "whole file: initialisers as constants, not as inputs"))
     done = call("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "-o", str(target))
     assert (done["kind"], done["exact"], done["inputs"]) == ("round", True, 10)
     assert len(onnx.load(str(target)).graph.input) == 1
@@ -146,7 +145,7 @@ def test_a_clip_becomes_max_and_min_with_the_same_bits_in_onnx_runtime(tmp_path:
     graph = onnx.helper.make_graph([onnx.helper.make_node("Clip", ["x", "low", "high"], ["y"])], "g", [x], [y], bounds)
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
     (edit,) = (edit for edit in ModelFile(path).edits if edit.text == "Max, then Min")
-    target.write_bytes(edit.content())
+    edit.content().write(target)
     for seed in range(5):
         values = seeded_inputs(load(path), seed)
         (before,), (after,) = (reference("onnxruntime", file).run(values) for file in (path, target))
@@ -171,7 +170,7 @@ def test_exact_rewrites_of_onnxs_own_node_tests_have_the_same_bits_in_onnx_runti
         for edit in [edit for edit in ModelFile(path).edits if edit.answers is Answers.SAME]:
             if (edit.operator, edit.text) in proven:
                 continue
-            target.write_bytes(edit.content())
+            edit.content().write(target)
             before, after = (reference("onnxruntime", file) for file in (path, target))
             for seed in range(5):
                 values = seeded_inputs(load(path), seed)
@@ -224,8 +223,8 @@ def test_an_operator_with_a_restricted_scale_is_advised_another_scale(tmp_path: 
 def test_an_edit_is_planned_unless_it_is_refused_alone_alike(some: bool, kind: Why, planned: int, tmp_path: Path) -> None:
     path, measured = tmp_path / "model", []
     before = Outcome(frozenset({(0, 0)}), 0, 1, 1, 0, {(0, 0): frozenset({Why.RANK})})
-    edit = Edit(0, 0, "ABS", "NEG", lambda: b"edited", alone=lambda: b"replacement")
-    adjustable = Adjustable("ABS", (), lambda changes, alone: b"alone")
+    edit = Edit(0, 0, "ABS", "NEG", lambda: Content.of(b"edited"), alone=lambda: Content.of(b"replacement"))
+    adjustable = Adjustable("ABS", (), lambda changes, alone: Content.of(b"alone"))
 
     def measure(path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
         measured.append(path)
@@ -241,7 +240,7 @@ def test_an_edit_is_planned_unless_it_is_refused_alone_alike(some: bool, kind: W
 
 def test_steps_are_prepared_only_for_what_helps(tmp_path: Path) -> None:
     prepared = []
-    edit = Edit(0, WHOLE, "", "better", lambda: b"edited")
+    edit = Edit(0, WHOLE, "", "better", lambda: Content.of(b"edited"))
 
     def measure(path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
         prepared.append(prepare)
@@ -252,22 +251,24 @@ def test_steps_are_prepared_only_for_what_helps(tmp_path: Path) -> None:
     assert (advice.text, prepared) == ("whole file: better", [True, False, True])
 
 
-def test_settings_are_advised_for_a_file_whose_weights_are_after_its_tables(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("gained", "parts", "slight"),
+    [
+        ({}, {}, True),
+        ({"multiply_adds": 1}, {}, True),
+        ({"multiply_adds": 20}, {}, False),
+        ({}, {"partitions": 2}, False),
+        ({}, {"steps": 4}, False),
+        ({}, {"partitions": 4}, True),
+    ],
+)
+def test_a_change_that_moves_next_to_no_work_is_slight_and_comes_last(
+    gained: Mapping[str, int], parts: Mapping[str, int], slight: bool
 ) -> None:
-    weights = np.ones((4, 8), np.float32)
-
-    def content(offset: int) -> bytes:
-        file = TfliteBuilder()
-        x, w, y = file.tensor((1, 8), name="x"), file.constant(weights, name="w"), file.tensor((1, 4), name="y")
-        file.buffers[-1] = {"offset": offset, "size": weights.nbytes}
-        # Android 10 has no keep_num_dims.
-        file.operator("FULLY_CONNECTED", [x, w, -1], [y], {"keep_num_dims": True}, 5)
-        return file.content([x], [y])
-
-    at = -(-len(content(1000)) // 64) * 64
-    path = tmp_path / "large.tflite"
-    path.write_bytes(content(at).ljust(at, b"\0") + weights.tobytes())
-    found = advise(ModelFile(path, ConversionOptions(3, mapping="delegate")), Target.of("nnapi-sample_all", android="10"))
-    assert [advice.kind for advice in found.advice] == ["setting"]
-    assert "without edits of the file, only settings are tried" in caplog.text
+    work = {(0, k): 5000 for k in range(2)}
+    before = Outcome(frozenset({(0, 3), (0, 4)}), 0, 3, 5, 5000, work=work)
+    after = replace(before, elsewhere=frozenset({(0, 3)}), multiply_adds=5000 + gained.get("multiply_adds", 0), **parts)
+    found = Advice("x", before, after)
+    worthwhile = Advice("y", before, replace(before, multiply_adds=10000, partitions=9))
+    assert found.slight is slight
+    assert sorted([found, worthwhile], key=rank)[0] is (worthwhile if slight else found)

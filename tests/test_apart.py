@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnbridge import apart
 from nnbridge.apart import Apart, EndedError
 from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason, ShortageError, Why
 from tests.tflite.files import TfliteBuilder
@@ -22,10 +23,15 @@ NNBRIDGE = Path(sys.executable).with_name("nnbridge")
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes import nothing from the current folder, which is often that of these tests."""
+WAYS = ["fresh", *(["copy"] if sys.platform == "linux" else [])]
+
+
+@pytest.fixture(autouse=True, params=WAYS)
+def way(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Ways in which processes start; they import nothing from the current folder, which is often that of these tests."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(apart, "copies_safely", lambda: request.param == "copy")
+    return str(request.param)
 
 
 class Object:
@@ -63,6 +69,12 @@ class Object:
 
     def path(self) -> list[str]:
         return sys.path
+
+    def kept(self) -> list[str]:
+        """Descriptors, handlers and threads of the process that started this one."""
+        files = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+        handlers = [str(number) for number in (signal.SIGTERM, signal.SIGUSR1) if callable(signal.getsignal(number))]
+        return files + handlers + [one.name for one in threading.enumerate() if one is not threading.main_thread()]
 
 
 def served(start: int = 0) -> Apart:
@@ -143,6 +155,7 @@ def test_prints_go_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     assert "native code prints here" in errors
 
 
+@pytest.mark.parametrize("way", ["fresh"], indirect=True)  # A copy has the path of the program, which test_traps tests.
 def test_the_current_folder_is_not_imported_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path), "", *sys.path])
     monkeypatch.chdir(tmp_path)
@@ -169,6 +182,37 @@ def test_a_fork_has_a_process_of_its_own() -> None:
         os._exit(counter.call("add", 5))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
     assert counter.call("add", 1) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_nothing_that_is_open_here_is_open_there(tmp_path: Path) -> None:
+    old = [signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGUSR1)]
+    try:
+        with (tmp_path / "open").open("w") as file:
+            os.set_inheritable(file.fileno(), True)
+            found = served().call("kept")
+            assert [one for one in found if str(tmp_path) in one or one.isdecimal() or "Thread" in one] == []
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGUSR1), old, strict=True):
+            signal.signal(number, handler)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is a copy")
+@pytest.mark.parametrize(
+    ("before", "copies"),
+    [
+        ("platforms.begin_program()", True),
+        ("", False),  # A program that imports nnbridge.
+        ("platforms.begin_program(); threading.Thread(target=threading.Event().wait, daemon=True).start()", False),
+        ("platforms.begin_program(); os.environ['LD_LIBRARY_PATH'] = '/usr/lib:'", False),
+        ("platforms.begin_program(); os.environ['PYTHONPATH'] = 'relative'", False),
+    ],
+    ids=["a program", "another's program", "a thread", "libraries of the current folder", "modules of the current folder"],
+)
+def test_only_a_program_without_threads_and_odd_paths_is_copied(before: str, copies: bool) -> None:
+    program = f"import os, threading\nfrom nnbridge import platforms\n{before}\nprint(platforms.copies_safely())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(copies)
 
 
 # -- runtimes -----------------------------------------------------------------------------------------------------------

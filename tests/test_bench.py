@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nnbridge import load
@@ -170,7 +171,7 @@ def test_a_trace_is_not_written_over_the_model() -> None:
     path = str(MODELS / "digits_int8.tflite")
     result = call("bench", path, "--trace", path)
     assert result.exit_code == 2
-    assert "another file than the model" in result.stderr
+    assert "a file other than the model" in result.stderr
 
 
 def test_the_first_answer_has_its_parts() -> None:
@@ -178,3 +179,30 @@ def test_the_first_answer_has_its_parts() -> None:
     assert all(found[part] >= 0 for part in ("import", "load", "prepare", "run"))
     if (memory := peak_memory()) is not None:
         assert found["imports_bytes"] <= found["peak_bytes"] <= memory
+
+
+def looked_up(folder: Path) -> Path:
+    """Rows of a table by indexes, which are an output as well, of an open shape."""
+    onnx = pytest.importorskip("onnx")
+    helper, types = onnx.helper, onnx.TensorProto
+    nodes = [helper.make_node("Identity", ["ids"], ["same"]), helper.make_node("Gather", ["table", "ids"], ["y"])]
+    outputs = [helper.make_tensor_value_info(name, type, None) for name, type in (("same", types.INT64), ("y", types.FLOAT))]
+    ids = helper.make_tensor_value_info("ids", types.INT64, ["b", "s"])
+    table = onnx.numpy_helper.from_array(np.ones((2, 4), np.float32), "table")
+    path = folder / "looked_up.onnx"
+    graph = helper.make_graph(nodes, "g", [ids], outputs, [table])
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString())
+    return path
+
+
+def test_outputs_of_open_size_are_measured_with_indexes_that_a_table_has(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    found = ran(str(looked_up(tmp_path)), "--shape", "ids=1,32")
+    assert {one["contender"] for one in found["latencies"]} >= {"nnbridge reference", "ONNX Runtime"}
+
+
+def test_inputs_are_files(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    np.save(tmp_path / "ids.npy", np.zeros((1, 32), np.int64))
+    found = ran(str(looked_up(tmp_path)), "--shape", "ids=1,32", "--input", f"ids={tmp_path / 'ids.npy'}")
+    assert "ONNX Runtime" in {one["contender"] for one in found["latencies"]}

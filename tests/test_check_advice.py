@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nnbridge.advice import Advice, FileAdvice
-from nnbridge.converters.edits import Edit
+from nnbridge.converters.edits import Content, Edit
 from nnbridge.errors import Reason
 from nnbridge.file import ModelFile
 from tests.conftest import MODELS, REPOSITORY
@@ -124,7 +124,7 @@ def test_a_change_of_the_answers_is_seen(judge: Any, tmp_path: Path) -> None:
     operator = ModelFile(INT8).adjustable(0, 0)
     assert operator is not None
     edited = tmp_path / "edited.tflite"
-    edited.write_bytes(operator.content({"kernel": 2}, False))
+    operator.content({"kernel": 2}, False).write(edited)
     found = judge(INT8, edited, 1)
     assert (found.outcome, found.engines, found.wrong.endswith("with seed 0")) == ("failed", ("nnbridge", "LiteRT"), True)
 
@@ -186,5 +186,5 @@ def test_one_rewrite_that_differs_is_the_exit_status(
 
 def test_a_rewrite_that_nothing_runs_is_the_exit_status(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = conv(tmp_path / "conv.onnx", 2)
-    monkeypatch.setattr(script, "exact_edits", lambda path: [Edit(0, 0, "Conv", "itself", path.read_bytes)])
+    monkeypatch.setattr(script, "exact_edits", lambda path: [Edit(0, 0, "Conv", "itself", lambda: Content.of(path.read_bytes()))])
     assert script.prove_all([path], 1) == 1

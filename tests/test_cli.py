@@ -330,7 +330,7 @@ def test_a_tie_is_called_one() -> None:
 def test_a_model_is_not_converted_into_its_own_place(tmp_path: Path) -> None:
     source = tmp_path / "model.tflite"
     source.write_bytes(Path(DIGITS).read_bytes())
-    assert "--output: expected another file than the model" in refused("convert", source, "-o", source)
+    assert "--output: expected a file other than the model" in refused("convert", source, "-o", source)
     assert source.read_bytes() == Path(DIGITS).read_bytes()
 
 

@@ -47,7 +47,7 @@ def saved(tmp_path: Path) -> str:
         ("", "--device: no device has an empty name; `nnbridge devices` lists names; FILE.toml"),
         ("host", "--device: expected a driver or the CPU; the host is added by itself, found host"),
         ("nnapi-sample_qant", "no device is called nnapi-sample_qant; did you mean nnapi-sample_quant or"),
-        ("nnapi-sample_qant", "`nnbridge devices --all` lists all), found nnapi-sample_qant"),
+        ("nnapi-sample_qant", "nnapi-sample_all? `nnbridge devices --all` lists all"),
     ],
 )
 def test_a_device_that_is_none_is_refused(command: tuple[str, ...], name: str, message: str) -> None:
@@ -239,7 +239,7 @@ def test_outputs_do_not_replace_what_is_read(model: Path, tmp_path: Path) -> Non
         before = written.read_bytes()
         for option, name in (("-o", "--output"), ("--samples", "--samples")):
             arguments = (str(model), "--input", f"{INPUT}={image}", "--device", f"process:{profile}#mine", option, str(written))
-            assert f"{name}: expected another file than {read}, found {written}" in refused("run", *arguments)
+            assert f"{name}: expected a file other than {read}, found {written}" in refused("run", *arguments)
         assert written.read_bytes() == before
     assert set(device_files([f"caching:{profile}@4,a"])) == {profile}
 
@@ -266,7 +266,7 @@ def test_no_command_replaces_a_file_that_its_command_line_names(model: Path, tmp
     ]
     for option, written, arguments in cases:
         before = written.read_bytes()
-        assert f"{option}: expected another file than " in refused(*arguments), arguments
+        assert f"{option}: expected a file other than " in refused(*arguments), arguments
         assert written.read_bytes() == before
 
 
@@ -294,7 +294,7 @@ def test_a_file_that_any_option_names_is_not_replaced(model: Path, tmp_path: Pat
         (("reduce", model, *device, "--input", "photos/one.npz", "-o", "photos/one"), "an input"),
     ):
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-        assert f"expected another file than {what}" in refused(*map(str, arguments)), arguments
+        assert f"expected a file other than {what}" in refused(*map(str, arguments)), arguments
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -366,7 +366,7 @@ main()
 def test_outputs_do_not_replace_each_other(model: Path, tmp_path: Path) -> None:
     both = str(tmp_path / "both.npz")
     message = refused("run", model, "--seed", "0", "-o", both, "--samples", tmp_path / "." / "both.npz")
-    assert f"--samples: expected another file than --output of the same command, found {both}" in message
+    assert f"--samples: expected a file other than --output of the same command, found {both}" in message
     assert not Path(both).exists()
 
 

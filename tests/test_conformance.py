@@ -18,6 +18,7 @@ from nnbridge.conformance.run import Setting, run_all, run_file
 from nnbridge.conformance.variants import VARIANTS
 from nnbridge.cpu.settings import Settings, preparing
 from nnbridge.devices.device import Support
+from nnbridge.errors import InputError
 from nnbridge.model import Model
 from tests.commands import call
 from tests.conftest import shared_folder
@@ -188,7 +189,7 @@ def test_junit_does_not_replace_a_spec(tmp_path: Path) -> None:
     folder = _spec(tmp_path, {"cases": []})
     result = call("vts", folder, "--junit", folder / "V1_0" / "bad.json.gz")
     assert result.exit_code == 2
-    assert "--junit: expected another file than the cases" in result.stderr
+    assert "--junit: expected a file other than the cases" in result.stderr
 
 
 def _spec(folder: Path, content: object) -> Path:
@@ -263,3 +264,24 @@ def test_the_first_failures_are_printed_the_others_counted_and_the_verdict_is_la
     lines = result.stdout.splitlines()
     assert sum(line.startswith("V1_0/bad case") for line in lines) == 20
     assert lines[-2:] == ["10 more rows: --top 0 shows all", "FAIL: 30 failed of 30 cases on nnapi-reference"]
+
+
+@pytest.mark.parametrize(
+    ("suites", "specs", "found"),
+    [
+        ((), ("a*",), ["V1_0/abs", "V1_2/add", "V1_3/abs"]),
+        (("V1_[03]",), (), ["V1_0/abs", "V1_0/conv_1", "V1_3/abs"]),
+        (("V1_0", "V1_2"), ("conv_?", "add"), ["V1_0/conv_1", "V1_2/add"]),
+        ((), ("abs", "conv_*"), ["V1_0/abs", "V1_0/conv_1", "V1_3/abs"]),
+    ],
+)
+def test_suites_and_specs_are_chosen_by_pattern(
+    suites: Sequence[str], specs: Sequence[str], found: list[str], tmp_path: Path
+) -> None:
+    for name in ("V1_0/abs", "V1_0/conv_1", "V1_2/add", "V1_3/abs"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.json.gz").touch()
+    files = spec_files(tmp_path, suites, specs)
+    assert [f"{file.parent.name}/{file.name.removesuffix('.json.gz')}" for file in files] == found
+    with pytest.raises(InputError, match=r"expected a spec of .*found conv_z\*"):
+        spec_files(tmp_path, (), ("conv_z*",))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import nnbridge
 from nnbridge.compare.results import NotebookResult
 from nnbridge.errors import InputError
 from nnbridge.escaping import element, page, printable
@@ -30,6 +34,8 @@ MARKUP = (
     "&lt;b&gt;",
     "\x1b]0;x\x07\u202e",
 )
+
+MODELS, NNBRIDGE = Path(__file__).parents[1] / "models", Path(sys.executable).with_name("nnbridge")
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,25 @@ def test_results_in_notebooks_hold_no_markup_of_names(text: str) -> None:
     reader = _Reader()
     reader.feed(Result()._repr_html_())
     assert set(reader.tags) == {"p", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+@pytest.mark.parametrize("name", ["<img src=x>", "a\u202eb", "&lt;b&gt;", "x' onload='y", "\x1b]0;t\x07"])
+def test_a_plan_in_a_notebook_holds_no_markup_of_names(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.tflite"
+    path.write_bytes((MODELS / "digits_int8.tflite").read_bytes())
+    reader, text = _Reader(), nnbridge.plan(path)._repr_html_()
+    reader.feed(text)
+    assert set(reader.tags) <= {"p", "br", "table", "tr", "th", "td"}
+    assert not set("\u202e\x1b\x07") & set(text)
+
+
+@pytest.mark.parametrize("command", [("vts",), ("inspect",), ("plan",), ("devices", "check"), ("vts", "--json")])
+def test_names_that_are_too_long_are_named_in_one_line_without_control_characters(command: tuple[str, ...]) -> None:
+    name = "\x1b]0;title\x07\u202e" * 90
+    done = subprocess.run([NNBRIDGE, *command, name], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert not set("\u202e\x1b\x07") & set(done.stderr + done.stdout)
+    assert "\\x1b]0;title" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import nnbridge  # noqa: E402
-from nnbridge.compare.references import OnnxRuntime  # noqa: E402
+from nnbridge.compare.onnx_runtime import OnnxRuntime  # noqa: E402
 from nnbridge.engines import onnx_session  # noqa: E402
 from nnbridge.engines.onnx_session import open_session, with_unsigned_weights  # noqa: E402
 from tests.conftest import requires_recent_onnx_runtime  # noqa: E402

@@ -15,22 +15,22 @@ BYTES = {
     "m.h5": (b"\x89HDF\r\n\x1a\n" + bytes(8), "an HDF5 file of Keras: convert its model to TFLite"),
     "m.pte": (b"\x1c\0\0\0ET12" + bytes(8), "an ExecuTorch program (.pte): export the model to ONNX"),
     "m.tflite": (b"\x1c\0\0\0ET12" + bytes(8), "an ExecuTorch program"),
-    "m.onnx": (b"\x1c\0\0\0ORTM" + bytes(8), "an ORT format model of ONNX Runtime: give the ONNX file"),
+    "m.onnx": (b"\x1c\0\0\0ORTM" + bytes(8), "an ORT format model of ONNX Runtime: use the ONNX file"),
     "m.litertlm": (b"LITERTLM" + bytes(8), "a LiteRT-LM bundle of a language model"),
     "m.gguf": (b"GGUF" + bytes(8), "a GGUF file of llama.cpp"),
-    "m.rknn": (b"RKNN" + bytes(8), "an RKNN model, compiled for a Rockchip NPU: give the file that it was made from"),
+    "m.rknn": (b"RKNN" + bytes(8), "an RKNN model, compiled for a Rockchip NPU: use the file that it was made from"),
     "m.hef": (b"\x01HEF" + bytes(8), "a HEF, compiled for a Hailo device"),
     "m.pb": (b"\x0a\x0d" + bytes(8), "a TensorFlow graph: convert its model to TFLite"),
     "m.dlc": (b"DLC?" + bytes(8), "a Qualcomm DLC"),
     "m.bin": (b"version https://git-lfs.github.com/spec/v1", "a Git LFS pointer: `git lfs pull`"),
 }
 MEMBERS = {
-    "face.task": ("face_detector.tflite", "such as a MediaPipe task: unzip it, and give one of them (face_detector.tflite)"),
-    "m.tflite": ("a/b.tflite", "unzip it, and give one of them (a/b.tflite)"),
+    "face.task": ("face_detector.tflite", "such as a MediaPipe task: unzip it, and use one of them (face_detector.tflite)"),
+    "m.tflite": ("a/b.tflite", "unzip it, and use one of them (a/b.tflite)"),
     "m.pt": ("archive/data.pkl", "a PyTorch file: export the model to ONNX"),
     "m.keras": ("model.weights.h5", "a Keras model (.keras): convert its model to TFLite"),
-    "m.dlc": ("model.params", "a Qualcomm DLC: give the file that it was made from"),
-    "m.zip": ("notes.txt", "a ZIP archive: unzip it, and give the model file in it"),
+    "m.dlc": ("model.params", "a Qualcomm DLC: use the file that it was made from"),
+    "m.zip": ("notes.txt", "a ZIP archive: unzip it, and use the model file in it"),
 }
 
 

@@ -40,6 +40,13 @@ def test_a_unit_is_one_node() -> None:
     assert groups(nodes, {0, 2, 3}, units=({2, 3},)) == [[0], [2, 3]]
 
 
+def test_a_node_of_two_units_orders_neither_after_the_other() -> None:
+    # 0 is dequantised for 1 and for 3, which reads what 1 makes: x ─ 0 ─ 1 ─ 2 ─ 3
+    nodes = graph("x>q", "q>a", "a>b", "qb>c")
+    assert groups(nodes, {0, 1, 2, 3}, units=({0, 1}, {0, 3})) == [[0, 1, 2, 3]]
+    assert groups(nodes, {0, 1, 3}, units=({0, 1}, {0, 3})) == [[1], [0, 3]]
+
+
 def test_what_depends_on_nothing_runs_with_its_first_reader() -> None:
     nodes = graph("w>v", "x>a", "a>b", "bv>c", "cv>d")
     assert groups(nodes, {0, 1, 3, 4}, folded={0}) == [[1], [0, 3, 4]]

@@ -46,7 +46,7 @@ def test_python_plans_as_the_command_does(file: str, name: str, android: str) ->
     assert without_times(nnbridge.plan(MODELS / file, device=name, android=android).to_dict()) == printed
 
 
-@pytest.mark.parametrize("name", ["ethos-u55-128", "gpu-delegate"])
+@pytest.mark.parametrize("name", ["ethos-u55-128", "tflite-gpu-delegate"])
 def test_devices_before_nnapi_take_operators_in_python_too(name: str) -> None:
     found = nnbridge.plan(INT8, device=name)
     assert without_times(found.to_dict()) == data("plan", INT8, "--device", name)
@@ -266,7 +266,7 @@ def test_a_compilation_refuses_a_device_that_has_seen_no_file() -> None:
     with pytest.raises(BadDataError, match=r"call nnbridge.plan\(FILE, device=NAME\)"):
         nnbridge.Compilation.create(nnbridge.load(INT8), ["ethos-u55-128"])
     printed = call("plan", INT8, "--device", "process:ethos-u55-128").output
-    assert "expected a driver, which takes NNAPI operations" in printed
+    assert "expected a driver for a separate process, which takes NNAPI operations" in printed
 
 
 def test_a_partition_limit_of_a_delegate_before_nnapi_holds_for_what_nnapi_lacks_too(tmp_path: Path) -> None:
@@ -276,8 +276,10 @@ def test_a_partition_limit_of_a_delegate_before_nnapi_holds_for_what_nnapi_lacks
     builder.operator("SIN", [a], [b], {})
     builder.operator("CUMSUM", [b, builder.constant(np.array(1, np.int32))], [c], {})
     builder.operator("COS", [c], [d], {})
-    found = plan(ModelFile(builder.write(tmp_path / "m.tflite", [a], [d])), Target(("gpu-delegate",)))
-    assert [found.compilation.devices[step.device].name for step in found.compilation.plan.steps].count("gpu-delegate") <= 1
+    found = plan(ModelFile(builder.write(tmp_path / "m.tflite", [a], [d])), Target(("tflite-gpu-delegate",)))
+    assert [found.compilation.devices[step.device].name for step in found.compilation.plan.steps].count(
+        "tflite-gpu-delegate"
+    ) <= 1
 
 
 def test_run_and_compare_take_files_and_arrays() -> None:

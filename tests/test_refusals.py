@@ -143,7 +143,7 @@ def test_the_sentence_counts_operators_of_the_file_by_where_they_run() -> None:
     summary = plan(yamnet, "--device", "arm-nn-21.11")["summary"]
     assert summary["sentence"] == (
         "On arm-nn-21.11, Android 13: TFLite's NNAPI delegate hands over 40 of 47 operators in 3 partitions, the device accepts "
-        "42, 2 of them beyond the limit on partitions; 7 run on TFLite's CPU"
+        "42, 2 of them left out by the limit on partitions; 7 run on TFLite's CPU"
     )
     assert summary["on_device"] + sum(summary["elsewhere"].values()) == summary["operators"] == 47
     assert summary["elsewhere_places"] == {"tflite_cpu": 7}

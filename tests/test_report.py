@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +14,20 @@ import numpy as np
 import pytest
 from click.testing import Result
 from rich.console import Console
-from rich.table import Table
 
 from nnbridge import storage
+from nnbridge.cli.sections import folded
 from nnbridge.converters.inspection import Inspection
 from nnbridge.model import Model
 from nnbridge.report.inspection import inspection_tables
 from nnbridge.report.outputs import output_lines
-from nnbridge.report.terminal import Names, counted, short_name, show
 from nnbridge.report.terminal import Table as Block
+from nnbridge.report.terminal import counted, short_name, show
 from tests.commands import call
 from tests.conftest import MODELS
 from tests.graphs import constant_add
 from tests.test_cli import TERMINAL
+from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
 
 FLOAT32, REFERENCE = MODELS / "digits_float32.tflite", MODELS / "digits_float32.litert.npz"
@@ -52,26 +55,55 @@ def test_an_output_of_another_shape_is_named_below_the_table(tmp_path: Path) -> 
     assert result.stdout.endswith("PartitionedCall:0: float32[1, 20] in the reference, float32[1, 10] here\n"), result.stdout
 
 
-def printed(table: Table, width: int) -> list[str]:
-    """A table's lines."""
-    console = Console(width=width)
+def bordered(table: Block, width: int) -> list[list[str]]:
+    """The cells of a table's lines on a terminal; every line fits it."""
+    console = Console(width=width, force_terminal=True, color_system=None)
     with console.capture() as capture:
-        console.print(table)
-    return capture.get().splitlines()
+        show([table], console)
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= width
+    return [[cell.strip() for cell in line.strip("│┃").split("│" if "│" in line else "┃")] for line in lines if line[0] in "│┃"]
 
 
-@pytest.mark.parametrize("width", range(28, 60, 4))
-def test_names_break_behind_separators_only(width: int) -> None:
-    table = Table(padding=(0, 0))
-    names = "process:add_class:AddDriver", "org.tensorflow.lite.COMPLEX_ABS×2 (host), CONV_2D"
-    for _ in names:
-        table.add_column("a")
-    table.add_row(*map(Names, names))
-    cells = [line.strip("│").split("│") for line in printed(table, width) if line.startswith("│")]
-    for column, name in enumerate(names):
-        parts = [row[column].rstrip() for row in cells if row[column].strip()]
+NAMES = (
+    "process:add_class:AddDriver",
+    "org.tensorflow.lite.COMPLEX_ABS×2 (host), CONV_2D",
+    "TFLite_Detection_PostProcess:1",
+    "Relu;BiasAdd;Conv2D;Const_11",
+    "mobilenet_v1_1.0_224_quant.tflite",
+)
+
+
+@pytest.mark.parametrize("width", range(28, 80, 4))
+@pytest.mark.parametrize("pair", list(pairwise(NAMES)))
+def test_names_break_after_separators_and_never_in_a_word(width: int, pair: tuple[str, str]) -> None:
+    cells = bordered(Block("", ("a", "b"), [pair]), width)[1:]
+    for column, name in enumerate(pair):
+        parts = [row[column] for row in cells if row[column]]
         assert "".join(parts).replace(" ", "") == name.replace(" ", "")
-        assert all(part[-1] in ":._," or name.endswith(part) or f"{part} " in name for part in parts), parts
+        assert all(part[-1] in ":;._,/" or name.endswith(part) or f"{part} " in name for part in parts), parts
+
+
+@pytest.mark.parametrize("name", [NAMES[2], "PartitionedCall:0", "StatefulPartitionedCall:12", "Identity_1", "model/out/BiasAdd"])
+def test_numbers_and_text_give_way_before_a_word_of_a_name_breaks(name: str) -> None:
+    columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
+    row = (name, "float32", "120", "2.38e-07", "1.8e-08", "86.67%", "4.2e-05 + 0.0001·|r|", "within tolerance")
+    parts = [cells[0] for cells in bordered(Block("", columns, [row]), 80)[1:] if cells[0]]
+    assert "".join(parts) == name
+    assert all(one[-1] in ":;._/" or other[0].isupper() for one, other in pairwise(parts)), parts
+    assert parts[-1] not in ("0", "1", "12")
+
+
+def test_a_name_is_whole_where_the_table_is_not_much_higher_for_it() -> None:
+    cells = bordered(Block("", ("name", "why"), [("a_name_that_has_30_characters_", "one two three four five " * 4)]), 80)
+    assert cells[1][0] == "a_name_that_has_30_characters_"
+
+
+def test_headings_are_never_cut() -> None:
+    columns = ("operators off the device", "partitions", "multiply-adds on devices")
+    heads = bordered(Block("", columns, [("3", "2", "728,036,496")] * 2), 40)
+    words = " ".join(" ".join(cells) for cells in zip(*heads, strict=True))
+    assert all(word in words for word in ("operators", "partitions", "multiply-adds"))
 
 
 def shown(blocks: Sequence[Block | str], **settings: Any) -> list[str]:
@@ -218,7 +250,7 @@ def test_an_operation_of_the_host_has_no_reasons_of_drivers() -> None:
     yamnet = real_model("yamnet_wavin_quantized_mel_relu6")
     shown = piped("plan", yamnet, "--device", "nnapi-sample_minimal").stdout
     (line,) = (line for line in shown.splitlines() if line.startswith("RFFT2D, COMPLEX_ABS "))
-    assert line.endswith("TFLite's NNAPI delegate: requires an operator that Android's delegate maps")
+    assert line.endswith("TFLite's NNAPI delegate: requires an operator that the delegate supports")
 
 
 def test_a_failing_output_has_its_worst_element_and_counts_what_is_not_finite(tmp_path: Path) -> None:
@@ -229,9 +261,50 @@ def test_a_failing_output_has_its_worst_element_and_counts_what_is_not_finite(tm
     np.savez(tmp_path / "off.npz", **arrays)
     result = piped("compare", FLOAT32, "--reference", tmp_path / "off.npz")
     assert result.exit_code == 1
-    assert "PartitionedCall:0: 1 element infinite or no number on one side or both, 1 of them not the same" in result.stdout
+    assert "PartitionedCall:0: 1 element infinite or NaN on one side or both, 1 of them not the same" in result.stdout
     assert "2 of 640 elements beyond tolerance, the worst at [0, 2] of sample 5: " in result.stdout
     found = json.loads(piped("compare", FLOAT32, "--reference", tmp_path / "off.npz", "--json").stdout)["outputs"][0]
     assert found["max_abs_diff"] == pytest.approx(1, abs=1e-5)
     assert (found["non_finite"], found["non_finite_unequal"], found["beyond"]) == (1, 1, 2)
     assert (found["worst"]["sample"], found["worst"]["index"], found["worst"]["expected"]) == ("sample 5", [0, 2], None)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_examples_of_help_fit_and_continue_as_a_shell_has_it(width: int) -> None:
+    for name in ("plan", "compare", "matrix", "reduce", "run", "report"):
+        lines = call(name, "--help", env={"COLUMNS": str(width), "TERMINAL_WIDTH": str(width)}).stdout.splitlines()
+        examples = lines[lines.index("  Examples:") :]
+        assert max(map(len, examples)) <= width
+    joined = re.sub(r" \\\n +", " ", folded("  nnbridge x --a 'b c' --d -\n  nnbridge y " + "--option value " * 9, 40))
+    assert joined == "  nnbridge x --a 'b c' --d -\n  nnbridge y " + "--option value " * 9
+
+
+def many_sizes(folder: Path) -> Path:
+    """A TFLite file of six RELUs, each of another size."""
+    file = TfliteBuilder()
+    pairs = [(file.tensor((1, 2, 2, k + 2)), file.tensor((1, 2, 2, k + 2))) for k in range(6)]
+    for into, out in pairs:
+        file.operator("RELU", [into], [out])
+    return file.write(folder / "m.tflite", [into for into, _ in pairs], [out for _, out in pairs])
+
+
+def picky(folder: Path) -> Path:
+    device = folder / "npu.toml"
+    profile = '[[device]]\nname = "npu"\nfeature_level = 8\n[device.operations]\n'
+    device.write_text(f'{profile}RELU = {{ rules = [{{ require = "input.c <= 1" }}] }}\n')
+    return device
+
+
+def test_many_findings_that_break_one_rule_are_one_row_with_the_first(tmp_path: Path) -> None:
+    model, device = many_sizes(tmp_path), picky(tmp_path)
+    short = narrow("plan", model, "--device", device, "--fallback", "cpu").stdout
+    assert short.count("found") == 1
+    assert "RELU×6" in short
+    assert "and others" in " ".join(short.split())
+    every = piped("plan", model, "--device", device, "--fallback", "cpu", "--full").stdout
+    assert every.count(", found ") == 6
+
+
+def test_operators_that_another_device_runs_are_not_on_the_host() -> None:
+    shown = piped("plan", FLOAT32, "--device", "edgetpu,nnapi-sample_all").stdout
+    assert "Operators of the file: 11 on nnapi-sample_all" in shown

@@ -8,17 +8,18 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from nnbridge.advice import AdjustmentSearch, Change
-from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
+from nnbridge.converters.edits import Adjustable, Answers, Content, Parameter, Value
 from nnbridge.errors import Why
 
 
 def operator(*parameters: Parameter) -> Adjustable:
     old = {parameter.name: parameter.value for parameter in parameters}
-    return Adjustable("CONV_2D", parameters, lambda changes, alone: json.dumps({**old, **changes}).encode())
+    return Adjustable("CONV_2D", parameters, lambda changes, alone: Content.of(json.dumps({**old, **changes}).encode()))
 
 
 def alone(adjustable: Adjustable, change: Change) -> bytes:
-    return adjustable.content(change.by_name, True)
+    (piece,) = adjustable.content(change.by_name, True).files("file", True)["file"]
+    return bytes(piece)
 
 
 def found(accepted: Callable[[Mapping[str, Value]], bool], *parameters: Parameter) -> list[str]:

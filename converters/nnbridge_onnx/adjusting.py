@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.edits import Adjustable, Parameter, Value
+from nnbridge.converters.edits import Adjustable, Content, Parameter, Value
 from nnbridge.errors import Why
 from nnbridge_onnx.messages import EditedOnnxGraph, loaded
 
@@ -42,8 +42,8 @@ _AT_SOURCE = dict.fromkeys(
 
 def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
     """A node's parameters; None for nodes of bodies."""
-    model, graphs = loaded(path)
-    if subgraph or index >= len(model.graph.node):
+    facts, graphs = loaded(path)
+    if subgraph or index >= len(facts.model.graph.node):
         return None
     graph = graphs(index)
     found = {parameter.name: (parameter, apply) for make in _PARAMETERS for parameter, apply in make(graph)}
@@ -58,7 +58,7 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
 
 def _content(
     graphs: Callable[[int], EditedOnnxGraph], index: int, applied: Mapping[str, Apply], changes: Mapping[str, Value], alone: bool
-) -> bytes:
+) -> Content:
     graph = graphs(index)
     for name, value in changes.items():
         applied[name](graph, value)

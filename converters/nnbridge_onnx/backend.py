@@ -112,7 +112,7 @@ def _listed(inputs: Any) -> Sequence[Any]:
 
 
 def _as_nnapi(array: Any, type: int) -> Array:
-    """A scalar is a vector of one element in NNAPI, what is no tensor of numbers a message. A ``TensorProto`` is its array."""
+    """A scalar is a vector of one element in NNAPI, what is not a tensor of numbers a message. A ``TensorProto`` is its array."""
     if type in MESSAGES:
         return encode(to_array(array) if isinstance(array, TensorProto) else array, type)
     array = np.asarray(to_array(array) if isinstance(array, TensorProto) else array)

@@ -1,4 +1,4 @@
-"""The declaration of an ONNX operator: one definition with everything that is known of it.
+"""The declaration of an ONNX operator: one definition with everything that is known about it.
 
     RELU = operator(
         "Relu", 155, "X -> Y", "The larger of a number and 0.", provider=Provider(), folding=MOVED, quantised=Quantised(), ...

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Answers, Edit, Key
+from nnbridge.converters.edits import WHOLE, Answers, Content, Edit, Key
 from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx import native
 from nnbridge_onnx.dimensions import stated
-from nnbridge_onnx.messages import EditedOnnxGraph, copied, loaded, together
-from nnbridge_onnx.quantised_form import as_qdq, one_scale, unsigned, unsigned_qdq
+from nnbridge_onnx.messages import EditedOnnxGraph, copied, edited, inferred, loaded, together
+from nnbridge_onnx.quantised_form import as_qdq, one_scale, unsigned
+from nnbridge_onnx.weights import StoredWeights
 
+Change: TypeAlias = "Callable[[Any, StoredWeights], Any | None]"
 _MAX_PIECES = 64
 _OPSET = 13
 """The opset that older files are brought to: from here on, axes and bounds are inputs."""
@@ -45,8 +47,8 @@ class ModelChange:
     """A change of the whole file."""
 
     text: str
-    change: Callable[[Any], Any | None]
-    """From a model to a changed one; None if the change does not apply."""
+    change: Change
+    """From a model and its weights to a changed one; None if the change does not apply."""
     converter: str
     """What does the same at the source."""
     answers: Answers = Answers.ROUND
@@ -71,14 +73,12 @@ def _in_rank(rank: int, graph: EditedOnnxGraph) -> bool:
         return False
     rows = shape[-rank + 1 :]
     flat = (int(np.prod(shape[: -rank + 1])), *rows) if len(shape) > rank else (*[1] * (rank - len(shape)), *shape)
-    target = graph.constant(np.asarray(flat, np.int64))
-    within = {name: graph.name(f"{name}_rank{rank}") for name in dict.fromkeys((*whole, graph.out))}
-    for name in dict.fromkeys(whole):
-        graph.place("Reshape", [name, target], [within[name]])
-    same = graph.same([within.get(name, name) for name in inputs], [within[graph.out]])
+    within = {name: graph.reshaped(name, flat) for name in dict.fromkeys(whole)}
+    result = graph.name(f"{graph.out}_rank{rank}")
+    same = graph.same([within.get(name, name) for name in inputs], [result])
     if graph.node.op_type in _ROWS:
         graph.set_attribute(same, "axis", rank - 1)
-    graph.place("Reshape", [within[graph.out], graph.constant(np.asarray(shape, np.int64))], [graph.out])
+    graph.shaped_as(result, graph.out, shape)
     return True
 
 
@@ -135,16 +135,25 @@ def _of_two_matrices(graph: EditedOnnxGraph) -> bool:
         return False
     if len(shape) == 2 == len(sides):
         return False
-    rows = graph.constant(np.asarray([int(np.prod(shape[:-1])), shape[-1]], np.int64))
-    names = [graph.name(f"{name}_matrix") for name in (data, graph.out)]
-    graph.place("Reshape", [data, rows], names[:1])
     if len(sides) > 2:
         matrix = graph.value(weights)
         if matrix is None:
             return False
         weights = graph.constant(matrix.reshape(sides[-2:]))
-    graph.same([names[0], weights], names[1:])
-    graph.place("Reshape", [names[1], graph.constant(np.asarray(out, np.int64))], [graph.out])
+    result = graph.name(f"{graph.out}_matrix")
+    graph.same([graph.reshaped(data, [int(np.prod(shape[:-1])), shape[-1]]), weights], [result])
+    graph.shaped_as(result, graph.out, out)
+    return True
+
+
+def _bias_written_out(graph: EditedOnnxGraph) -> bool:
+    """A bias of one element for all channels."""
+    inputs = list(graph.node.input)
+    bias = graph.value(inputs[2]) if len(inputs) > 2 and inputs[2] else None
+    out = graph.shape(graph.out)
+    if bias is None or bias.size != 1 or out is None or out[1] == 1:
+        return False
+    graph.same([*inputs[:2], graph.constant(np.repeat(bias.reshape(1), out[1]))], [graph.out])
     return True
 
 
@@ -160,11 +169,13 @@ def _sum_as_additions(graph: EditedOnnxGraph) -> bool:
     return True
 
 
+MATRICES = "MatMul of two matrices, between Reshapes"
+_MATRICES_THERE = "in the model: x.reshape(-1, features) before torch.nn.Linear, and back after it"
 _RESHAPED = "in the model: x.reshape to four dimensions before the operator, and back after it"
 REWRITES = (
     Rewrite(
         ("Squeeze", "Unsqueeze", "Flatten"),
-        "Reshape to the dimensions that come out",
+        "Reshape to the output's dimensions",
         _as_reshape,
         "in the model: x.reshape in place of squeeze, unsqueeze or flatten",
     ),
@@ -181,16 +192,22 @@ REWRITES = (
     ),
     Rewrite(
         ("MatMul",),
-        "MatMul of two matrices, between Reshapes",
+        MATRICES,
         _of_two_matrices,
-        "in the model: x.reshape(-1, features) before torch.nn.Linear, and back after it",
+        _MATRICES_THERE,
         Answers.ROUND,
+    ),
+    Rewrite(
+        ("Conv", "ConvTranspose"),
+        "a bias for each output channel in place of one for all",
+        _bias_written_out,
+        "in the model: a bias with as many elements as there are output channels, as torch.nn.Conv2d with bias=True has",
     ),
     Rewrite(("Sum",), "Adds, one after the other", _sum_as_additions, "in the model: a + b + c in place of one sum"),
 )
 
 
-def _constants_only(model: Any) -> Any | None:
+def _constants_only(model: Any, weights: StoredWeights) -> Any | None:
     constants = {tensor.name for tensor in model.graph.initializer}
     rest = [value for value in model.graph.input if value.name not in constants]
     if len(rest) == len(model.graph.input):
@@ -203,17 +220,43 @@ def _constants_only(model: Any) -> Any | None:
     return changed
 
 
-def _newer_opset(model: Any) -> Any | None:
+def _with_constants_inside(model: Any, weights: StoredWeights) -> Any | None:
+    return model if weights.were_beside else None
+
+
+def _newer_opset(model: Any, weights: StoredWeights) -> Any | None:
     import onnx
 
     if any(not entry.domain and entry.version >= _OPSET for entry in model.opset_import):
         return None
     # The version converter requires constants that are inputs or a recent format; it reads no metadata.
-    prepared = _constants_only(model) or model
+    prepared = _constants_only(model, weights) or model
     try:
         return native.convert_version(onnx, prepared, _OPSET)
     except RuntimeError as error:
         raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", first_line(error))) from error
+
+
+def _in_turn(*changes: Change) -> Change:
+    """Changes of quantised files one after the other, all of which must apply.
+
+    Products of batches are of two matrices then: without that, none of the changes would help those of 8 bits.
+    """
+
+    def change(model: Any, weights: StoredWeights) -> Any | None:
+        changed: Any | None = model
+        for one in changes:
+            changed = None if changed is None else one(changed, weights)
+        return None if changed is None else _in_matrices(changed, weights)
+
+    return change
+
+
+def _in_matrices(model: Any, weights: StoredWeights) -> Any:
+    facts, names = inferred(model, weights), set[str]()
+    products = [k for k, node in enumerate(model.graph.node) if node.op_type == "MatMul"]
+    found = [one for k in products if _of_two_matrices(one := EditedOnnxGraph(facts, k, names))]
+    return edited(found) if found else model
 
 
 UNSIGNED = "uint8 in place of int8 between QuantizeLinear and DequantizeLinear"
@@ -222,14 +265,28 @@ _QUANTISER = "onnxruntime.quantization.quantize_static with"
 ONE_SCALE = "one scale for the weights of matrix products, as uint8"
 WHOLE_FILE = (
     ModelChange(
-        "initialisers are constants, no inputs",
+        "initialisers as constants, not as inputs",
         _constants_only,
         "torch.onnx.export with keep_initializers_as_inputs=False",
     ),
-    ModelChange(UNSIGNED, unsigned, f"{_QUANTISER} activation_type=QuantType.QUInt8"),
-    ModelChange(QDQ, as_qdq, f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
-    ModelChange(f"{QDQ}, with uint8 in place of int8", unsigned_qdq, f"{_QUANTISER} QuantFormat.QDQ and QuantType.QUInt8"),
-    ModelChange(ONE_SCALE, one_scale, f"{_QUANTISER} per_channel=False and QuantType.QUInt8", Answers.CHANGE),
+    ModelChange(
+        "constants inside the file",
+        _with_constants_inside,
+        "torch.onnx.export with external_data=False; of a file: onnx.save(onnx.load(path), …) without save_as_external_data",
+        Answers.SAME,
+    ),
+    ModelChange(UNSIGNED, _in_turn(unsigned), f"{_QUANTISER} activation_type=QuantType.QUInt8"),
+    ModelChange(QDQ, _in_turn(as_qdq), f"{_QUANTISER} quant_format=QuantFormat.QDQ"),
+    ModelChange(
+        f"{QDQ}, with uint8 in place of int8", _in_turn(as_qdq, unsigned), f"{_QUANTISER} QuantFormat.QDQ and QuantType.QUInt8"
+    ),
+    ModelChange(
+        f"{QDQ}, with {ONE_SCALE}",
+        _in_turn(as_qdq, one_scale),
+        f"{_QUANTISER} QuantFormat.QDQ, per_channel=False and QuantType.QUInt8",
+        Answers.CHANGE,
+    ),
+    ModelChange(ONE_SCALE, _in_turn(one_scale), f"{_QUANTISER} per_channel=False and QuantType.QUInt8", Answers.CHANGE),
     ModelChange(f"opset {_OPSET}, by onnx's version converter", _newer_opset, f"torch.onnx.export with opset_version={_OPSET}"),
 )
 """Changes of the whole file, which return None where they do not apply.
@@ -243,7 +300,8 @@ def edits(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
 
     ``shapes``: of inputs, for the edit that states all dimensions.
     """
-    model, whole = loaded(path)
+    facts, whole = loaded(path)
+    model = facts.model
     for index, node in enumerate(model.graph.node):
         for rewrite in REWRITES:
             if node.op_type in rewrite.operators and not node.domain and _replaced(whole, index, rewrite) is not None:
@@ -252,12 +310,12 @@ def edits(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Edit]:
                 yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
     yield from _dimensions(path, model, shapes)
     for row in WHOLE_FILE:
-        if row.change is _newer_opset or row.change(model) is not None:
+        if row.change is _newer_opset or row.change(model, facts.weights) is not None:
             content = partial(_changed, path, row.text, row.change)
             yield Edit(0, WHOLE, "", row.text, content, row.answers, converter=row.converter)
 
 
-FIXED = "numbers computed of dimensions as constants"
+FIXED = "numbers computed from dimensions as constants"
 """The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
 _FIXED_THERE = (
     "torch.onnx.export without dynamic_axes and dynamic_shapes; of a file: "
@@ -271,10 +329,16 @@ def _dimensions(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -
     except ConversionError:
         return  # a graph whose dimensions nnbridge does not infer
     if found is not None:
+        fixed = found.applied
         inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
         text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.constants))
-        content = partial(_changed, path, text, found.applied)
+        content = partial(_changed, path, text, lambda model, _: fixed(model))
         yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=_FIXED_THERE)
+        if any(node.op_type == "MatMul" for node in model.graph.node):
+            # Only products of stated dimensions can be others.
+            content = partial(_changed, path, text, lambda model, weights: _in_matrices(fixed(model), weights))
+            text = f"{text}; {MATRICES}"
+            yield Edit(0, WHOLE, "", text, content, Answers.ROUND, converter=f"{_FIXED_THERE}; {_MATRICES_THERE}")
 
 
 def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rewrite) -> EditedOnnxGraph | None:
@@ -282,7 +346,7 @@ def _replaced(graphs: Callable[[int], EditedOnnxGraph], index: int, rewrite: Rew
     return graph if rewrite.replace(graph) else None
 
 
-def _several(path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
+def _several(path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> Content:
     graphs, names = loaded(path)[1], set[str]()
     replaced = [graphs(index, names) for _, index in keys]
     for graph in replaced:
@@ -290,15 +354,15 @@ def _several(path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
     return together(replaced)
 
 
-def _content(path: Path, index: int, rewrite: Rewrite, alone: bool) -> bytes:
+def _content(path: Path, index: int, rewrite: Rewrite, alone: bool) -> Content:
     graph = _replaced(loaded(path)[1], index, rewrite)
     assert graph is not None, "an edit that applied"
     return graph.finished(alone=alone)
 
 
-def _changed(path: Path, text: str, change: Callable[[Any], Any | None]) -> bytes:
-    changed = change(loaded(path)[0])
+def _changed(path: Path, text: str, change: Change) -> Content:
+    facts = loaded(path)[0]
+    changed = change(facts.model, facts.weights)
     if changed is None:
         raise ConversionError(Reason(f"an applicable edit: {text}", "a file where it is already applied", file=str(path)))
-    content: bytes = changed.SerializeToString()
-    return content
+    return facts.weights.content(changed)

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.converters.edits import require_editable
+from nnbridge.converters.edits import Content
 from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx.native import infer_shapes
 from nnbridge_onnx.read.graph import Graph, subgraphs
+from nnbridge_onnx.weights import StoredWeights, with_weights
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
 """What is before a node of a quantised group, and what after it."""
@@ -64,10 +65,10 @@ def without_unread(model: Any) -> Any:
     return model
 
 
-def loaded(path: Path) -> tuple[Any, Callable[..., EditedOnnxGraph]]:
+def loaded(path: Path) -> tuple[InferredModel, Callable[..., EditedOnnxGraph]]:
     """A file's model with inferred shapes, not to be changed, and its graph seen from a node. ConversionError for other files."""
     facts = _facts(path, path.stat().st_mtime_ns)
-    return facts.model, partial(EditedOnnxGraph, facts)
+    return facts, partial(EditedOnnxGraph, facts)
 
 
 @lru_cache(maxsize=1)
@@ -75,23 +76,21 @@ def _facts(path: Path, changed: int) -> InferredModel:
     import onnx
 
     try:
-        model = onnx.load(str(path), load_external_data=False)
-        require_editable(path.stat().st_size + sum(map(_external, model.graph.initializer)), path)
-        onnx.load_external_data_for_model(model, str(path.parent))
-        inferred = infer_shapes(onnx, model).graph
+        return inferred(*with_weights(onnx, path))
     except ConversionError:
         raise
     except Exception as error:
         pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
         raise ConversionError(Reason("an ONNX model", first_line(error), file=str(path))) from error
-    return InferredModel(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
 
 
-def _external(tensor: Any) -> int:
-    """Bytes that a tensor has in another file."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    return int(entries["length"]) if entries.get("length", "").isdecimal() else 0
+def inferred(model: Any, weights: StoredWeights) -> InferredModel:
+    """A model with the types that follow from it."""
+    import onnx
+
+    graph = infer_shapes(onnx, model).graph
+    return InferredModel(model, {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}, weights)
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,7 @@ class InferredModel:
 
     model: Any
     types: dict[str, Any]
+    weights: StoredWeights
 
     @cached_property
     def constants(self) -> dict[str, Any]:
@@ -107,6 +107,22 @@ class InferredModel:
         inputs = {value.name for value in self.model.graph.input}
         stored = {tensor.name: tensor for tensor in self.model.graph.initializer if tensor.name not in inputs}
         return {**stored, **dict(_of_nodes(self.model.graph.node))}
+
+    @cached_property
+    def makers(self) -> dict[str, Any]:
+        """Values → the nodes that compute them."""
+        return {name: node for node in self.model.graph.node for name in node.output if name}
+
+    @cached_property
+    def readers(self) -> dict[str, list[Any]]:
+        """Values → the nodes that read them, outputs of the graph left out: these have more readers."""
+        ends = {value.name for value in self.model.graph.output}
+        found: dict[str, list[Any]] = {}
+        for node in self.model.graph.node:
+            for name in names_read(node):
+                if name not in ends:
+                    found.setdefault(name, []).append(node)
+        return found
 
     @cached_property
     def names(self) -> set[str]:
@@ -180,10 +196,8 @@ class EditedOnnxGraph:
 
     def value(self, name: str) -> Array | None:
         """A constant's value; None for what is computed."""
-        from onnx import numpy_helper
-
         found = self._facts.constants.get(name)
-        return None if found is None else np.asarray(numpy_helper.to_array(found))
+        return None if found is None else self._facts.weights.array(found)
 
     @property
     def reads_numbers(self) -> bool:
@@ -218,6 +232,33 @@ class EditedOnnxGraph:
 
         self._placed.append(helper.make_node(operator, inputs, outputs))
 
+    def reshaped(self, name: str, dims: Sequence[int]) -> str:
+        """A value of other dimensions; what a quantised group reads begins another one."""
+        made = self.name(f"{name}_reshaped")
+        self.place("Reshape", [name, self.constant(np.asarray(dims, np.int64))], [made])
+        source = self._facts.makers.get(name)
+        grouped = source is not None and source.op_type in _GROUPED and self._is_plain(source)
+        return self._quantised(made, source, self.name(f"{made}_real")) if grouped else made
+
+    def shaped_as(self, name: str, output: str, dims: Sequence[int]) -> None:
+        """The output from a value of other dimensions; what ends a quantised group is followed by one more."""
+        readers = self._facts.readers.get(output, [])
+        if len(readers) == 1 and readers[0].op_type in _GROUPED.values() and self._is_plain(readers[0]):
+            name = self._quantised(name, readers[0], self.name(f"{name}_real"))
+        self.place("Reshape", [name, self.constant(np.asarray(dims, np.int64))], [output])
+
+    def _is_plain(self, node: Any) -> bool:
+        """True for a QuantizeLinear or DequantizeLinear of one constant scale."""
+        scale = self.value(node.input[1])
+        return scale is not None and scale.size == 1 and self.value(node.input[0]) is None
+
+    def _quantised(self, name: str, like: Any, real: str) -> str:
+        """A value through 8 bits and back, with the scale and zero point of a node."""
+        steps, parameters = self.name(f"{name}_steps"), list(like.input)[1:]
+        self.place("QuantizeLinear", [name, *parameters], [steps])
+        self.place("DequantizeLinear", [steps, *parameters], [real])
+        return real
+
     def same(self, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
         """The node itself with other values, in its place."""
         made = copied(self.node)
@@ -227,7 +268,7 @@ class EditedOnnxGraph:
         self._placed.append(made)
         return made
 
-    def finished(self, *, alone: bool) -> bytes:
+    def finished(self, *, alone: bool) -> Content:
         """The edited file; ``alone``: only the node and its quantised group."""
         if not alone:
             return together([self])
@@ -236,17 +277,16 @@ class EditedOnnxGraph:
         made.graph.node.extend(nodes)
         self._surround(made, nodes)
         made.graph.initializer.extend(self._constants)
-        content: bytes = made.SerializeToString()
-        return content
+        return self._facts.weights.content(made)
 
     def replacing(self) -> tuple[int, Sequence[Any], Sequence[Any]]:
         """The node's index, the nodes in its place and the new constants."""
         return self._index, self._placed or [self.node], self._constants
 
     @property
-    def model(self) -> Any:
-        """The file's model, not to be changed."""
-        return self._facts.model
+    def facts(self) -> InferredModel:
+        """The file's model, not to be changed, with its weights."""
+        return self._facts
 
     def _group(self, placed: Sequence[Any]) -> list[Any]:
         nodes = self._facts.model.graph.node
@@ -279,19 +319,24 @@ class EditedOnnxGraph:
                     made.graph.output.append(value)
 
 
-def together(graphs: Sequence[EditedOnnxGraph]) -> bytes:
+def together(graphs: Sequence[EditedOnnxGraph]) -> Content:
     """The file with several nodes edited."""
-    made = copied(graphs[0].model)
-    edited = {index: (nodes, constants) for index, nodes, constants in (graph.replacing() for graph in graphs)}
-    nodes = [node for k, one in enumerate(graphs[0].model.graph.node) for node in (edited[k][0] if k in edited else [one])]
+    return graphs[0].facts.weights.content(edited(graphs))
+
+
+def edited(graphs: Sequence[EditedOnnxGraph]) -> Any:
+    """The model with several nodes edited."""
+    facts = graphs[0].facts
+    made = copied(facts.model)
+    changes = {index: (nodes, constants) for index, nodes, constants in (graph.replacing() for graph in graphs)}
+    nodes = [node for k, one in enumerate(facts.model.graph.node) for node in (changes[k][0] if k in changes else [one])]
     del made.graph.node[:]
     made.graph.node.extend(nodes)
     # What the file states of values after the edits is inferred again.
     del made.graph.value_info[:]
-    for _, constants in edited.values():
+    for _, constants in changes.values():
         made.graph.initializer.extend(constants)
-    content: bytes = made.SerializeToString()
-    return content
+    return made
 
 
 def _type_name(code: int) -> str:

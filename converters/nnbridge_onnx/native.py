@@ -132,7 +132,7 @@ class _NativeProcess:
         status = self._process.wait()
         self.end()
         if status == FULL:
-            return "takes more memory than it may"
+            return "uses more memory than allowed"
         name = signal.Signals(-status).name if status < 0 else f"status {status}"
         return f"takes more than {self.seconds:g} s" if late else f"crashes ({name})"
 

@@ -26,7 +26,7 @@ model to an opset, write out calls of the model's functions."""
 MEMORY, COPIES = 2 << 30, 8
 """Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
 FULL = 3
-"""Exit status where following takes more memory than it may."""
+"""Exit status where following uses more memory than allowed."""
 FOLLOW_MEMORY, FOLLOW_SECONDS = 256 << 20, 30.0
 """The same for following the elements of shapes, and its time: a file whose vectors take more is inferred without."""
 UNKNOWN = 1 << 30
@@ -67,7 +67,7 @@ def _acts(folder: str) -> Acts:
         CHECK: lambda path: checker.check_model_path(os.fsdecode(path), False, False, False) or b"",
         CHECK_IN: lambda request: checker.check_model(_entered(request), False, False, False) or b"",
         CONVERT: lambda request: convert(request[1:], request[0]),
-        INLINE: lambda model: inline(model, False),
+        INLINE: lambda model: inline(model, True),
     }
 
 

@@ -63,7 +63,7 @@ def excerpt(model: Any, outputs: Sequence[str], inputs: Collection[str], types: 
     nodes = [graph.node[k] for k in found.operators]
     read = {name for node in nodes for name in _reads(node)}
     initializers = [tensor for tensor in graph.initializer if tensor.name in read]
-    # What a caller may replace is no constant to ONNX Runtime's optimiser.
+    # What a caller may replace is not a constant to ONNX Runtime's optimiser.
     names = read & constants if model.ir_version >= _CONSTANTS else set()
     starts = [*typed(found.inputs), *(value for value in graph.input if value.name in names)]
     made = onnx.helper.make_graph(nodes, graph.name or "part", starts, typed(outputs), initializers)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from nnbridge_onnx.declaration import CONTRIB
 from nnbridge_onnx.messages import copied, without_unread
 from nnbridge_onnx.passes import FIRST_OPSET, opset_of
 from nnbridge_onnx.passes.contrib import expand_contrib
+from nnbridge_onnx.weights import StoredWeights
 
 _QUANTISED: tuple[str, ...] = ("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearLeakyRelu")
 _QUANTISED += ("QLinearGlobalAveragePool", "QLinearMatMul", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax")
@@ -27,7 +29,7 @@ _UNSIGNED_WEIGHTS = ("Gemm", "MatMul")
 """Operators whose 8-bit weights ONNX Runtime's provider requires to be uint8, or also accepts so."""
 
 
-def as_qdq(model: Any) -> Any | None:
+def as_qdq(model: Any, weights: StoredWeights) -> Any | None:
     """The file with QuantizeLinear and DequantizeLinear around ONNX's operators; None where no QLinear operator is."""
     import onnx
 
@@ -35,7 +37,7 @@ def as_qdq(model: Any) -> Any | None:
         return None
     changed, opset = copied(model), opset_of(model) or FIRST_OPSET
     expand_contrib(onnx, changed, opset)
-    form = _QdqForm(onnx, opset, {t.name: onnx.numpy_helper.to_array(t) for t in changed.graph.initializer})
+    form = _QdqForm(onnx, opset, {t.name: weights.array(t) for t in changed.graph.initializer})
     nodes = [made for node in changed.graph.node for made in form.written_out(node)]
     named: set[str] = set()
     for node in nodes:
@@ -125,61 +127,59 @@ class _QdqForm:
         return name
 
 
-def unsigned(model: Any) -> Any | None:
+def unsigned(model: Any, weights: StoredWeights) -> Any | None:
     """8-bit values between QuantizeLinear and DequantizeLinear as uint8: the same steps, 128 higher. None without such.
 
     The weights of matrix products, too, which ONNX Runtime's provider builds as uint8.
     """
     changed = copied(model)
-    shift = _Shift(changed)
+    shift = _Shift(changed, weights)
     moved = [*(shift.values(node) for node in changed.graph.node), *(shift.weights(node) for node in changed.graph.node)]
     # Types that the file states for these values are inferred again.
     del changed.graph.value_info[:]
     return without_unread(changed) if any(moved) else None
 
 
-def one_scale(model: Any) -> Any | None:
+def one_scale(model: Any, weights: StoredWeights) -> Any | None:
     """One scale for the weights of matrix products that have one for each channel, as uint8; None without such.
 
     ONNX Runtime's provider builds no others. The bias of a product counts in the steps of its weights.
     """
     changed = copied(model)
     graph = changed.graph
-    constants = {tensor.name: tensor for tensor in graph.initializer}
+    constant = partial(_constant, {tensor.name: tensor for tensor in graph.initializer}, weights)
     makers = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
     found = False
     for product in graph.node:
-        weights = makers.get(product.input[1]) if product.op_type in _UNSIGNED_WEIGHTS and len(product.input) > 1 else None
-        real = None if weights is None else _real(weights, constants)
-        if weights is None or real is None or _constant(constants, weights.input[1]).size < 2:
+        maker = makers.get(product.input[1]) if product.op_type in _UNSIGNED_WEIGHTS and len(product.input) > 1 else None
+        real = None if maker is None else _real(maker, constant)
+        if maker is None or real is None or constant(maker.input[1]).size < 2:
             continue
         step = np.float32(max(np.abs(real).max() / 127, np.finfo(np.float32).tiny))
-        _set_weights(changed, weights, np.clip(np.rint(real / step) + 128, 0, 255).astype(np.uint8), step, np.uint8(128))
+        _set_weights(changed, maker, np.clip(np.rint(real / step) + 128, 0, 255).astype(np.uint8), step, np.uint8(128))
         bias = makers.get(product.input[2]) if len(product.input) > 2 else None
         data = makers.get(product.input[0])
-        if bias is not None and data is not None and (total := _real(bias, constants)) is not None:
-            scale = _constant(constants, data.input[1]).reshape(()).astype(np.float32) * step
+        if bias is not None and data is not None and (total := _real(bias, constant)) is not None:
+            scale = constant(data.input[1]).reshape(()).astype(np.float32) * step
             _set_weights(changed, bias, np.rint(total / scale).astype(np.int32), scale, None)
         found = True
     if not found:
         return None
     del graph.value_info[:]
-    return unsigned(changed) or without_unread(changed)
+    return unsigned(changed, weights) or without_unread(changed)
 
 
-def _constant(constants: Mapping[str, Any], name: str) -> Array:
+def _constant(constants: Mapping[str, Any], weights: StoredWeights, name: str) -> Array:
     """A constant; without elements where there is none."""
-    from onnx import numpy_helper
-
-    return np.zeros(0) if name not in constants else np.asarray(numpy_helper.to_array(constants[name]))
+    return weights.array(constants[name]) if name in constants else np.zeros(0)
 
 
-def _real(node: Any, constants: Mapping[str, Any]) -> Array | None:
+def _real(node: Any, constant: Callable[[str], Array]) -> Array | None:
     """The real values that a DequantizeLinear makes of a constant of 8 or 32 bits; None where it is computed."""
-    stored, scale = _constant(constants, node.input[0]), _constant(constants, node.input[1])
+    stored, scale = constant(node.input[0]), constant(node.input[1])
     if not stored.size or not scale.size or stored.dtype not in (np.int8, np.uint8, np.int32):
         return None
-    point = _constant(constants, node.input[2]) if len(node.input) > 2 else np.zeros(1)
+    point = constant(node.input[2]) if len(node.input) > 2 else np.zeros(1)
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1) % max(stored.ndim, 1)
     shape = [-1 if k == axis and scale.size > 1 else 1 for k in range(stored.ndim)]
     steps = stored.astype(np.float32) - point.astype(np.float32).reshape(shape if point.size > 1 else ())
@@ -202,8 +202,9 @@ def _set_weights(model: Any, node: Any, steps: Array, scale: Any, point: Any) ->
 class _Shift:
     """A model while its int8 values become uint8."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, weights: StoredWeights) -> None:
         self._graph = model.graph
+        self._weights = weights
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._ends = {value.name for value in model.graph.output}
         self._readers: dict[str, list[Any]] = {}
@@ -240,10 +241,7 @@ class _Shift:
 
     def _array(self, name: str) -> Array:
         """A constant; without elements where there is none."""
-        from onnx import numpy_helper
-
-        found = self._constants.get(name)
-        return np.zeros(0) if found is None else np.asarray(numpy_helper.to_array(found))
+        return _constant(self._constants, self._weights, name)
 
     def _parameters(self, node: Any) -> list[tuple[str, bytes]]:
         """The scale and zero point of a node, by value where they are constants."""
@@ -261,9 +259,3 @@ class _Shift:
             self._constants[other] = numpy_helper.from_array((array.astype(np.int16) + 128).astype(np.uint8), other)
             self._graph.initializer.append(self._constants[other])
         return other
-
-
-def unsigned_qdq(model: Any) -> Any | None:
-    """The file in the other form, with uint8; None without QLinear operators or int8."""
-    changed = as_qdq(model)
-    return None if changed is None else unsigned(changed)

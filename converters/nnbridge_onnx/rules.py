@@ -162,7 +162,7 @@ def _common(rule: Provider) -> tuple[UnitCondition, ...]:
 
 
 def _open_input(unit: Unit) -> str:
-    """An input whose dimensions are not known, with what is known of them; empty if there is none."""
+    """An input whose dimensions are not known, with what is known about them; empty if there is none."""
     for io in unit.inputs:
         tensor = unit.graph.tensors.get(io.name)
         if io.name and (tensor is None or tensor.shape is None or any(d < 0 for d in tensor.shape)):

@@ -87,10 +87,10 @@ class TfliteModelFile(Importer):
         return remarks(self.file)
 
     @property
-    def needs_more(self) -> bool:
-        from nnbridge_tflite.custom import needs_more
+    def foreign(self) -> Collection[tuple[int, int]]:
+        from nnbridge_tflite.custom import foreign
 
-        return needs_more(self.file.graph)
+        return foreign(self.file.graph)
 
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         from nnbridge_tflite.inspection import graphs
@@ -124,11 +124,13 @@ class TfliteModelFile(Importer):
 
     @cached_property
     def is_compiled(self) -> bool:
+        from nnbridge.converters.edits import is_large
         from nnbridge_tflite.read.graph import DISPATCH
         from nnbridge_tflite.read.reader import contains
 
         try:
-            return contains(self.pool, DISPATCH.encode()) and self.file.graph.is_compiled
+            # To look at the operators of a large file takes less time than to search all of its weights for their name.
+            return (is_large(len(self.pool)) or contains(self.pool, DISPATCH.encode())) and self.file.graph.is_compiled
         except ConversionError:
             return False  # what no one can read, no compiler compiled
 

@@ -9,12 +9,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
+from nnbridge.converters.edits import Adjustable, Answers, Content, Parameter, Value
 from nnbridge.errors import Why
-from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.retyping import one_scale, real_values
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, is_constant, listed
-from nnbridge_tflite.write import encode
+from nnbridge_tflite.written import written
 
 Apply: TypeAlias = "Callable[[EditedGraph, Value], None]"
 Found: TypeAlias = "Iterator[tuple[Parameter, Apply]]"
@@ -69,19 +68,19 @@ def adjustable(model: Table, path: Path, subgraph: int, index: int) -> Adjustabl
     found = {parameter.name: (parameter, apply) for make in _PARAMETERS for parameter, apply in make(graph)}
     operator = cache(partial(alone, model, subgraph, index))
 
-    def content(changes: Mapping[str, Value], single: bool) -> bytes:
+    def content(changes: Mapping[str, Value], single: bool) -> Content:
         edited = EditedGraph.fork(operator(), 0, 0) if single else EditedGraph.fork(model, subgraph, index)
         for name, value in changes.items():
             found[name][1](edited, value)
         edited.finish(0 if single else index)
         if not single:
-            return with_archive(encode(edited.model), path)
+            return written(edited.model, path)
         # What became a constant is no input any more.
         main, tensors = edited.subgraph, edited.subgraph["tensors"]
         read = {t for o in main["operators"] for t in listed(o["inputs"])}
         rest = [t for t in listed(main["inputs"]) if t in read and not is_constant(edited.model, tensors[t])]
         main["inputs"] = np.asarray(rest, "<i4")
-        return encode(edited.model)
+        return written(edited.model)
 
     source = _AT_SOURCE.get(graph.name, "")
     return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content, source)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nnbridge.errors import counted
 from nnbridge_tflite.read.graph import DISPATCH, Graph
 from nnbridge_tflite.read.reader import TfliteFile
 
@@ -39,22 +38,20 @@ KINDS = (
     ),
     CustomKind(
         r"ethos-u\d*",
-        "is what Vela compiled for an Ethos-U: TFLite Micro with Arm's driver runs it",
-        "plan the file that Vela was given",
+        "was compiled by Vela for an Ethos-U: TFLite Micro with Arm's driver runs it",
+        "plan the file that was passed to Vela",
     ),
     CustomKind(
         r"edgetpu-custom-op\d*",
-        "is what the Edge TPU Compiler compiled: libedgetpu's delegate runs it",
-        "plan the file that the compiler was given",
+        "was compiled by the Edge TPU Compiler: libedgetpu's delegate runs it",
+        "plan the file that was passed to the compiler",
     ),
     CustomKind(
         re.escape(DISPATCH),
-        "is what LiteRT's compiler compiled{chip}: LiteRT runs it with the dispatch library of that chip's maker",
-        "plan the file that the compiler was given",
+        "was compiled by LiteRT's compiler{chip}: LiteRT runs it with the dispatch library of that chip's maker",
+        "plan the file that was passed to the compiler",
     ),
-    CustomKind(
-        r"MTKEXT_\w+", "is MediaTek's: the Neuron delegate runs it", "plan the file from which MediaTek's tools made this one"
-    ),
+    CustomKind(r"MTKEXT_\w+", "is MediaTek's: the Neuron delegate runs it", "plan the file that was passed to MediaTek's tools"),
     CustomKind(
         "Convolution2DTransposeBias|MaxPoolingWithArgmax2D|MaxUnpooling2D|TransformTensorBilinear|TransformLandmarks|"
         "Landmarks(2|To)TransformMatrix",
@@ -73,7 +70,7 @@ def remarks(file: TfliteFile) -> tuple[str, ...]:
             found.setdefault(kind_of(name), []).append(label)
     operators = sum(len(subgraph.operators) for subgraph in graph.subgraphs)
     rest = operators - sum(map(len, found.values()))
-    others = f" The other {counted(rest, 'operator')} {'is' if rest == 1 else 'are'} TFLite's." if rest else ""
+    others = f" The other {rest:,} operators are TFLite's." if rest > 1 else " The other operator is TFLite's." if rest else ""
     sentences = (f"{_sentence(file, kind, labels)}.{others}" for kind, labels in found.items())
     return (*sentences, *_in_blocks(graph), *_ignored(graph))
 
@@ -99,9 +96,10 @@ def _ignored(graph: Graph) -> Iterator[str]:
         yield f"{first.label} has {first.ignored}, which are not its own: TFLite ignores them, and all its options are 0{more}."
 
 
-def needs_more(graph: Graph) -> bool:
-    """True if a file has a custom operator that TFLite does not register."""
-    return any(name not in REGISTERED for _, name in _custom(graph))
+def foreign(graph: Graph) -> frozenset[tuple[int, int]]:
+    """Subgraph and index of each custom operator that TFLite does not register."""
+    subgraphs = enumerate(graph.subgraphs)
+    return frozenset((k, o.index) for k, each in subgraphs for o in each.operators if o.custom and o.name not in REGISTERED)
 
 
 def required_of(name: str) -> str:

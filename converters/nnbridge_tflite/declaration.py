@@ -1,4 +1,4 @@
-"""The declaration of a TFLite operator: one :class:`TfliteOperator` with everything that is known of it.
+"""The declaration of a TFLite operator: one :class:`TfliteOperator` with everything that is known about it.
 
 A module of :mod:`nnbridge_tflite.operators` creates it, which registers it, and decorates the lowerings, the host kernels and,
 for operators that need more of a conversion than their operands, the handler with it.

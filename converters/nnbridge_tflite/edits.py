@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from nnbridge.converters.edits import WHOLE, Answers, Edit, Key, require_editable
+from nnbridge.converters.edits import WHOLE, Answers, Content, Edit, Key
 from nnbridge.errors import ConversionError
 from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimensions, stated
 from nnbridge_tflite.passes.values import unpacked
-from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.retyping import RETYPINGS, Retyping, one_scale
+from nnbridge_tflite.sequences import SEQUENCES, write_out
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, listed, operator_name
 from nnbridge_tflite.unrolling import unroll, without_unread_bodies
-from nnbridge_tflite.write import encode
+from nnbridge_tflite.written import written
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
 _MAX_PIECES = 64
@@ -305,6 +305,29 @@ def _eight_bits(graph: EditedGraph) -> bool:
     return True
 
 
+def _in_float(graph: EditedGraph) -> bool:
+    """Weights whose blocks of a row have a scale each, as the numbers that they stand for: NNAPI has no such type."""
+    inputs = listed(graph.operator["inputs"])
+    old = graph.subgraph["tensors"][inputs[1]]
+    details = (old.get("quantization") or {}).get("details") or {}
+    raw, bits = graph.raw(inputs[1]), {"INT4": 4, "INT8": 8}.get(graph.type(inputs[1]))
+    if "block_size" not in details or raw is None or bits is None or graph.type(inputs[0]) != "FLOAT32":
+        return False
+    steps = unpacked(memoryview(raw), graph.shape(inputs[1]), 4) if bits == 4 else raw.view("i1")
+    stored = graph.raw(details["scales"])
+    if stored is None:
+        return False
+    scales = stored.view("<f2" if graph.type(details["scales"]) == "FLOAT16" else "<f4").astype("<f4")
+    real = steps.reshape(-1, details["block_size"]).astype("<f4") * scales.reshape(-1, 1)
+    inputs[1] = graph.data(real.reshape(graph.shape(inputs[1])), "FLOAT32", "real numbers")
+    # Versions after the fifth, which has keep_num_dims, are those of types.
+    code = graph.model["operator_codes"][graph.operator["opcode_index"]]
+    graph.model["operator_codes"].append({**code, "version": 5 if graph.option("keep_num_dims") else 1})
+    changed = {"opcode_index": len(graph.model["operator_codes"]) - 1, "inputs": np.asarray(inputs, "<i4")}
+    graph.placed.append({**graph.operator, **changed})
+    return True
+
+
 _FUSING = ("ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "MAX_POOL_2D")
 _ELEMENTWISE: tuple[str, ...] = ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT")
 _ELEMENTWISE += ("SIN", "FLOOR", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH")
@@ -342,7 +365,7 @@ REWRITES = (
     ),
     Rewrite(
         ("SQUEEZE", "EXPAND_DIMS"),
-        "RESHAPE to the dimensions that come out",
+        "RESHAPE to the output's dimensions",
         _as_reshape,
         "in the model: tf.reshape in place of tf.squeeze or tf.expand_dims",
     ),
@@ -384,10 +407,25 @@ REWRITES = (
         _eight_bits,
         "num_bits=8 in the TensorQuantizationConfig of the weights (ai-edge-quantizer)",
     ),
+    Rewrite(
+        ("FULLY_CONNECTED",),
+        "weights in float32 in place of integers by blocks",
+        _in_float,
+        "TensorQuantizationConfig of the weights (ai-edge-quantizer): granularity=QuantGranularity.CHANNELWISE and num_bits=8; "
+        "or no quantisation",
+        Answers.CHANGE,
+    ),
     Rewrite(("WHILE",), "its body for each step", unroll, UNROLLED, Answers.ROUND),
     Rewrite(
+        SEQUENCES,
+        "operators for each step, from zero states in every run",
+        write_out,
+        f"{UNROLLED}; a stateful layer has its states as inputs and outputs then",
+        Answers.CHANGE,
+    ),
+    Rewrite(
         ("STRIDED_SLICE",),
-        "STRIDED_SLICE from a place that is counted from the front",
+        "STRIDED_SLICE from an index counted from the front",
         _from_the_front,
         "in the model: x[:, n - 1] in place of x[:, -1]",
     ),
@@ -427,7 +465,6 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
     ``shapes``: of inputs, for the edit that states all dimensions.
     """
     path = file.path
-    require_editable(len(file.pool.data), path)
     for number, subgraph in enumerate(model["subgraphs"]):
         for index, operator in enumerate(subgraph["operators"]):
             name = operator_name(model, operator)
@@ -436,7 +473,7 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
                     continue
                 changed = _replaced(model, number, index, rewrite)
                 if changed is not None:
-                    content, single = partial(_encoded, changed, path), partial(_alone, model, number, index, rewrite)
+                    content, single = partial(written, changed, path), partial(_alone, model, number, index, rewrite)
                     several = partial(_several, model, path, rewrite)
                     yield Edit(number, index, name, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
     yield from _dimensions(model, file, shapes)
@@ -446,7 +483,7 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
             yield Edit(0, WHOLE, "", retyping.text, content, retyping.answers, converter=retyping.converter)
 
 
-FIXED = "numbers computed of dimensions as constants"
+FIXED = "numbers computed from dimensions as constants"
 """The edit that states every dimension, in words; before it the dimensions of inputs that the file leaves open."""
 _FIXED_THERE = (
     "tf.function(input_signature=[tf.TensorSpec([1, …])]) or tf.keras.Input(batch_size=1) before TFLiteConverter; "
@@ -462,11 +499,18 @@ def _dimensions(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit
     if found is not None and (found.shapes or found.folded):
         inputs = ", ".join(f"{name}={','.join(map(str, dims))}" for name, dims in found.shapes.items())
         text = " and ".join([f"inputs of only these dimensions ({inputs})"] * bool(inputs) + [FIXED] * bool(found.folded))
-        yield Edit(0, WHOLE, "", text, partial(_with_dimensions, found, model, file.path), converter=_FIXED_THERE)
+        yield Edit(0, WHOLE, "", text, partial(_with_dimensions, found, None, model, file.path), converter=_FIXED_THERE)
+        # NPUs that take only 8 bits, and only stated dimensions, accept nothing after one of the two.
+        for one in RETYPINGS if found.shapes else ():
+            if one.applies(model):
+                content = partial(_with_dimensions, found, one, model, file.path)
+                both = f"{_FIXED_THERE}; {one.converter}"
+                yield Edit(0, WHOLE, "", f"{text}; {one.text}", content, one.answers, converter=both)
 
 
-def _with_dimensions(found: StatedDimensions, model: Table, path: Path) -> bytes:
-    return _encoded(found.applied(model), path)
+def _with_dimensions(found: StatedDimensions, retyping: Retyping | None, model: Table, path: Path) -> Content:
+    changed = found.applied(model)
+    return written(changed if retyping is None else retyping.applied(changed), path)
 
 
 def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Table | None:
@@ -477,24 +521,20 @@ def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Tabl
     return graph.model if len(graph.model["subgraphs"]) == 1 else without_unread_bodies(graph.model, model)
 
 
-def _several(model: Table, path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> bytes:
+def _several(model: Table, path: Path, rewrite: Rewrite, keys: Sequence[Key]) -> Content:
     """The file with several operators replaced, the last first: the others keep their indexes."""
     for key in sorted(keys, reverse=True):
         changed = _replaced(model, *key, rewrite)
         assert changed is not None, "an edit that applied"
         model = changed
-    return _encoded(model, path)
+    return written(model, path)
 
 
-def _alone(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> bytes:
+def _alone(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Content:
     changed = _replaced(alone(model, subgraph, index), 0, 0, rewrite)
     assert changed is not None, "an edit that applied"
-    return encode(changed)
+    return written(changed)
 
 
-def _retyped(retyping: Retyping, model: Table, path: Path) -> bytes:
-    return _encoded(retyping.applied(model), path)
-
-
-def _encoded(changed: Table, path: Path) -> bytes:
-    return with_archive(encode(changed), path)
+def _retyped(retyping: Retyping, model: Table, path: Path) -> Content:
+    return written(retyping.applied(model), path)

@@ -20,7 +20,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, FileOperator
 from nnbridge.errors import ConversionError, OptionError
 from nnbridge_tflite.convert import convert, distinct_signatures
-from nnbridge_tflite.custom import needs_more, remarks
+from nnbridge_tflite.custom import foreign, remarks
 from nnbridge_tflite.passes.loading import not_loaded
 from nnbridge_tflite.read.graph import Graph, Tensor, TfliteSubgraph
 from nnbridge_tflite.read.metadata import metadata, tensor_metadata
@@ -89,7 +89,7 @@ def inspect(file: TfliteFile, options: ConversionOptions) -> Inspection:
 
 def _loads(file: TfliteFile, mappings: Mapping[str, Sequence[Mapped]]) -> bool | None:
     """True if TFLite loads a file; what is not converted for another reason may be loaded or not."""
-    if needs_more(file.graph) or not_loaded(file) is not None:
+    if foreign(file.graph) or not_loaded(file) is not None:
         return False
     return True if MappingKind.DELEGATE in mappings else None
 

@@ -22,6 +22,8 @@ _BIAS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 2, "TRANSPOSE_
 _MIDDLE = {"INT8": 0, "UINT8": 128}
 _STEP = 1 / 256
 """The scale that SOFTMAX and LOGISTIC must have; all tensors have it, so that those that must share theirs do."""
+_MEASURED = 1 << 24
+"""Bytes of constants up to which scales are those of the values; a file that is planned only needs no values of larger ones."""
 _SIGNED = ("TANH", "L2_NORMALIZATION")
 """Operators whose output must have a scale of 1/128 around zero."""
 _EIGHT = ("INT8", "UINT8")
@@ -93,7 +95,11 @@ def _quantised(type: str, graph: EditedGraph) -> None:
     tensors = [t for t in range(len(graph.subgraph["tensors"])) if graph.type(t) == "FLOAT32"]
     for t in tensors:
         values = graph.values(t)
-        if values is not None and t not in biases:
+        if values is not None and t not in biases and values.nbytes > _MEASURED:
+            _set(graph, t, type, None, [_STEP], [_MIDDLE[type]])
+            graph.model["buffers"].append({"data": np.zeros(values.size, np.uint8)})
+            graph.subgraph["tensors"][t]["buffer"] = len(graph.model["buffers"]) - 1
+        elif values is not None and t not in biases:
             step = max(float(np.max(np.abs(values), initial=0)) / 127, 1e-6)
             steps = np.clip(np.rint(values / step), -127, 127) + _MIDDLE[type]
             _set(graph, t, type, steps, [step], [_MIDDLE[type]])

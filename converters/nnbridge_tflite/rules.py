@@ -153,7 +153,7 @@ def refusals(
 ) -> tuple[Reason, ...]:
     """Everything for which the delegate of a release leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
-        required = "an operator that Android's delegate maps"
+        required = "an operator that the delegate supports"
         return (Reason(required, operator.name, operator.label, kind=Why.OPERATOR, stage=Stage.DELEGATE),)
     if not within(release, rule.since, ""):
         required = f"an operator that the delegate of TFLite {release} maps ({operator.name}: from {rule.since} on)"

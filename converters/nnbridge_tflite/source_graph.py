@@ -13,6 +13,7 @@ from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceO
 from nnbridge_tflite.convert import requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
 from nnbridge_tflite.dimensions import of_graph
+from nnbridge_tflite.passes.dynamic import dynamic_tensor
 from nnbridge_tflite.passes.nodes import budget_for
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
@@ -35,7 +36,8 @@ def source_graph(file: TfliteFile, options: ConversionOptions) -> SourceGraph:
     found = [_tensor(tensor, subgraph, values) for tensor in subgraph.tensors]
     inputs, outputs = (tuple(found[i] for i in side) for side in (subgraph.inputs, subgraph.outputs))
     operators = tuple(_operator(operator, found) for operator in subgraph.operators)
-    return SourceGraph("tflite", path.stem, operators, inputs, outputs, number)
+    dynamic = dynamic_tensor(file.graph, number)
+    return SourceGraph("tflite", path.stem, operators, inputs, outputs, number, None if dynamic is None else dynamic.reason())
 
 
 def declared() -> tuple[SourceDeclaration, ...]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import ConversionError, Reason
 from nnbridge_tflite.read.flatbuffer import Decoder, Span
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.read.schema import builtin_codes, builtin_names, enum_names, options_table
@@ -21,16 +20,24 @@ SIDES = ("inputs", "outputs", "intermediates")
 
 
 def decoded(file: TfliteFile) -> Table:
-    """A file's tables, which may be changed. ConversionError for files whose weights are outside of the tables."""
-    model: Table = _plain(memoryview(file.pool.data), Decoder(file.pool.data).root("Model"))
+    """A file's tables, which may be changed; weights, also those that the file has after its tables, are seen where they are."""
+    data = memoryview(file.pool.data)
+    model: Table = _plain(data, Decoder(file.pool.data).root("Model"))
     if not model["buffers"]:
         model["buffers"] = [{}]  # A file may have none; its tensors then have buffer 0, which is empty in others.
-    outside = next((k for k, buffer in enumerate(model["buffers"]) if buffer.get("offset", 0) > 1), None)
-    if outside is not None:
-        raise ConversionError(
-            Reason("a file with all buffers in the flatbuffer", f"buffer {outside} after it", file=str(file.path))
-        )
+    model["buffers"] = [_inside(data, one, "data", "offset", "size") for one in model["buffers"]]
+    names = "custom_options", "large_custom_options_offset", "large_custom_options_size"
+    for subgraph in model["subgraphs"]:
+        subgraph["operators"] = [_inside(data, one, *names) for one in subgraph["operators"]]
     return model
+
+
+def _inside(data: memoryview, table: Table, name: str, offset: str, size: str) -> Table:
+    """A table with the bytes that it names by their place in the file."""
+    if table.get(offset, 0) <= 1 or not table.get(size, 0):
+        return table
+    found = np.frombuffer(data, np.uint8, table[size], table[offset])
+    return {**table, name: found, offset: 0, size: 0}
 
 
 def _plain(data: memoryview, value: Any) -> Any:

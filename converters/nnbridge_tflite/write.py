@@ -11,6 +11,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
+from nnbridge.converters.edits import Chunk
 from nnbridge.storage.flatbuffer import write_offsets
 from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
 
@@ -73,3 +74,29 @@ def encode(model: Mapping[str, Any]) -> bytes:
     builder = flatbuffers.Builder(1 << 16)
     builder.Finish(pack(builder, "Model", model), b"TFL3")
     return bytes(builder.Output())
+
+
+def in_pieces(model: Mapping[str, Any]) -> list[Chunk]:
+    """A file's bytes where it is too large for one flatbuffer: weights are after the tables, as views of where they are."""
+    large = [k for k, buffer in enumerate(model["buffers"]) if buffer.get("data") is not None and len(buffer["data"]) > _SMALL]
+
+    def tables(first: int) -> tuple[bytes, list[Chunk]]:
+        buffers, pieces, end = list(model["buffers"]), list[Chunk](), first
+        for k in large:
+            data = np.ascontiguousarray(buffers[k]["data"]).data
+            buffers[k] = {"offset": end, "size": len(data)}
+            gap = -(end + len(data)) % _ALIGNED
+            pieces += [data, bytes(gap)]
+            end += len(data) + gap
+        return encode({**model, "buffers": buffers}), pieces
+
+    # Offsets have a size of their own in the tables, whatever they are.
+    length = len(tables(_ALIGNED)[0])
+    first = length + -length % _ALIGNED
+    head, pieces = tables(first)
+    return [head, bytes(first - length), *pieces]
+
+
+_ALIGNED = 16
+_SMALL = 4096
+"""Bytes up to which buffers are in the tables."""

@@ -132,7 +132,7 @@ def check(
             planned = command("plan", str(path), *changed_setting(setting, advice))
         else:
             target = Path(folder) / path.name
-            target.write_bytes(advice.edit.content())
+            advice.edit.content().write(target)
             planned = command("plan", str(target), *setting)
             if inputs and advice.kind == "rewrite":
                 key = advice.edit.subgraph, advice.edit.index, advice.text

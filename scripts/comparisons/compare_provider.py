@@ -40,8 +40,10 @@ from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.engines import AUTO, host_for
 from nnbridge.errors import Stage
 from nnbridge.file import ModelFile
+from nnbridge.plan import plan
 from nnbridge.provider.session import ProviderKernel
 from nnbridge.provider.source import NAMES
+from nnbridge.target import Target
 from nnbridge_onnx.read.reader import read
 
 DEVICES = [CPU_NAME, *(driver.name for driver in SAMPLE_DRIVERS)]
@@ -124,8 +126,11 @@ def opened(path: Path, folder: Path, chosen: dict[str, int]) -> File | str:
         return refused
     try:
         _, mapped = ModelFile(seen, OPTIONS).converted
+        figures = plan(ModelFile(seen, OPTIONS), Target()).summary
     except NnbridgeError as error:
         return f"nnbridge run refuses the file: {error}"
+    if figures.handed_over + figures.merged != sum(map(taken, mapped)):
+        return f"the plan's figures ({figures.handed_over} + {figures.merged} merged) are not those of what the provider takes"
     names = [node.name for node in onnx.load(str(seen), load_external_data=False).graph.node]
     if len(set(names)) < len(names):
         return "ONNX Runtime's graph has nodes of the same name"

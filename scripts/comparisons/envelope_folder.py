@@ -24,7 +24,7 @@ from nnbridge import NnbridgeError, load
 from nnbridge.compare import Sample, in_model, named_inputs, named_outputs, seeded_samples, sign_flipped
 from nnbridge.compare.envelope import Envelope, envelope
 from nnbridge.compare.litert import LiteRT
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.model import Model
 

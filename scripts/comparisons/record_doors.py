@@ -44,7 +44,7 @@ MODELS = ("models/*.tflite", "models/*.onnx", "../shared/models/*/*.tflite", "..
 """Patterns of model files below the repository."""
 DEVICES = (
     *("", "nnapi-sample_float_fast", "nnapi-sample_quant", "arm-nn-18.05", "arm-nn-21.11", "vsi-imx-1.3.0", "ethos-u55-128"),
-    *("gpu-delegate", "process:nnapi-sample_all"),
+    *("tflite-gpu-delegate", "process:nnapi-sample_all"),
 )
 """Values of ``--device``; an empty one is no device."""
 ANDROIDS = ("8.1", "10", "12", "13")

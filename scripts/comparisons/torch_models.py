@@ -34,7 +34,7 @@ from script_support import Array, argument_parser, finished, folder_of_keep, one
 
 from nnbridge import Compilation, Execution, Model, load
 from nnbridge.compare import RELATIVE_TOLERANCE
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import drivers
 from nnbridge.types import OperationCode

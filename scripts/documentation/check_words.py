@@ -4,14 +4,15 @@ python scripts/documentation/check_words.py            exit with 1 if there are 
 python scripts/documentation/check_words.py FILE…      look in these files only
 
 A docstring begins with a noun or a verb. Patterns are whole words in any case. Code is not read: of pages no blocks, inline code,
-comments and targets of links; of Python only strings, docstrings and comments, without what is between backquotes. Pages that
-scripts write are checked too: change the words at their source.
+comments and targets of links; of notebooks only text; of Python only strings, docstrings and comments, without what is between
+backquotes; of JavaScript only strings and comments. Pages that scripts write are checked too: change the words at their source.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import json
 import re
 import subprocess
 import sys
@@ -43,6 +44,14 @@ EVERYWHERE = {
     r"(?:stands?|stood) (?:in|at|before)": "is in",
     r"brings? (?:a|the) (?:symptom|difference|failure|error)": "cause",
     r"at hand": "in question, available",
+    r"where (?:it|they|an? \w+|\w+s) (?:stands?|lies?)": "position, index",
+    r"(?:stands?|lies?) (?:together|apart|outside|inside|behind|on)": "is, are",
+    r"laid down": "fixed, specified",
+    r"weighed": "weighted",
+    r"otherwise than|(?:comput|round|rescal|count)\w* otherwise": "differently from",
+    r"by (?:a half|half|\w+ %) at least": "by at least …",
+    r"(?<!there\s)(?:is|are) no (?:object|option|device|link|report|argument|file|tensor|constant|driver|phone's)": "is not a …",
+    r"(?:knows?|known|said|says) of (?:it|them|this|one)": "about",
 }
 """Checked in documents, and in strings, docstrings and comments of src and converters."""
 DOCUMENTS = EVERYWHERE | {
@@ -56,6 +65,8 @@ DOCUMENTS = EVERYWHERE | {
     r"mends?|mended|mending": "repair",
     r"settles?": "infers, decides",
     r"homes": "devices",
+    r"(?<=[.]\s)What (?!is\b|are\b|does\b|do\b|happens\b)[^.?|]*[.]": "a noun first: Values that …",
+    r"[Ss]o (?:is|are|does|do) (?:the|it|they|these|all|what)": "… , too; the same holds for …",
 }
 """Checked in documents as well."""
 ALLOWED = {
@@ -64,19 +75,21 @@ ALLOWED = {
     "docs/how-android-decides.md": ("without telling the app",),
 }
 """Lines that may have such a word: the list of words itself, and the ordinary meaning."""
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md")
-SOURCES = ("src/*.py", "converters/*.py")
-WITH_DOCSTRINGS = (*SOURCES, "scripts/*.py", "tests/*.py", "examples/*.py")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "docs/*.ipynb", "tests/*.md")
+SOURCES = ("src/*.py", "converters/*.py", "src/*.js")
+WITH_DOCSTRINGS = ("src/*.py", "converters/*.py", "scripts/*.py", "tests/*.py", "examples/*.py")
 _QUESTION = re.compile(r"(?:What|Who|Whose|How|Where|Whether|Why|Which|When|That)\b")
 """No docstring begins with one of these words."""
 _NOT_PROSE = re.compile(r"^ *```.*?^ *```[^\n]*$|<!--.*?-->|`[^`\n]*`|\]\([^)\n]*\)", re.MULTILINE | re.DOTALL)
+_SCRIPTS_PROSE = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|`[^`]*`", re.DOTALL)
 _QUOTED = re.compile(r"``[^`]*``|`[^`\n]*`")
 
 
 def found(path: Path) -> Iterator[tuple[int, str, str]]:
     """Line, word and replacement of each home-made word of a file."""
     text = path.read_text(encoding="utf-8")
-    words, pieces = (DOCUMENTS, [(1, _NOT_PROSE.sub(_blank, text))]) if path.suffix == ".md" else (EVERYWHERE, [*_prose(text)])
+    words, pieces_of = KINDS[path.suffix]
+    pieces = [*pieces_of(text)]
     allowed = ALLOWED.get(path.relative_to(REPOSITORY).as_posix(), ())
     lines = text.splitlines()
     for pattern, better in words.items():
@@ -101,6 +114,26 @@ def _blank(match: re.Match[str]) -> str:
     return "\n" * match[0].count("\n") or "x"
 
 
+def _page(text: str) -> Iterator[tuple[int, str]]:
+    """A page without code."""
+    yield 1, _NOT_PROSE.sub(_blank, text)
+
+
+def _notebook(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a notebook's text, without code."""
+    for cell in json.loads(text)["cells"]:
+        if cell["cell_type"] == "markdown":
+            source = "".join(cell["source"])
+            yield text.count("\n", 0, text.find(json.dumps(cell["source"][0]))) + 1, _NOT_PROSE.sub(_blank, source)
+
+
+def _script(text: str) -> Iterator[tuple[int, str]]:
+    """Comments of a script, and its strings of several words."""
+    for match in _SCRIPTS_PROSE.finditer(text):
+        if " " in match[0]:
+            yield text.count("\n", 0, match.start()) + 1, match[0]
+
+
 def _prose(source: str) -> Iterator[tuple[int, str]]:
     """Strings and comments of a module, with their lines; neighbouring comments are one text."""
     comment, at, last = "", 0, 0
@@ -114,6 +147,10 @@ def _prose(source: str) -> Iterator[tuple[int, str]]:
         elif name in ("STRING", "FSTRING_MIDDLE"):
             yield token.start[0], _QUOTED.sub(_blank, token.string)
     yield at, _QUOTED.sub(_blank, comment)
+
+
+KINDS = {".md": (DOCUMENTS, _page), ".ipynb": (DOCUMENTS, _notebook), ".py": (EVERYWHERE, _prose), ".js": (EVERYWHERE, _script)}
+"""Suffix → its words, and the pieces of a file that are read, with their first lines."""
 
 
 def checked(*patterns: str) -> Iterator[Path]:

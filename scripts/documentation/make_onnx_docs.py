@@ -163,9 +163,8 @@ def _built() -> Iterator[Row]:
                     sharing.setdefault(lower, []).append(definition.name)
     alike: dict[tuple[str, str, str], list[str]] = {}
     for lower, names in sharing.items():
-        module = Path(inspect.getfile(lower)).name
         for rule, stage in requirements(ast.parse(textwrap.dedent(inspect.getsource(lower)))):
-            alike.setdefault((rule, stage, f"`{lower.__name__}`, {module}"), []).extend(names)
+            alike.setdefault((rule, stage, ""), []).extend(names)
     for key, names in alike.items():
         yield _names(names), *key
 

@@ -6,14 +6,14 @@ accept, and settings: a later Android, a higher limit on partitions.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from itertools import combinations, islice, product
+from itertools import combinations, count, islice, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.converters.delegation import FAILS_BUILDING, Refusal, refusal_of
-from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit, Key, Parameter, Value
-from nnbridge.cost import driver_multiply_adds
+from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Content, Edit, Key, Parameter, Value, is_large
+from nnbridge.cost import driver_multiply_adds, multiply_adds
 from nnbridge.devices import device
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, Stage, Why
@@ -30,6 +30,7 @@ from nnbridge.file import ModelFile
 from nnbridge.model import Array
 from nnbridge.plan import Planned, draft
 from nnbridge.runtime.placement import place
+from nnbridge.runtime.plan import Plan
 from nnbridge.summary import operator_outcomes, refusal_kinds
 from nnbridge.target import Target
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
@@ -69,6 +70,8 @@ class Outcome:
     """0 if the program has what runs the plan; the higher, the earlier the phone fails (:data:`_STANDING`)."""
     cause: Key | None = None
     """The operator for which the file is refused."""
+    work: Mapping[Key, int] = field(default_factory=dict)
+    """Multiply-adds of operators of the file; those with none, or of open dimensions, are not in it."""
 
     @property
     def loads(self) -> bool:
@@ -94,6 +97,10 @@ class Outcome:
             return self.standing < other.standing
         fewer, less = len(self.elsewhere) - len(other.elsewhere), other.multiply_adds - self.multiply_adds
         return (fewer < 0 and less <= 0) or (fewer <= 0 and less < 0)
+
+
+_LITTLE = 0.001
+"""A share of the multiply-adds that no one notices."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,14 @@ class Advice:
         return "rewrite" if self.edit.answers is Answers.SAME else str(self.edit.answers)
 
     @property
+    def slight(self) -> bool:
+        """True if it moves next to none of the work, and the devices' parts are not fewer: it comes last."""
+        before, after = self.before, self.after
+        total, gained = sum(before.work.values()), after.multiply_adds - before.multiply_adds
+        fewer = after.partitions < before.partitions or after.steps < before.steps
+        return 0 <= gained < _LITTLE * total and not fewer and after.standing == before.standing
+
+    @property
     def converter(self) -> str:
         """The change at the source that does the same, in one sentence; empty where nothing is known, and for settings."""
         return "" if self.edit is None else self.edit.converter
@@ -174,16 +189,19 @@ class Unmoved:
     """A change after which the devices accept the operator by itself, but the rest of the file does not fit it."""
     converter: str = ""
     """What may help at the source."""
+    share: float | None = None
+    """Of the file's multiply-adds; None where there are none."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         at = {"subgraph": self.subgraph, "index": self.index, "operator": self.operator}
-        return {"operator": at, "tried": list(self.tried), "alone": self.alone, "converter": self.converter}
+        known = {"tried": list(self.tried), "alone": self.alone, "converter": self.converter}
+        return {"operator": at, **known, "share": self.share}
 
 
 @dataclass(frozen=True)
 class Advised:
-    """Changes that help, the most effective first, and the operators that none of them is about."""
+    """Changes that help, the most effective first, and the operators that none of them is about, those with most work first."""
 
     advice: tuple[Advice, ...]
     unmoved: tuple[Unmoved, ...] = ()
@@ -365,6 +383,7 @@ class Editing:
         self._edits, self._adjust, self._positions = edits, adjust, positions
         self._folder = tempfile.TemporaryDirectory()
         self._files: dict[bytes, Path] = {}
+        self._numbers = count()
         self._known: dict[Hashable, Path | NnbridgeError] = {}
 
     @cached_property
@@ -383,7 +402,7 @@ class Editing:
 
     @cached_property
     def _read(self) -> tuple[tuple[Edit, ...], bool]:
-        """The edits, and whether the file can be written again: one that cannot, such as a large one, is not read once more."""
+        """The edits, and whether the file can be written again: one that cannot is not read once more."""
         try:
             return tuple(self._edits(self.path)), True
         except ConversionError as error:
@@ -417,7 +436,7 @@ class Editing:
             return unchanged
         return self._written((unchanged, change.key), partial(adjustable.content, change.by_name, True))
 
-    def _written(self, key: Hashable, content: Callable[[], bytes]) -> Path:
+    def _written(self, key: Hashable, content: Callable[[], Content]) -> Path:
         if key not in self._known:
             try:
                 self._known[key] = self._file(content())
@@ -428,13 +447,16 @@ class Editing:
             raise known
         return known
 
-    def _file(self, content: bytes) -> Path:
-        digest = hashlib.blake2b(content, digest_size=16).digest()
-        if digest not in self._files:
-            self._files[digest] = Path(self._folder.name) / str(len(self._files)) / self.path.name
-            self._files[digest].parent.mkdir()
-            self._files[digest].write_bytes(content)
-        return self._files[digest]
+    def _file(self, content: Content) -> Path:
+        mark = content.mark()
+        if mark is None or mark not in self._files:
+            folder = Path(self._folder.name) / str(next(self._numbers))
+            folder.mkdir()
+            content.write(folder / self.path.name, weights=False)
+            if mark is None:
+                return folder / self.path.name
+            self._files[mark] = folder / self.path.name
+        return self._files[mark]
 
 
 def advise(file: ModelFile, target: Target) -> Advised:
@@ -478,7 +500,8 @@ class FileAdvice:
         of_file = {name: value for name, value in changed.items() if name in _OF_FILE}
         of_target = {name: value for name, value in changed.items() if name not in of_file}
         planned = draft(self._opened(path).with_(**of_file), target.with_(**of_target))
-        if prepare and may_prepare:
+        # Preparing reads all weights and packs many: of a large file that is left to the run.
+        if prepare and may_prepare and not is_large(sum(map(len, planned.model.pools))):
             return _outcome(planned.finish())
         answers = _answers(planned)
         if answers is None or answers not in self._outcomes:
@@ -547,8 +570,19 @@ def _outcome(planned: Planned) -> Outcome:
     refusal = None if planned.bound else refusal_of(planned.mapped, planned.mapping)
     figures = elsewhere, limited, planned.summary.partitions, len(plan.steps), driver_multiply_adds(plan), kinds
     if refusal is None or refusal.stage not in _STANDING:
-        return Outcome(*figures)
-    return Outcome(*figures, refusal.sentence, _STANDING[refusal.stage], _cause(planned, refusal))
+        return Outcome(*figures, work=_work(plan))
+    return Outcome(*figures, refusal.sentence, _STANDING[refusal.stage], _cause(planned, refusal), _work(plan))
+
+
+def _work(plan: Plan) -> Mapping[Key, int]:
+    """The multiply-adds of the file's operators; of operations that none of them is named for, by their own place."""
+    found = Counter[Key]()
+    for source, placement in plan.placed():
+        model = plan.partition.sources[source].model
+        operation = model.main.operations[placement.operation]
+        key = (source, placement.operation) if operation.source is None else operation.source.key
+        found[key] += multiply_adds(model, operation) or 0
+    return {key: count for key, count in found.items() if count}
 
 
 def _cause(planned: Planned, refusal: Refusal) -> Key | None:
@@ -571,16 +605,17 @@ def found_by(
     rewrites = list(advising.rewrites())
     operators = list(advising.smallest(rewrites))
     found = [*advising.settings(level, shapes), *rewrites, *(one for one in operators if isinstance(one, Advice))]
-    return Advised(tuple(sorted(found, key=_rank)), tuple(one for one in operators if isinstance(one, Unmoved)))
+    unmoved = [one for one in operators if isinstance(one, Unmoved)]
+    return Advised(tuple(sorted(found, key=rank)), tuple(sorted(unmoved, key=lambda one: -(one.share or 0))))
 
 
 _ORDER = ("rewrite", "setting", Answers.ROUND, Answers.CHANGE, Answers.CALIBRATE)
 
 
-def _rank(advice: Advice) -> tuple[int, ...]:
+def rank(advice: Advice) -> tuple[int, ...]:
     """Smaller changes first among those of one kind that come to the same."""
     after, whole = advice.after, advice.edit is not None and not advice.edit.keys
-    figures = after.standing, len(after.elsewhere), after.partitions, after.steps, -after.multiply_adds
+    figures = int(advice.slight), after.standing, len(after.elsewhere), after.partitions, after.steps, -after.multiply_adds
     return *figures, _ORDER.index(advice.kind), int(whole)
 
 
@@ -650,7 +685,11 @@ class _Advising:
         for key, found in self.before.kinds.items():
             kinds[self.editing.place(key)] = kinds.get(self.editing.place(key), frozenset()) | found
         cause = None if self.before.cause is None else self.editing.place(self.before.cause)
-        return replace(self.before, elsewhere=frozenset(map(self.editing.place, self.before.elsewhere)), kinds=kinds, cause=cause)
+        work = Counter[Key]()
+        for key, products in self.before.work.items():
+            work[self.editing.place(key)] += products
+        elsewhere = frozenset(map(self.editing.place, self.before.elsewhere))
+        return replace(self.before, elsewhere=elsewhere, kinds=kinds, cause=cause, work=work)
 
     @cached_property
     def _concerned(self) -> frozenset[Key]:
@@ -719,7 +758,12 @@ class _Advising:
             if advice:
                 yield advice
             elif key not in moved or adjustable.converter:
-                yield Unmoved(*key, adjustable.operator, tried, str(changes[0]) if changes else "", adjustable.converter)
+                alone = str(changes[0]) if changes else ""
+                yield Unmoved(*key, adjustable.operator, tried, alone, adjustable.converter, self._share(key))
+
+    def _share(self, key: Key) -> float | None:
+        total = sum(self.before.work.values())
+        return self._in_file.work.get(key, 0) / total if total else None
 
     def _accepted(self, path: Path) -> bool:
         try:
@@ -737,7 +781,7 @@ class _Advising:
 def _together(edits: Sequence[Edit]) -> Edit:
     """One edit of several operators of one name that have the same replacement."""
     first, keys = edits[0], tuple(key for one in edits for key in one.keys)
-    assert first.several is not None, "an edit that several operators have"
+    assert first.several is not None, "an edit that several operators share"
     content = partial(first.several, keys)
     return replace(first, index=WHOLE, operator=f"{len(keys)} {first.operator}", content=content, alone=None, together=keys)
 

@@ -3,11 +3,15 @@
 The parent writes calls to a pipe and reads results from another, as JSON with the bytes of arrays after it; nothing that the
 other process writes is ever executed. A process serves one object until the object is released. One that has ended is an
 :class:`EndedError`, and the next call starts another, with a new object.
+
+The process is a fresh one; where nnbridge's own program has not started a thread yet, it is a copy of that one, which has
+imported already what both need.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 import os
@@ -16,6 +20,7 @@ import struct
 import subprocess
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -27,6 +32,7 @@ import numpy as np
 
 from nnbridge import errors
 from nnbridge.errors import InputError, NnbridgeError, Reason, ShortageError, Stage, Why, first_line, pass_shortage, shortage_of
+from nnbridge.platforms import copies_safely
 from nnbridge.trust import environment, python_command
 
 _HEAD = struct.Struct("<QQ?")
@@ -111,6 +117,7 @@ class _ApartProcess:
     def __init__(self) -> None:
         if not sys.executable or getattr(sys, "frozen", False):
             raise InputError(Reason(_PROGRAM, f"{sys.executable!r}, not a Python interpreter"))
+        copied = copies_safely()
         try:
             # In a session of its own: Ctrl-C at a terminal is for the user's process only.
             self._process = subprocess.Popen(
@@ -120,6 +127,8 @@ class _ApartProcess:
                 stdout=subprocess.PIPE,
                 start_new_session=True,
                 pipesize=_PIPE,
+                preexec_fn=_serve_in_copy if copied else None,
+                restore_signals=not copied,
                 creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
             )
         except OSError as error:
@@ -296,6 +305,26 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 # -- the other process -------------------------------------------------------------------------------------------------
+
+
+def _serve_in_copy() -> NoReturn:
+    """:func:`main` in a copy of the process that needs it, and nothing else of what that one does."""
+    try:
+        gc.freeze()  # Garbage of the other process stays where it is.
+        gc.enable()
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2:
+                with contextlib.suppress(OSError):  # the one that lists them
+                    os.close(int(name))
+        sys.stdout = sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+        main()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 def main() -> None:

@@ -138,7 +138,7 @@ def run(
         return planned.run(inputs)
     items = Dataset.of(planned.model, _texts(inputs), seed=seed, how=how, stated=planned.file.interface.inputs)
     if len(items) != 1:
-        raise InputError(Reason("files of one sample (compare takes more)", f"{len(items)} samples", operand="inputs"))
+        raise InputError(Reason("files of one sample (compare accepts more)", f"{len(items)} samples", operand="inputs"))
     return planned.run(next(iter(items)).inputs)
 
 

@@ -54,7 +54,7 @@ LOG = logging.getLogger(__name__)
 @cache
 def warn_of_oem() -> None:
     """Once for a process (fact X25)."""
-    LOG.warning("OEM types and operations are deprecated since Android 10; vendor extensions take their place")
+    LOG.warning("OEM types and operations are deprecated since Android 10; use vendor extensions")
 
 
 class _State(Enum):

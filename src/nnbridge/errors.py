@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
@@ -165,9 +166,28 @@ def listed(found: object) -> str:
     return ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
 
 
+_LONGEST_CAUSE, _LONGEST_READ = 400, 4000
+"""Letters that are quoted of a message, and that are searched for its cause."""
+_SURROUNDINGS = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed: ?|Exception during initialization: |Exception caught: "
+    r"|This is an invalid model\. In Node, .* , Error "
+    r"|(?<!\S)/?[\w./+-]+\.(?:cc|cpp|cu|h|hpp):\d+ (?:[\w:<>,&*~ ]+(?:<lambda\([^()]*\)>)?[\w:<>,&*~ ]*"
+    r"\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])? )?"
+)
+"""What is around the cause in messages of ONNX Runtime: its code, the file's path, the node's values, the place in its source."""
+
+
+_RUNNING = re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'([^']*)' Status Message: ")
+
+
 def first_line(error: BaseException) -> str:
-    """The first line of another library's message that says something, 200 characters at most, or the error's class."""
-    return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The cause in another library's message as one line, or the error's class; a longer one is cut after a word, and says so."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = next(iter(lines), type(error).__name__)
+    if text.endswith(":"):  # What is meant follows.
+        text = " ".join(lines)
+    text = _SURROUNDINGS.sub("", _RUNNING.sub(r"\1 '\2': ", text[:_LONGEST_READ])).strip() or text
+    return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE].rsplit(' ', 1)[0][:_LONGEST_CAUSE]} […]"
 
 
 NO_SUCH_FILE = "no such file"
@@ -383,6 +403,8 @@ _SHORTAGES = {
 """What the system says → what is short."""
 _NO_THREAD = "can't start new thread"
 """Python's own words, of a RuntimeError (``Modules/_threadmodule.c``)."""
+_NO_FOLDER = "No usable temporary directory found"
+"""Python's own words, of an error for a file that is missing (``Lib/tempfile.py``)."""
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
@@ -396,6 +418,8 @@ def shortage_of(error: BaseException) -> ShortageError | None:
         return ShortageError("no thread could be started (limit of processes, or of memory)")
     if isinstance(error, SystemError) and "without" in str(error) and "exception set" in str(error):
         return ShortageError("not enough memory, or native code that failed without a reason", ResultCode.OUT_OF_MEMORY)
+    if isinstance(error, FileNotFoundError) and str(error.strerror).startswith(_NO_FOLDER):
+        return ShortageError(f"no folder for temporary files could be written to ({error.strerror})")
     said = _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
     if said is None:
         return None

@@ -12,7 +12,7 @@ from typing import TypeAlias
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'"
 """A page requests nothing, and leads nowhere by forms or by another base of its addresses."""
-_EMPTY = ("meta", "wbr")
+_EMPTY = ("br", "meta", "wbr")
 """Elements that have nothing inside and no end."""
 Part: TypeAlias = "str | Markup"
 

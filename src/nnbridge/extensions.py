@@ -14,17 +14,18 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.entry_points import installed
 from nnbridge.errors import BadDataError, Reason, Why
-from nnbridge.model import Array, Model, Operand, Operation, Subgraph
+from nnbridge.model import Array, ChannelQuant, Model, Operand, Operation, Subgraph
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, OperationCode, is_extension, split_extension_code, type_name
 
 MAX_PREFIXES = 65535
@@ -54,7 +55,7 @@ class ExtensionOperandType:
     dtype: str | None = None
     """NumPy's element type, where one exists; host extensions use it, NNAPI knows bytes only."""
     codec: Codec | None = None
-    """How the bytes are read, where they stand for other values."""
+    """How the bytes are read, where they represent other values."""
 
 
 @dataclass(frozen=True)
@@ -69,29 +70,114 @@ class Extension:
         return next((t for t in self.operand_types if t.number == number), None)
 
 
-@dataclass(frozen=True, slots=True)
-class HostTensor:
-    """An operand as a host kernel sees it: the array and NNAPI's quantisation of it."""
+class NeedsValue(Exception):
+    """A shape rule or kernel reads a value that only execution knows."""
 
-    data: Array | None
-    """None for an omitted operand, and while preparing for a value that only execution knows."""
-    dims: tuple[int, ...]
-    dtype: np.dtype[np.generic]
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Arg:
+    """One operand as kernels see it, NNAPI's, the host's and drivers': its declaration and, where known, its value.
+
+    Immutable; the value's elements are not copied. ``value`` is None for an omitted operand, for outputs, and while preparing for
+    what only execution knows.
+    """
+
+    type: int
+    dims: tuple[int, ...] = ()
     scale: float = 0.0
     zero_point: int = 0
+    channel_quant: ChannelQuant | None = None
+    value: Array | None = None
+    present: bool = True
+    """False for an omitted operand."""
+    constant: bool = False
+    """The value is part of the model."""
     extension_data: bytes | None = None
     """What ``setOperandExtensionData`` attached."""
-    omitted: bool = False
-    """True for an optional operand without a value."""
+
+    @classmethod
+    def of(cls, operand: Operand, value: Array | None = None, *, present: bool = True) -> Arg:
+        """The argument for a model's operand."""
+        return cls(
+            operand.type,
+            operand.dims,
+            operand.scale,
+            operand.zero_point,
+            operand.channel_quant,
+            value,
+            present,
+            operand.is_constant,
+            operand.extension_data,
+        )
+
+    def replace(self, **changes: Any) -> Arg:
+        """A copy with some fields changed; TypeError for a name that is no field."""
+        return replace(self, **changes)
+
+    def with_value(self, value: Array | None, dims: tuple[int, ...]) -> Arg:
+        """A copy with another value of these dimensions; several times faster than :meth:`replace`."""
+        more = self.present, self.constant, self.extension_data
+        return Arg(self.type, dims, self.scale, self.zero_point, self.channel_quant, value, *more)
+
+    @property
+    def data(self) -> Array:
+        """The value as an array; raises :class:`NeedsValue` if it is not known yet."""
+        if self.value is None:
+            raise NeedsValue
+        return self.value
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.dims)
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """NumPy's element type for this operand type."""
+        dtype = extension_dtype(self.type) if is_extension(self.type) else TYPE_FACTS[self.type].dtype
+        assert dtype is not None, f"{type_name(self.type)} has no element type"
+        return dtype
+
+    @property
+    def real(self) -> npt.NDArray[np.float32]:
+        """The value as real numbers in float32: ``(v - zero_point) * scale`` for quantised types."""
+        data = self.data
+        return data.astype(np.float32, copy=False) if data.dtype.kind == "f" else real_numbers(self)(data)
+
+    @property
+    def centred(self) -> npt.NDArray[np.int32]:
+        """``v - zero_point`` in int32."""
+        return self.data.astype(np.int32) - np.int32(self.zero_point)
+
+    def __repr__(self) -> str:
+        return f"Arg({type_name(self.type)}{list(self.dims)})"
 
 
-HostKernel: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], Mapping[str, Any]], Sequence[Array]]"
+def real_numbers(arg: Arg) -> Callable[[Array], npt.NDArray[np.float32]]:
+    """From an operand's quantised values to the real numbers they represent: ``(v - zero_point) * scale`` in float32."""
+    scale, zero_point = np.asarray(arg.scale, np.float32), np.float32(arg.zero_point)
+    if arg.channel_quant is not None:
+        shape = [1] * arg.rank
+        shape[arg.channel_quant.channel_dim] = -1
+        scale = np.asarray(arg.channel_quant.scales, np.float32).reshape(shape)
+
+    def real(values: Array) -> npt.NDArray[np.float32]:
+        numbers = values.astype(np.float32)
+        if zero_point:
+            numbers -= zero_point
+        numbers *= scale
+        return numbers
+
+    return real
+
+
+HostKernel: TypeAlias = "Callable[[Sequence[Arg], Sequence[Arg], Mapping[str, Any]], Sequence[Array]]"
 """``kernel(inputs, outputs, options)`` returns the output arrays; ``outputs`` carry the declared types and dimensions."""
 
 PreparedHostKernel: TypeAlias = "Callable[[Sequence[Array | None]], Sequence[Array]]"
 """``run(inputs)`` returns the output arrays. The inputs have the shapes that were prepared for, None for omitted ones."""
 
-HostPrepare: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], Mapping[str, Any]], PreparedHostKernel | None]"
+HostPrepare: TypeAlias = "Callable[[Sequence[Arg], Sequence[Arg], Mapping[str, Any]], PreparedHostKernel | ModelKernel | None]"
 """``prepare(inputs, outputs, options)`` returns the kernel for these dimensions and constants.
 
 Constants have data, other inputs have none; all dimensions of inputs are known. None where values are needed to prepare.
@@ -106,9 +192,9 @@ Work: TypeAlias = "Callable[[Mapping[str, Any]], Callable[[Dims, Dims], int] | N
 class StatedKernel:
     """A prepared host kernel that says what it computes, so that a device may compute it otherwise; its call is the reference."""
 
-    inputs: Sequence[HostTensor]
+    inputs: Sequence[Arg]
     """All inputs of the operation."""
-    outputs: Sequence[HostTensor]
+    outputs: Sequence[Arg]
     places: tuple[int, ...]
     """The inputs that runs provide."""
 
@@ -118,17 +204,15 @@ class StatedKernel:
 
 @dataclass(frozen=True, eq=False)
 class ModelKernel:
-    """A prepared host kernel whose arithmetic is NNAPI's: a device may run the model instead of calling ``run``."""
+    """A prepared host kernel that is a model, of NNAPI's operations and the host's, which the device runs."""
 
     model: Model
+    places: tuple[int, ...]
+    """The operation's inputs that the model's are."""
     arguments: Callable[[Sequence[Array | None]], list[Array | None]]
     """From the operation's inputs to the model's."""
     results: Callable[[Sequence[Array]], Sequence[Array]]
     """From the model's outputs to the operation's."""
-    run: PreparedHostKernel
-
-    def __call__(self, arrays: Sequence[Array | None]) -> Sequence[Array]:
-        return self.run(arrays)
 
 
 @dataclass(frozen=True)
@@ -288,8 +372,13 @@ TYPES = TypeManager()
 
 
 def readable_operation(model: Model, operation: Operation) -> str:
-    """An operation's name for readers: NNAPI's, or the extension's with its name in a host extension."""
+    """An operation's name for readers: NNAPI's, or the extension's with its name in a host extension.
+
+    Of an operator that the extension has no number for, it is the file's own name.
+    """
     extension = model.extension_of(operation.type)
+    if extension is not None and extension[1] == 0 and operation.source is not None:
+        return operation.source.operator
     hosted = TYPES.host_extension(extension[0]) if extension else None
     found = hosted.operations.get(extension[1]) if hosted and extension else None
     return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
@@ -336,9 +425,12 @@ def host_options(model: Model, subgraph: Subgraph, operation: Operation) -> dict
 
 def operand_dtype(operand: Operand) -> np.dtype[Any]:
     """NumPy's element type of an operand, extension types included; bytes where none is declared."""
-    if not is_extension(operand.type):
-        return TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
-    declared = TYPES.operand_type(operand.type)
+    return extension_dtype(operand.type) if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
+
+
+def extension_dtype(code: int) -> np.dtype[Any]:
+    """NumPy's element type of an extension's operand type; bytes where none is declared."""
+    declared = TYPES.operand_type(code)
     if declared is not None and declared.dtype is not None:
         return numpy_type(declared.dtype)
     size = declared.byte_size if declared is not None else 1

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from nnbridge import devices as device_list
@@ -22,9 +21,10 @@ from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.engines import host_for
 from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
+from nnbridge.escaping import element
 from nnbridge.file import ModelFile
 from nnbridge.json_data import document
-from nnbridge.model import Array, Model
+from nnbridge.model import Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
@@ -60,6 +60,7 @@ def draft(file: ModelFile, target: Target) -> Planned:
         file, devices, in_force = *_left_to_app(file, devices, limit), 0
     found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit)
     found.compilation.not_run = found.not_loaded
+    found.compilation.refused = frozenset(found.left or ())
     with found.naming_file():
         found.compilation.set_max_partitions(in_force)
     return found
@@ -234,9 +235,11 @@ class Planned:
         android = self.target.android_name
         if self.bound:
             claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
-            operators = [claim.operator.name for claim in self.bound[0].claims]
-            return summarise_claims(self.compilation, operators, claims, android)
-        found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict)
+            graph = self.bound[0].graph
+            foreign = {index for subgraph, index in self.file.importer.foreign if subgraph == graph.subgraph}
+            return summarise_claims(self.compilation, graph.operators, claims, android, foreign)
+        foreign_keys = self.file.importer.foreign
+        found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict, foreign_keys)
         found = replace(found, release="".join(release for release in self.releases.values() if release != NEWEST))
         if not any(reason.kind is Why.DYNAMIC_GRAPH for one in self.mapped for reason in one.reasons):
             return found
@@ -265,7 +268,7 @@ class Planned:
     @property
     def loads(self) -> bool | None:
         """True if the app's runtime loads the file by nnbridge's rules; None where these say nothing: custom operators."""
-        if self.mapping != MappingKind.DELEGATE or self.bound or self.file.importer.needs_more:
+        if self.mapping != MappingKind.DELEGATE or self.bound or self.file.importer.foreign:
             return None
         return self.not_loaded is None
 
@@ -291,15 +294,23 @@ class Planned:
         """Operations that no device supports, with each device's reason, after a finish that failed."""
         return refusals_as_dict(self.compilation)
 
-    def run(self, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """The outputs by name for one set of inputs: arrays by name, or in the model's order.
 
-        Shapes and types are the model's; what can be converted without loss is. States begin as the file has them. InputError
-        for inputs that do not fit, ConversionError for a file that the app's runtime does not load.
+        Shapes and types are the model's; what can be converted without loss is. A sequence or an optional value is a list of
+        arrays, text an array of strings. States begin as the file has them. InputError for inputs that do not fit,
+        ConversionError for a file that the app's runtime does not load.
         """
+        from nnbridge.extensions import codec_of
         from nnbridge.runtime.execution import Execution
 
-        return Execution(self.compilation).run(inputs)
+        outputs: dict[str, Any] = Execution(self.compilation).run(inputs)
+        main = self.compilation.model.main
+        for name, i in zip(outputs, main.outputs, strict=False):
+            if (codec := codec_of(main.operands[i])) is not None:
+                values = codec.unpack(outputs[name])
+                outputs[name] = values if codec.several else values[0]
+        return outputs
 
     def to_dict(self) -> dict[str, Any]:
         """The object that ``nnbridge plan --json`` prints, without the additions of its options."""
@@ -352,13 +363,12 @@ class Planned:
 
     def _repr_html_(self) -> str:
         """The sentence and the steps, for notebooks."""
-        data = plan_as_dict(self.compilation)
-        rows = "".join(
-            f"<tr><td>{number}</td><td>{escape(step['device'])}</td><td>{len(step['operations'])}</td></tr>"
-            for number, step in enumerate(data["steps"])
-        )
-        head = "<tr><th>step</th><th>device</th><th>operations</th></tr>"
-        return f"<p>{escape(str(self)).replace(chr(10), '<br>')}</p><table>{head}{rows}</table>"
+        rows = [("step", "device", "operations")]
+        for number, step in enumerate(plan_as_dict(self.compilation)["steps"]):
+            rows.append((str(number), step["device"], str(len(step["operations"]))))
+        cells = (element("tr", *(element("td" if k else "th", text) for text in row)) for k, row in enumerate(rows))
+        lines = (part for line in str(self).split("\n") for part in (element("br"), line))
+        return element("p", *list(lines)[1:]).html + element("table", *cells).html
 
     def __reduce__(self) -> tuple[Any, ...]:
         return plan, (ModelFile(self.file.path, self.file.asked), self.target)

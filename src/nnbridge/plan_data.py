@@ -58,6 +58,7 @@ def operators_of(devices: list[BoundDevice], ran: Mapping[int, str]) -> list[dic
         if accepting and not chosen:
             reasons.append({"device": accepting, "rule": "a partition that is delegated", "found": on})
         doubts = [d.claims[operator.index].uncertain for d in devices if d.claims[operator.index].uncertain]
+        faults = [d.claims[operator.index].fault for d in devices if d.name == chosen and d.claims[operator.index].fault]
         rows.append(
             {
                 "index": operator.index,
@@ -66,6 +67,7 @@ def operators_of(devices: list[BoundDevice], ran: Mapping[int, str]) -> list[dic
                 "device": chosen or "cpu",
                 "reasons": reasons,
                 **({"uncertain": doubts} if doubts else {}),
+                **({"faults": faults} if faults else {}),
             }
         )
     return rows

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.trust import environment
 
 _NAMES = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}
 
@@ -32,6 +33,29 @@ def after_fork(call: Callable[[], object]) -> None:
     """Have a forked process call this first; without effect where no process can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
+
+
+_program: list[int] = []
+"""Threads of a program that may be copied, once it is known."""
+
+
+def begin_program() -> None:
+    """Note the threads of a process that is nnbridge's own when it starts: those of NumPy's, which a copy can do without."""
+    _program[:] = [_threads()]
+
+
+def copies_safely() -> bool:
+    """True if a copy of this process is as good as a fresh one: it is nnbridge's own program on Linux, has started no thread
+    since, and loads what a fresh one would load."""
+    return bool(_program) and 0 < _threads() <= _program[0] and environment() == os.environ
+
+
+def _threads() -> int:
+    """Threads of this process, native ones too; 0 where that is unknown."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 0
 
 
 def collect_rarely() -> None:

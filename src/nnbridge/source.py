@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from nnbridge.errors import Reason
 from nnbridge.model import Array
 
 
@@ -119,11 +120,21 @@ class SourceGraph:
     inputs: tuple[SourceTensor, ...]
     outputs: tuple[SourceTensor, ...]
     subgraph: int = 0
+    dynamic: Reason | None = None
+    """The first tensor whose dimensions only a run computes; None if all are known when the file is loaded."""
 
     @cached_property
     def producers(self) -> Mapping[int, SourceOperator]:
         """Tensor index → the operator that writes it."""
         return {tensor.index: operator for operator in self.operators for tensor in operator.outputs}
+
+    def uses(self, tensor: SourceTensor) -> bool:
+        """True for what an operator reads, and for outputs of the graph."""
+        return tensor.index in self.readers or tensor.index in self._final
+
+    @cached_property
+    def _final(self) -> frozenset[int]:
+        return frozenset(tensor.index for tensor in self.outputs)
 
     @cached_property
     def readers(self) -> Mapping[int, tuple[SourceOperator, ...]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, refusal_of
+from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, refusal_of, stage_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.cost import driver_multiply_adds, multiply_adds
 from nnbridge.errors import Reason, Stage, Why, counted
@@ -17,6 +17,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import Plan
+from nnbridge.source import SourceOperator
 
 CLIENT_NAMES = {**{mapping: client.name for mapping, client in CLIENTS.items()}, "wide": "nnbridge"}
 BEFORE_NNAPI = "before-nnapi"
@@ -30,6 +31,7 @@ _PLACE_KEYS = {
     _HOST: "host",
 }
 """Where operators run without a device → the key of their count."""
+_FASTER = "declared figures below those of NNAPI's CPU"
 _FEW = 3
 """Kinds of operators that a judgement names."""
 _MANY_PARTITIONS = 10
@@ -84,6 +86,10 @@ class Summary:
     """The release of the app's runtime, where it is not the newest."""
     refused: str = ""
     """The refusal in short."""
+    device_partitions: int = 0
+    """Partitions that the devices take of what is handed over."""
+    foreign: int = 0
+    """Operators that no device takes and the app's runtime has no kernel of: they run nowhere unless the app adds one."""
     otherwise: int = 0
     """Operators that would be handed over if the delegate allowed dynamic dimensions, where TFLite refuses it without."""
 
@@ -98,9 +104,11 @@ class Summary:
         places = {} if nothing_runs else self.elsewhere
         without = "without the delegate " if self.refusal and not self.handed_over and self.mapping == "delegate" else ""
         rest += [f"{without}{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
+        if self.foreign and not nothing_runs:
+            rest.append(f"{self.foreign:,} {'has' if self.foreign == 1 else 'have'} no kernel in TFLite")
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
-            text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
+            text = f"On {', '.join(self.devices)}, without NNAPI: {share} {'is' if self.operators == 1 else 'are'} accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENT_NAMES[self.mapping].replace("'s", f" {self.release}'s" if self.release else "'s", 1)
@@ -116,7 +124,9 @@ class Summary:
             text += (
                 f", the device accepts {self.accepted:,}" if len(self.devices) == 1 else f", the devices accept {self.accepted:,}"
             )
-            text += f", {self.limited:,} of them beyond the limit on partitions" if self.limited else ""
+            cut = self.accepted and self.device_partitions not in (0, self.partitions)
+            text += f" in {counted(self.device_partitions, 'partition')}" if cut else ""
+            text += f", {self.limited:,} of them left out by the limit on partitions" if self.limited else ""
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
         return "; ".join(part for part in (text, ", ".join(rest), self.refusal) if part)
@@ -140,14 +150,14 @@ class Summary:
             text = f"No {self.unit} runs on {names}" + (f"; required: {self.obstacle}" if self.obstacle else "")
         elif not left:
             all_of = f"All {self.operators:,} {self.unit}s run" if self.operators > 1 else f"The {self.unit} runs"
-            text = f"{all_of} on {names}, in {counted(self.partitions, 'partition')}"
+            text = f"{all_of} on {names}, in {counted(self.device_partitions, 'partition')}"
         elif len(self.elsewhere_names) <= _FEW:
             rest = "" if self.work_share is None else f" ({_percent(1 - self.work_share)} of the multiply-adds)"
             text = f"Runs on {names} except {counted(left, self.unit)}{rest}: {kinds}"
         else:
             text = f"{self.on_device:,} of {counted(self.operators, self.unit)}{work} run on {names}"
-        slow = self.on_device and self.partitions > _MANY_PARTITIONS
-        return f"{text}; {self.partitions:,} partitions are probably slower than the CPU" if slow else text
+        slow = self.on_device and self.device_partitions > _MANY_PARTITIONS
+        return f"{text}; {self.device_partitions:,} partitions are probably slower than the CPU" if slow else text
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -183,28 +193,33 @@ def summarise(
     android: str,
     left: Mapping[int, Reason] | None = None,
     verdict: PhoneVerdict | None = None,
+    foreign: Collection[tuple[int, int]] = (),
 ) -> Summary:
     """The counts of a plan.
 
     ``mapped``: the outcome of each operator of the file; ``android``: the phone's version; ``left``: operators that the devices
     do not get, which stay with the app's runtime, None where NNAPI's CPU takes them; ``verdict``: the phone's on a file with
-    several graphs, whose bodies are no operations of the plan.
+    several graphs, whose bodies are no operations of the plan; ``foreign``: operators that the app's runtime has no kernel of.
     """
     drivers = {share.device for share in compilation.shares()}
     found = operator_outcomes(compilation, mapped, left or {})
     refused_on = _NNAPI_CPU if left is None else _OWN_CPU["delegate"]
     places = {_HOST: _OWN_CPU.get(mapping, _HOST), "refused": refused_on, "limited": refused_on, "slower": _NNAPI_CPU}
     elsewhere: dict[str, int] = {}
-    for outcome in found.values():
-        if outcome in places:
-            elsewhere[places[outcome]] = elsewhere.get(places[outcome], 0) + 1
+    # The client hands over what NNAPI's CPU fails to run, too; nnbridge does not, and shows it on the host.
+    failing = {one.key for one in mapped if stage_of(one) is Stage.RUNNING and found.get(one.key) == _HOST}
+    unknown = {key for key, outcome in found.items() if outcome in places and key in foreign}
+    for key, outcome in found.items():
+        if outcome in places and key not in unknown:
+            place = _NNAPI_CPU if key in failing else places[outcome]
+            elsewhere[place] = elsewhere.get(place, 0) + 1
     refusal = refusal_of(mapped, mapping)
     counts = Counter(found.values())
     merged = counts.pop("", 0)
     mapped_for_nnapi = counts.total() - counts[_HOST]
     main = next((graph for graph in verdict.graphs if graph.subgraph == 0), None) if verdict and verdict.created else None
     # Without NNAPI's CPU the delegate hands over what the devices take, and no more.
-    handed = mapped_for_nnapi if left is None else mapped_for_nnapi - counts["refused"] - counts["limited"]
+    handed = mapped_for_nnapi + len(failing) - (0 if left is None else counts["refused"] + counts["limited"])
     return Summary(
         tuple(share.device for share in compilation.shares()),
         android,
@@ -222,15 +237,24 @@ def summarise(
         "" if refusal is None else refusal.sentence,
         verdict.counts if verdict is not None and verdict.created and len(verdict.graphs) > 1 else "",
         _names(compilation, mapped, [key for key, outcome in found.items() if outcome not in ("", "device")]),
-        _obstacle([reason for outcome in mapped for reason in outcome.reasons[:1]] + [*(left or {}).values()]),
+        _obstacle(mapped, left or {}, counts["slower"]),
         _used(compilation),
         _work_share(compilation.plan),
         refused="" if refusal is None else refusal.judgement,
+        device_partitions=_device_partitions(compilation.plan),
+        foreign=len(unknown),
     )
 
 
-def _obstacle(reasons: Sequence[Reason]) -> str:
-    return next((rule for rule, _ in Counter(reason.rule for reason in reasons).most_common(1)), "")
+def _device_partitions(plan: Plan) -> int:
+    return sum(plan.devices[step.device].kind == "device" for step in plan.steps)
+
+
+def _obstacle(mapped: Sequence[Mapped], left: Mapping[int, Reason], slower: int) -> str:
+    """The rule that most operators break; those that devices accept and do not run break that on their declared figures."""
+    reasons = [reason for outcome in mapped for reason in outcome.reasons[:1]] + [*left.values()]
+    rules = Counter(reason.rule for reason in reasons) + Counter({_FASTER: slower})
+    return next((rule for rule, _ in rules.most_common(1)), "")
 
 
 def _used(compilation: Compilation) -> tuple[str, ...]:
@@ -248,17 +272,24 @@ def _names(compilation: Compilation, mapped: Sequence[Mapped], keys: Sequence[tu
 
 
 def summarise_claims(
-    compilation: Compilation, operators: Sequence[str], claims: Mapping[str, Sequence[bool]], android: str
+    compilation: Compilation,
+    operators: Sequence[SourceOperator],
+    claims: Mapping[str, Sequence[bool]],
+    android: str,
+    foreign: Collection[int] = (),
 ) -> Summary:
-    """The counts of a plan whose devices look at the file's operators: device → whether it accepts each of them."""
+    """The counts of a plan whose devices look at the file's operators: device → whether it accepts each of them.
+
+    ``foreign``: indices of operators that TFLite has no kernel of.
+    """
     supported = [any(each) for each in zip(*claims.values(), strict=True)]
     accepted = sum(supported)
-    partitions = sum(compilation.plan.devices[step.device].kind == "device" for step in compilation.plan.steps)
+    partitions = _device_partitions(compilation.plan)
     counts = (len(supported), 0, accepted, partitions, accepted, 0, accepted)
-    elsewhere = {_OWN_CPU["delegate"]: len(supported) - accepted} if accepted < len(supported) else {}
-    names = dict(
-        Counter(name.removeprefix("CUSTOM:") for name, ok in zip(operators, supported, strict=True) if not ok).most_common()
-    )
+    left = [operator for operator, ok in zip(operators, supported, strict=True) if not ok]
+    unknown = sum(operator.index in foreign for operator in left)
+    elsewhere = {_OWN_CPU["delegate"]: len(left) - unknown} if unknown < len(left) else {}
+    names = dict(Counter(operator.name.removeprefix("CUSTOM:") for operator in left).most_common())
     share = _work_share(compilation.plan)
     return Summary(
         tuple(claims),
@@ -270,6 +301,8 @@ def summarise_claims(
         elsewhere_names=names,
         used=_used(compilation),
         work_share=share,
+        device_partitions=partitions,
+        foreign=unknown,
     )
 
 

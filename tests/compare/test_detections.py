@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import pytest
 import nnbridge
 from nnbridge.builder import ModelBuilder
 from nnbridge.compare import Acceptance, Comparison, Sample, Tolerances, compare, named_outputs
+from nnbridge.compare.acceptance import Checks
+from nnbridge.compare.comparison import add_sample, new_comparisons
 from nnbridge.compare.detections import Boxes, overlaps, pairs, recognised
 from nnbridge.compare.envelope import envelope
 from nnbridge.compare.samples import as_samples
@@ -442,3 +446,121 @@ def test_a_cell_of_a_matrix_says_what_its_verdict_is_by() -> None:
     cell = Cell("m", "d", 8, passed=True, difference=70.0, passed_by="matched boxes")
     assert difference(cell) == "70 by matched boxes"
     assert difference(replace(cell, passed=False)) == "70 by matched boxes, outside tolerance"
+
+
+def judged(found: Comparison) -> dict[str, bool]:
+    return {output.name: output.passed for output in found.outputs}
+
+
+@pytest.mark.parametrize(
+    ("changed", "failing"),
+    [
+        ({"scores": 0.05}, ["scores"]),
+        ({"classes": 1}, ["classes"]),
+        ({"boxes": 0.05}, ["boxes"]),
+        ({"scores": 0.05, "boxes": 0.05}, ["boxes", "scores"]),
+        ({"count": -1}, ["count"]),
+    ],
+)
+def test_only_outputs_that_differ_fail_where_boxes_do(changed: dict[str, float], failing: list[str]) -> None:
+    theirs = detections(THREE)
+    ours = {name: array + np.float32(changed.get(name, 0)) for name, array in theirs.items()}
+    found = verdict(ours, theirs)
+    assert found.failed
+    assert [name for name, passed in judged(found).items() if not passed] == failing
+
+
+def test_equal_outputs_that_boxes_do_not_pass_fail_by_the_boxes() -> None:
+    near = {**detections(THREE), "boxes": detections(THREE)["boxes"] * np.float32(1 + 1e-6)}
+    found = verdict(near, detections(THREE), Acceptance(iou=1.0))
+    assert found.failed
+    assert judged(found)["boxes"] is False
+
+
+CANDIDATES = np.float32([[[0, 0, 2, 2], [0, 0, 2, 2.1], [4, 4, 6, 6], [8, 8, 9, 9]]])
+SCORES = np.float32([[[0.9, 0.8, 0.7, 0.1], [0.2, 0.2, 0.2, 0.6]]])
+ROWS = ((0, 0, 0), (0, 0, 2), (0, 1, 3))
+"""Image, class and box of what a NonMaxSuppression takes of these."""
+
+
+def taken(*rows: tuple[int, int, int], boxes: Any = CANDIDATES, scores: Any = SCORES) -> dict[str, Any]:
+    found = np.array(rows, np.int64).reshape(-1, 3)
+    return {"boxes": boxes, "scores": scores, "selected": found}
+
+
+def suppressed(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], names: Sequence[str] = ("boxes", "scores", "selected"), **asked: Any
+) -> Comparison:
+    """The comparison of the outputs of a file that ends in NonMaxSuppression."""
+    model = nnbridge.load(nms_file(names))
+    found = new_comparisons(model)
+    checks = Checks(model, Acceptance(**asked), lambda of: [o for o in new_comparisons(model) if o.name in of])
+    mine, expected = ({name: side[name] for name in names} for side in (ours, theirs))
+    add_sample(model, found, mine, expected)
+    checks.add(mine, expected)
+    for check in checks.deciding(found):
+        for output in found:
+            output.check = check if output.name in check.outputs else output.check
+    return Comparison("nms", "host", "stored", 1, tuple(found))
+
+
+@cache
+def nms_file(names: Sequence[str]) -> Path:
+    onnx = pytest.importorskip("onnx")
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    shapes = {"boxes": (1, [1, 4, 4]), "scores": (1, [1, 2, 4]), "selected": (7, ["n", 3])}
+    values = {"one": np.float32(1), "most": np.int64([3]), "iou": np.float32([0.5]), "least": np.float32([0.3])}
+    graph = helper.make_graph(
+        [
+            *(helper.make_node("Mul", [f"in_{name}", "one"], [name]) for name in ("boxes", "scores")),
+            helper.make_node("NonMaxSuppression", ["boxes", "scores", "most", "iou", "least"], ["selected"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info(f"in_{name}", *shapes[name]) for name in ("boxes", "scores")],
+        [helper.make_tensor_value_info(name, *shapes[name]) for name in names],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()],
+    )
+    path = Path(tempfile.mkdtemp()) / "nms.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("names", [("boxes", "scores", "selected"), ("selected",)])
+def test_boxes_that_a_suppression_takes_in_another_order_pass(names: Sequence[str]) -> None:
+    found = suppressed(taken(*ROWS[::-1]), taken(*ROWS), names)
+    assert (found.passed, found.verdict) == (True, "pass by matched boxes")
+    assert found.check_sentences[0].startswith("pass by matched boxes (3 of 3, worst IoU 1.000); by position ")
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        (ROWS[:2], "2 of 3"),
+        ((*ROWS, (0, 1, 0)), "3 of 3, 1 more here"),
+        (((0, 1, 0), *ROWS[1:]), "2 of 3, 1 more here"),
+        ((), "0 of 3"),
+    ],
+)
+@pytest.mark.parametrize("names", [("boxes", "scores", "selected"), ("selected",)])
+def test_boxes_that_a_suppression_does_not_take_fail(rows: Any, counts: str, names: Sequence[str]) -> None:
+    found = suppressed(taken(*rows), taken(*ROWS), names)
+    assert found.failed
+    assert f"FAIL by matched boxes ({counts}" in found.check_sentences[0]
+
+
+def test_another_box_that_shows_the_same_object_passes_only_as_far_as_its_numbers_do() -> None:
+    ours = taken((0, 0, 1), *ROWS[1:])
+    assert suppressed(ours, taken(*ROWS)).failed
+    assert suppressed(ours, taken(*ROWS), iou=0.9).passed
+    assert suppressed(ours, taken(*ROWS), ("selected",)).failed
+
+
+def test_boxes_as_centre_and_size_match() -> None:
+    centres = np.concatenate([(CANDIDATES[..., :2] + CANDIDATES[..., 2:]) / 2, CANDIDATES[..., 2:] - CANDIDATES[..., :2]], -1)
+    moved = centres + np.float32([0.1, 0, 0, 0])
+    found = suppressed(taken(*ROWS[::-1], boxes=moved), taken(*ROWS, boxes=centres), iou=0.8)
+    assert found.check_sentences[0].startswith("pass by matched boxes (3 of 3, worst IoU 0.818")
+
+
+def test_rows_of_three_integers_that_no_suppression_computes_have_positions() -> None:
+    assert verdict({"faces": np.float32(ROWS[::-1])}, {"faces": np.float32(ROWS)}).verdict == "FAIL"

@@ -7,8 +7,8 @@ import pytest
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.routines import routine
-from nnbridge.extensions import HostTensor
 from nnbridge.operations.integer_mean import IntegerMean
+from tests.graphs import argument
 
 
 def mean_of(
@@ -16,7 +16,7 @@ def mean_of(
 ) -> IntegerMean:
     """A mean that keeps its axes."""
     left = tuple(1 if i in axes else d for i, d in enumerate(dims))
-    x, out = (HostTensor(None, d, np.dtype(kind), s, z) for d, s, z in zip((dims, left), scales, points, strict=True))
+    x, out = (argument(d, kind, s, z) for d, s, z in zip((dims, left), scales, points, strict=True))
     return IntegerMean([x], [out], axes, keep=True)
 
 

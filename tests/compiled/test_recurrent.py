@@ -10,12 +10,12 @@ import pytest
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.routines import routine
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import Arg
 from nnbridge.operations.integer_lstm import CELL_STATE, DATA, OUTPUT_STATE, IntegerLstm
 from nnbridge.types import OperationCode
 from tests.compiled.models import F32, Tensor, check, model_of
+from tests.graphs import NO_TENSOR, argument
 
-NO_TENSOR = HostTensor(None, (), np.dtype("i1"), omitted=True)
 SEEDS = range(4)
 Cell = list[Any]
 
@@ -110,7 +110,9 @@ def test_integer_lstm(isa: InstructionSet, seed: int) -> None:
     compiled = routine(layer, instructions=isa)
     assert compiled is not None
     for _ in range(3):
-        arrays = [random_array(s.rng, t) if k in (DATA, OUTPUT_STATE, CELL_STATE) else t.data for k, t in enumerate(layer.inputs)]
+        arrays = [
+            random_array(s.rng, t) if k in (DATA, OUTPUT_STATE, CELL_STATE) else t.value for k, t in enumerate(layer.inputs)
+        ]
         for found, expected in zip(compiled(arrays), layer(arrays), strict=True):
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
@@ -121,11 +123,11 @@ def integer_layer(s: Sizes) -> IntegerLstm:
     rng, kind = s.rng, "i1" if s.peephole else "u1"
     point, state_point = (int(rng.integers(0, 256)) - (128 if kind == "i1" else 0) for _ in range(2))
 
-    def tensor(dims: tuple[int, ...], dtype: str, scale: float, zero: int = 0, *, constant: bool = True) -> HostTensor:
-        held = HostTensor(None, dims, np.dtype(dtype), scale, zero)
-        return replace(held, data=random_array(rng, held)) if constant else held
+    def tensor(dims: tuple[int, ...], dtype: str, scale: float, zero: int = 0, *, constant: bool = True) -> Arg:
+        held = argument(dims, dtype, scale, zero)
+        return replace(held, value=random_array(rng, held)) if constant else held
 
-    def gates(*shape: int, dtype: str = "i1", scale: float = 0.01) -> list[HostTensor]:
+    def gates(*shape: int, dtype: str = "i1", scale: float = 0.01) -> list[Arg]:
         return [tensor(shape, dtype, scale) if not (s.cifg and k == 0) else NO_TENSOR for k in range(4)]
 
     inputs = [
@@ -144,7 +146,7 @@ def integer_layer(s: Sizes) -> IntegerLstm:
     return IntegerLstm(inputs, outputs, options, time_major=s.major)
 
 
-def random_array(rng: np.random.Generator, tensor: HostTensor) -> Any:
+def random_array(rng: np.random.Generator, tensor: Arg) -> Any:
     """Values over the type's whole range; biases of 32 bits within 20 bits, weights without -128."""
     low, high = {"i1": (-127, 128), "u1": (0, 256), "i2": (-32768, 32768), "i4": (-(1 << 20), 1 << 20)}[tensor.dtype.str[1:]]
     return rng.integers(low, high, tensor.dims).astype(tensor.dtype)

@@ -7,10 +7,11 @@ import pytest
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.routines import routine
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import Arg
 from nnbridge.operations.integer_svdf import IntegerSvdf
 from nnbridge.types import OperandCode, OperationCode
 from tests.compiled.models import F16, F32, Tensor, check, model_of, random_data
+from tests.graphs import NO_TENSOR, argument
 
 SIZES = [(1, 3, 1, 2, 10), (2, 40, 33, 1, 7), (3, 8, 5, 4, 1), (1, 17, 16, 2, 33)]
 """Batch, input, units, rank, memory."""
@@ -42,14 +43,14 @@ def test_integers(isa: InstructionSet, sizes: tuple[int, ...], seed: int) -> Non
     rng, (batch, size, units, rank, memory) = np.random.default_rng(seed), sizes
     filters, small = units * rank, 60_000 // (rank * memory)
 
-    def tensor(dims: tuple[int, ...], dtype: str, scale: float, point: int = 0, most: int = 0) -> HostTensor:
+    def tensor(dims: tuple[int, ...], dtype: str, scale: float, point: int = 0, most: int = 0) -> Arg:
         data = rng.integers(-most, most + 1, dims).astype(dtype) if most else None
-        return HostTensor(data, dims, np.dtype(dtype), scale, point)
+        return argument(dims, dtype, scale, point, data)
 
     points = rng.integers(-128, 128, 2)
     x = tensor((batch, size), "i1", 0.05, int(points[0]))
     features, time = tensor((filters, size), "i1", 0.01, most=127), tensor((filters, memory), "i2", 0.001, most=min(small, 32767))
-    bias = tensor((units,), "i4", 0.0, most=30_000) if seed else HostTensor(None, (), np.dtype("i4"), omitted=True)
+    bias = tensor((units,), "i4", 0.0, most=30_000) if seed else NO_TENSOR
     state = tensor((batch, filters * memory), "i2", float(rng.choice([0.0005, 0.01])))
     out = tensor((batch, units), "i1", float(rng.choice([0.001, 0.5])), int(points[1]))
     layer = IntegerSvdf([x, features, time, bias, state], [out, state], rank)

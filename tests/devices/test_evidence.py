@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from nnbridge import devices
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence
+from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN, evidence
 from tests.commands import call, data
 from tests.conftest import MODELS
 
@@ -30,7 +31,7 @@ SHIPPED = [d.name for d in (*devices.shipped(), *devices.shipped_at_source())]
             "numbers not emulated (computed as NNAPI's CPU)",
         ),
         (
-            "gpu-delegate",
+            "tflite-gpu-delegate",
             "rules: google-ai-edge/LiteRT, gpu_compatibility.cc; not compared with the driver itself; "
             "numbers emulated (float_requantised)",
         ),
@@ -96,15 +97,39 @@ def test_a_comparison_never_passes_numbers_that_nothing_emulates(tmp_path: Path)
     assert (found["device"], found["emulated"]) == ("arm-nn-21.11", False)
 
 
-def test_a_device_that_ran_nothing_leaves_the_verdict_alone() -> None:
-    result = call("compare", FLOAT32, "--reference", "litert", "--seeds", "0", "--device", "qti-hvx", "--mapping", "wide")
-    assert NUMBERS_UNKNOWN not in result.stdout
+@pytest.mark.parametrize("device", ["qti-hvx", "edgetpu", "ethos-u55-128", "nnapi-sample_quant"])
+@pytest.mark.parametrize("layers", [(), ("--layers",)])
+def test_what_others_computed_is_no_pass_of_a_device_that_ran_nothing(device: str, layers: tuple[str, ...]) -> None:
+    pytest.importorskip("ai_edge_litert")
+    options = ("--reference", "litert", "--seeds", "0", "--device", device, *layers)
+    result = call("compare", FLOAT32, *options)
+    assert result.exit_code == 0
+    assert IDLE in result.stdout.splitlines()[0]
+    assert not re.search(r"\bpass\b", result.stdout)
+    assert data("compare", FLOAT32, *options)["verdict"] == IDLE
+
+
+def test_a_comparison_without_a_device_is_that_of_nnapi_s_cpu() -> None:
+    pytest.importorskip("ai_edge_litert")
+    assert call("compare", FLOAT32, "--reference", "litert", "--seeds", "0").stdout.splitlines()[0].endswith("1 sample: pass")
 
 
 def test_layers_end_with_the_verdict_on_numbers(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     options = (FLOAT32, "--reference", "litert", "--seeds", "0", "--layers", "--mapping", "wide")
-    assert call("compare", *options, "--device", "arm-nn-21.11").stdout.rstrip().endswith(f"arm-nn-21.11: {NUMBERS_UNKNOWN}")
+    assert call("compare", *options, "--device", "arm-nn-21.11").stdout.rstrip().endswith(f"Verdict: {NUMBERS_UNKNOWN}")
+
+
+@pytest.mark.parametrize(
+    ("device", "verdict"),
+    [("nnapi-sample_full", ": nothing on the device; what was computed is within tolerance"), ("nnapi-sample_all", ": pass")],
+)
+def test_a_comparison_ends_with_its_verdict(device: str, verdict: str) -> None:
+    pytest.importorskip("ai_edge_litert")
+    options = ("--reference", "litert", "--seeds", "0", "--mapping", "wide", "--fallback", "cpu")
+    last = call("compare", FLOAT32, *options, "--device", device).stdout.splitlines()[-1]
+    assert last.startswith("Verdict: digits_float32 on ")
+    assert last.endswith(verdict)
 
 
 def test_plans_and_reports_have_the_clause_after_judgement_and_figures(tmp_path: Path) -> None:

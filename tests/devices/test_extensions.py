@@ -22,7 +22,7 @@ from nnbridge.devices.checks import description_fault, extension_fault
 from nnbridge.devices.device import Device, OutputBuffer, PreparedModel, Request
 from nnbridge.devices.functions import FunctionPreparedModel
 from nnbridge.errors import BadDataError, ConversionError, OpFailedError
-from nnbridge.extensions import TYPES, Extension, ExtensionOperandType, HostTensor, TypeManager
+from nnbridge.extensions import TYPES, Arg, Extension, ExtensionOperandType, TypeManager
 from nnbridge.model import Model
 from nnbridge.ndk.core import HANDLES
 from nnbridge.operations.validation import byte_size, validate_model
@@ -64,12 +64,12 @@ class Vendor(Driver):
         return FunctionPreparedModel(model, [by_number[n[1]] for n in numbers if n is not None])
 
 
-def _make(inputs: list[HostTensor], outputs: list[HostTensor]) -> list[np.ndarray]:
+def _make(inputs: list[Arg], outputs: list[Arg]) -> list[np.ndarray]:
     """Each element three times, as one 12-byte element."""
     return [np.repeat(inputs[0].data.reshape(-1), 3).view("V12").reshape(inputs[0].dims)]
 
 
-def _use(inputs: list[HostTensor], outputs: list[HostTensor]) -> list[np.ndarray]:
+def _use(inputs: list[Arg], outputs: list[Arg]) -> list[np.ndarray]:
     """The sum of each element's three parts."""
     return [np.ascontiguousarray(inputs[0].data).view(np.float32).reshape(*inputs[0].dims, 3).sum(-1)]
 
@@ -393,7 +393,7 @@ def test_x25_oem_types_are_deprecated_and_said_so_once(caplog: pytest.LogCapture
         oem()
         oem()
     assert [record.getMessage() for record in caplog.records if "OEM" in record.getMessage()] == [
-        "OEM types and operations are deprecated since Android 10; vendor extensions take their place"
+        "OEM types and operations are deprecated since Android 10; use vendor extensions"
     ]
 
 

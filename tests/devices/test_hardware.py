@@ -180,4 +180,4 @@ def test_a_phone_is_found_with_its_chip_and_the_page_that_states_it() -> None:
 
 
 def test_what_is_not_listed_is_refused_and_not_guessed() -> None:
-    assert "NAME: expected a chip, board, phone or vendor that is listed" in refused("devices", "find", "toaster")
+    assert "NAME: expected a listed chip, board, phone or vendor" in refused("devices", "find", "toaster")

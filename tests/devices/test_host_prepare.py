@@ -12,7 +12,7 @@ import pytest
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.errors import BadDataError, OpFailedError
-from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostExtension, HostOperation, HostTensor, PreparedHostKernel
+from nnbridge.extensions import OPTIONS_TYPE, TYPES, Arg, HostExtension, HostOperation, PreparedHostKernel
 from nnbridge.model import Array, Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -31,25 +31,23 @@ class Scaling:
         self.refuse = False
         self.needs_values = False
 
-    def kernel(self, inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Mapping[str, Any]) -> list[Array]:
+    def kernel(self, inputs: Sequence[Arg], outputs: Sequence[Arg], options: Mapping[str, Any]) -> list[Array]:
         self.plain_runs += 1
-        x, scale = inputs[0].data, inputs[1].data
+        x, scale = inputs[0].value, inputs[1].value
         assert x is not None
         assert scale is not None
         return [x * scale * np.float32(options["factor"])]
 
-    def prepare(
-        self, inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Mapping[str, Any]
-    ) -> PreparedHostKernel | None:
+    def prepare(self, inputs: Sequence[Arg], outputs: Sequence[Arg], options: Mapping[str, Any]) -> PreparedHostKernel | None:
         if self.refuse:
             raise ValueError("no form fits")
         if self.needs_values:
             return None
-        assert inputs[0].data is None
-        assert not inputs[0].omitted
-        assert inputs[1].data is not None
+        assert inputs[0].value is None
+        assert inputs[0].present
+        assert inputs[1].value is not None
         self.prepared.append(inputs[0].dims)
-        factor = inputs[1].data * np.float32(options["factor"])
+        factor = inputs[1].value * np.float32(options["factor"])
         return lambda arrays: [arrays[0] * factor]  # type: ignore[operator]  # x is never omitted
 
 

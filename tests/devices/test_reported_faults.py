@@ -73,12 +73,12 @@ def test_a_driver_that_was_never_used_is_reported(command: tuple[str, ...], faul
     assert "faulty accepted 11 of 11 operations and runs 0" in shown
     assert why in shown
     assert why in json.dumps(found.get("fallbacks", found.get("fallback")))
-    assert found["offered"] == [{"device": "faulty", "operations": 0, "of": 11, "wrong_answer": "", "accepted": 11}]
+    assert found["offered"] == [{"device": "faulty", "operations": 0, "of": 11, "wrong_answer": "", "accepted": 11, "asked": 11}]
 
 
 @pytest.mark.parametrize("command", [RUN, COMPARE], ids=["run", "compare"])
 def test_a_driver_that_raises_when_asked_is_reported(command: tuple[str, ...]) -> None:
-    wrong = "its answer to getSupportedOperations was wrong: RuntimeError: [/no] license"
+    wrong = "its reply to getSupportedOperations was malformed: RuntimeError: [/no] license"
     assert f"raises accepted 0 of 11 operations; {wrong}" in printed(*command, "--device", name("RAISES"))
     [share] = data(*command, "--device", name("RAISES"))["offered"]
     assert share["wrong_answer"] == "RuntimeError: [/no] license"

@@ -468,7 +468,7 @@ def test_a_driver_that_speaks_another_language_is_dead(said: bytes) -> None:
 @pytest.mark.parametrize("reason", [[1], "no object"])
 def test_an_error_whose_reason_is_none_is_op_failed(reason: object) -> None:
     device = hostile(supported_operations={"code": 4, "reason": reason})
-    with pytest.raises(OpFailedError, match="a reason that is no object"):
+    with pytest.raises(OpFailedError, match="a reason that is not an object"):
         device.supported_operations(add_then())
 
 

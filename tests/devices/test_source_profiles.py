@@ -171,14 +171,14 @@ def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_
 
 def test_the_host_computes_what_a_limit_takes_from_the_device_and_nnapi_has_not(tmp_path: Path) -> None:
     path = chain(tmp_path, "ELU", "CEIL", "RELU", "TANH")
-    found = plan(path, "--device", "gpu-delegate", "--max-partitions", "1")
-    assert [step["device"] for step in found["steps"]] == ["host", "gpu-delegate"]
+    found = plan(path, "--device", "tflite-gpu-delegate", "--max-partitions", "1")
+    assert [step["device"] for step in found["steps"]] == ["host", "tflite-gpu-delegate"]
     assert [row["place"] for row in found["operators"]] == ["cpu", "cpu", "device", "device"]
-    assert plan(path, "--device", "gpu-delegate", "--max-partitions", "1", "--advice")["steps"] == found["steps"]
+    assert plan(path, "--device", "tflite-gpu-delegate", "--max-partitions", "1", "--advice")["steps"] == found["steps"]
 
 
 @pytest.mark.parametrize(
-    ("device", "numerics"), [("ethos-u65-256", "exact"), ("gpu-delegate", "float_requantised"), ("hexagon", "")]
+    ("device", "numerics"), [("ethos-u65-256", "exact"), ("tflite-gpu-delegate", "float_requantised"), ("hexagon", "")]
 )
 def test_explain_names_the_arithmetic_and_its_source_or_says_open(device: str, numerics: str) -> None:
     result = call("devices", "explain", device, "CONV_2D", "--json")
@@ -195,7 +195,7 @@ def test_a_device_computes_with_the_arithmetic_of_its_profile(tmp_path: Path, mo
         return CpuPreparedModel(model, numerics)
 
     monkeypatch.setattr("nnbridge.devices.source_profiles.prepared_with", spy)
-    result = call("run", str(chain(tmp_path, "RELU")), "--seed", "0", "--device", "gpu-delegate")
+    result = call("run", str(chain(tmp_path, "RELU")), "--seed", "0", "--device", "tflite-gpu-delegate")
     assert result.exit_code == 0, result.output
     assert used == ["float_requantised"]
 
@@ -240,5 +240,5 @@ def test_a_wrong_profile_is_reported_with_its_line(tmp_path: Path, text: str, mi
 
 def test_the_first_sentence_counts_operators_of_the_file(tmp_path: Path) -> None:
     found = plan(chain(tmp_path, "RELU", "SIN", "TANH"), "--device", "ethos-u55-128")["summary"]
-    sentence = "On ethos-u55-128, before NNAPI: 2 of 3 operators are accepted in 2 partitions; 1 runs on TFLite's CPU"
+    sentence = "On ethos-u55-128, without NNAPI: 2 of 3 operators are accepted in 2 partitions; 1 runs on TFLite's CPU"
     assert found["sentence"] == sentence

@@ -150,7 +150,7 @@ def test_accuracy_counts_first_and_first_five() -> None:
     for label in ("1", "2", "6", "bird", ""):
         accuracy.add([answer], label, {})  # type: ignore[list-item]
     assert accuracy.as_dict() == {"labelled": 3, "top1": 1, "top5": 2, "unknown_labels": ["bird"]}
-    assert accuracy.lines("accuracy") == ["accuracy: top-1 1 of 3 (33.33%), top-5 2 (66.67%)", "labels that are no class's: bird"]
+    assert accuracy.lines("accuracy") == ["accuracy: top-1 1 of 3 (33.33%), top-5 2 (66.67%)", "labels of no class: bird"]
 
 
 def test_values_are_real_numbers() -> None:

@@ -125,11 +125,11 @@ def test_bad_options_of_images_are_refused(digits: Path, tmp_path: Path) -> None
         assert f"nnbridge: {option}: expected " in refused(*arguments, option, value)
     with_image = ("--save-image", str(tmp_path / "out.png"))
     message = refused(*arguments, *SCALED, *with_image)
-    assert "--save-image: expected outputs that have a place in the image" in message
+    assert "--save-image: expected outputs that can be drawn on the image" in message
     assert message.endswith("found classification")
     assert "--save-image: expected an image as --input, found none" in refused("run", DIGITS, "--seed", "0", *with_image)
     assert not (tmp_path / "out.png").exists()
-    assert "--save-image: expected another file than an input" in refused(
+    assert "--save-image: expected a file other than an input" in refused(
         *arguments, *SCALED, "--save-image", digits / "3" / "0.png"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ def worse(old: Cell, new: Cell, *limits: MatrixLimit) -> list[str]:
 
 REFUSED = {"on_device": 3, "refused": ((2, "ADD", "2: ADD c", "d: requires rank 4"),)}
 FLOAT: Mapping[str, Any] = {"quantised": False, "tolerance": 1e-5}
+IDLE: Mapping[str, Any] = {
+    "on_device": 0,
+    "refused": tuple((k, kind, name, "d: requires rank 4") for k, (kind, name) in enumerate(ON)),
+}
 NONE: Mapping[str, Any] = {"passed": None, "difference": None, "reference": ""}
 
 
@@ -56,6 +61,7 @@ NONE: Mapping[str, Any] = {"passed": None, "difference": None, "reference": ""}
         ({**FLOAT, "difference": 1e-6}, {**FLOAT, "difference": 2e-5}, "difference 1e-06 → 2e-05"),
         ({}, {"difference": None}, "difference equal → no finite value"),
         ({}, NONE, "pass → not compared"),
+        ({}, IDLE, "4 operations left the device"),
         (NONE, {"passed": False, "difference": 3.0}, "not compared → outside tolerance"),
         ({}, {"error": "it ended"}, "an answer → failed (it ended)"),
         ({"inapplicable": "ONNX"}, {"error": "it ended"}, "n/a (ONNX) → failed (it ended)"),
@@ -76,6 +82,7 @@ def test_what_is_worse(old: dict[str, Any], new: dict[str, Any], line: str) -> N
         ({}, {"operations": 3, "on_device": 3, "placed": ON[:3]}),  # a smaller model, all of it on the device
         ({}, {"difference": 1.0}),  # a step is tolerated
         ({**FLOAT, "difference": 1e-6}, {**FLOAT, "difference": 1.1e-5}),
+        ({**IDLE, **FLOAT}, {**FLOAT, "difference": 2e-5}),  # the numbers before were not the device's
         ({"passed": False, "difference": 3.0}, {}),
         ({}, {"unknown": True}),
         (NONE, {}),
@@ -218,6 +225,41 @@ def test_of_several_cells_of_a_store_the_one_that_was_asked_for_last_counts(tmp_
         assert [each.partitions for each in store.all()] == [1, 2]
         run(fast, store)
         assert [each.partitions for each in store.all()] == [2, 1]
+
+
+def test_junit_of_the_changes_fails_where_a_cell_got_worse(tmp_path: Path) -> None:
+    """A test for each cell that both runs have: worse, the same, better, in no run, newly broken."""
+    old = stored(
+        tmp_path / "old.db",
+        *(cell(model=name) for name in ("worse", "same", "gone")),
+        cell(model="better", **REFUSED),
+        cell(model="other format", inapplicable="of another format"),
+        cell(model="broken"),
+    )
+    new = stored(
+        tmp_path / "new.db",
+        cell(model="worse", **REFUSED),
+        *(cell(model=name) for name in ("same", "better")),
+        cell(model="other format", inapplicable="of another format"),
+        cell(model="broken", error="it ended"),
+    )
+    result = diff(old, new, "--junit", str(tmp_path / "worse.xml"))
+    assert result.exit_code == 0, result.output
+    suite = ElementTree.parse(tmp_path / "worse.xml").getroot()[0]
+    assert [suite.get(key) for key in ("name", "tests", "failures", "errors", "skipped")] == ["d", "5", "2", "0", "1"]
+    found = {test.get("name"): [(child.tag, child.get("message")) for child in test] for test in suite}
+    assert found == {
+        "worse": [("failure", "1 operation left the device")],
+        "same": [],
+        "better": [],
+        "other format": [("skipped", "n/a (of another format)")],
+        "broken": [("failure", "an answer → failed (it ended)")],
+    }
+
+
+def test_junit_of_the_changes_is_not_written_over_a_store(tmp_path: Path) -> None:
+    old, new = (stored(tmp_path / name, cell()) for name in ("old.db", "new.db"))
+    assert "expected a file other than a store" in diff(f"{old}@d", new, "--junit", old).output
 
 
 def test_fail_on_belongs_to_diff(tmp_path: Path) -> None:

@@ -398,7 +398,7 @@ def test_photos_are_compared_in_place_of_drawn_inputs_and_other_photos_are_other
         images.fromarray(np.load(MODELS / "digits_test.npz")["images"][number]).save(tmp_path / "photos" / "digit.png")
         result = call(*models, *options, *inputs, "--json")
         cells = json.loads(result.stdout)["cells"]
-        assert [(cell["error"], cell["verdict"]) for cell in cells] == [("", "pass")] * 2
+        assert [(cell["error"], cell["passed"]) for cell in cells] == [("", True)] * 2
         return len(_cells(Path("matrix.db")))
 
     assert [compared(0), compared(0), compared(1)] == [2, 2, 4]

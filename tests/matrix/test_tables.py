@@ -13,8 +13,10 @@ from rich.console import Console
 
 from nnbridge.cli.commands import cli
 from nnbridge.matrix import Cell
+from nnbridge.matrix.budget import MatrixLimit
 from nnbridge.matrix.cells import MatrixSettings, compute_all, tasks
 from nnbridge.matrix.models import evidence_of, find_models
+from nnbridge.matrix.page import as_html
 from nnbridge.matrix.tables import as_junit, as_markdown, matrix_tables, summary
 from nnbridge.report.terminal import show
 from nnbridge.storage import save
@@ -106,6 +108,43 @@ def test_numbers_that_nothing_emulates_and_that_are_wrong_say_both() -> None:
     assert "numbers unknown (computed as NNAPI's CPU)" in text
     assert "3 steps outside" in text
     assert "Exit status 1: 1 outside tolerance, 1 of them as NNAPI's CPU computes." in text
+
+
+IDLE = {"on_device": 0, "on_host": 4, "partitions": 0}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [IDLE, {**IDLE, "on_cpu": 4, "on_host": 0}, {**IDLE, "fallback": "a step failed"}, {**IDLE, "device": "d+e"},
+     {**IDLE, "difference": 0.5, "quantised": False}, {**IDLE, "passed_by": "matched boxes"}],
+)  # fmt: skip
+def test_what_others_computed_is_no_pass_of_a_device_on_which_nothing_runs(changed: dict[str, Any]) -> None:
+    cells = [compared(**changed), compared(model="n", **changed)]
+    page = as_html(cells).partition("<main")[2].partition("</main")[0]
+    texts = [shown(*cells), shown(*cells, top=1), as_markdown(cells), page, summary(cells), cells[0].verdict]
+    assert all("nothing on the device" in text for text in texts)
+    assert not any(word in text for text in texts for word in ("pass", "equal", "within tolerance", "✓"))
+    suite = ElementTree.fromstring(as_junit(cells, {})).find("testsuite")
+    assert suite is not None
+    assert [suite.get(key) for key in ("tests", "failures", "skipped")] == ["2", "0", "2"]
+
+
+def test_what_others_computed_wrongly_fails_and_says_both() -> None:
+    text = shown(compared(**IDLE, passed=False, difference=3.0), compared(device="e"))
+    assert "Exit status 1: 1 outside tolerance, 1 of them with nothing on the device." in text
+    assert "3 steps outside" in text
+
+
+def test_nnapi_s_cpu_as_the_device_passes_by_what_it_computed() -> None:
+    assert compared(device="nnapi-reference", on_device=0, on_cpu=4).verdict == "pass"
+    assert compared(device="d+nnapi-reference", on_device=0, on_cpu=4).verdict == "pass"
+    assert compared(device="nnapi-reference", on_device=0, on_host=4).verdict == "nothing on the device"
+
+
+@pytest.mark.parametrize("limit", [{"within_tolerance": True}, {"difference": 1}])
+def test_a_limit_on_numbers_is_exceeded_where_nothing_runs_on_the_device(limit: dict[str, Any]) -> None:
+    assert MatrixLimit(limits=limit).broken(compared()) == []
+    assert MatrixLimit(limits=limit).broken(compared(**IDLE))
 
 
 def test_a_device_that_does_not_apply_is_neither_a_failure_nor_a_test_that_ran() -> None:
@@ -206,3 +245,11 @@ def test_a_file_that_no_phone_loads_failed_unless_all_is_mapped(tmp_path: Path) 
     (refused,), (mapped,) = compute_all([phone]), compute_all([wide])
     assert "expected a file that TFLite loads, with 8-bit weights with zero points of 0" in refused.error
     assert mapped.error == ""
+
+
+def test_a_caption_explains_only_columns_that_are_there() -> None:
+    plain, all_of_them = shown(cell(), cell(device="e")), shown(cell(transfers=9), compared(device="e", **IDLE))
+    assert "moved:" not in plain
+    assert "moved: across partition borders" in all_of_them
+    assert "none:" not in shown(*zoo(5, 2), top=4)
+    assert "none: nothing on the device" in shown(*zoo(5, 2, **IDLE), top=4)

@@ -23,10 +23,13 @@ APPROXIMATED = ("Sigmoid", "Gelu", "Swish", "Silu", "LSTM", "GRU", "RNN", "Entro
 Cos is 1 - 2 sin²(x/2)."""
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
-_FREED = re.compile(
-    r"\[ONNXRuntimeError\].*while running (If|Loop|Scan) node.*while running \w+ node|ONNX Runtime ended with signal"
-)
-"""ONNX Runtime's "Missing Input" in a body: of a value from outside that was freed, as it is of some whole files, too."""
+_THEIR_FAULTS = {
+    re.compile(
+        r"\[ONNXRuntimeError\].*while running (If|Loop|Scan) node.*while running \w+ node|ONNX Runtime ended with signal"
+    ): "ONNX Runtime frees values that only bodies read",  # "Missing Input" in a body, also of some whole files
+    re.compile("InlineIfSubgraph"): "ONNX Runtime's optimiser cannot inline a branch of a function",  # also of the whole file
+}
+"""What ONNX Runtime, as the host, says of a file → its fault."""
 LOWEST = 1e38
 """Numbers beyond this stand for infinity."""
 
@@ -192,9 +195,8 @@ def evaluate(
     try:
         ours, _ = computed(path, mapping, list(case.feeds.values()), host)
     except Failure as error:
-        if _FREED.search(str(error)):
-            return verdict_on(number, name, "explained", "ONNX Runtime frees values that only bodies read", path, keep)
-        return verdict_on(number, name, "fails", f"{case}: {error}", path, keep)
+        why = next((why for words, why in _THEIR_FAULTS.items() if words.search(str(error))), "")
+        return verdict_on(number, name, "explained" if why else "fails", why or f"{case}: {error}", path, keep)
     finite = [np.abs(a[np.isfinite(a)].astype(np.float64)).max(initial=0) for a in theirs if a.dtype.kind == "f"]
     if name == "GridSample":  # weights of either sign cancel each other
         finite += [np.abs(case.feeds["x0"]).max()]

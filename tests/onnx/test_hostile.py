@@ -237,7 +237,7 @@ def test_a_file_whose_computed_numbers_take_too_much_memory_is_inferred_without_
     with caplog.at_level(logging.INFO, "nnbridge_onnx"):
         assert load(path).main.operations
     [message] = [text for text in caplog.messages if "does not follow computed numbers" in text]
-    assert message.endswith("shape inference of the onnx package takes more memory than it may")
+    assert message.endswith("shape inference of the onnx package uses more memory than allowed")
     assert native.infer_shapes(onnx, doubled(3), follow=True).graph.output  # The next file has another process.
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nnbridge
 from nnbridge.converters import ConversionOptions
-from nnbridge.converters.delegation import refusal_of
+from nnbridge.converters.delegation import refusal_of, taken
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import Stage
 from nnbridge.file import ModelFile
@@ -233,6 +234,16 @@ def test_what_nnapi_cannot_run_fails_each_run(network: Network, node: str, tmp_p
     sentence, operation, stage = failure(network, tmp_path)
     assert (operation.split()[-1], stage) == (node, Stage.RUNNING)
     assert sentence.endswith("each run fails")
+
+
+@pytest.mark.parametrize("device", ["nnapi-reference", "nnapi-sample_all", "nnapi-sample_minimal"])
+@pytest.mark.parametrize("network", [one[0] for one in RUNNING.values()], ids=RUNNING)
+def test_what_nnapi_cannot_run_is_handed_over_as_the_provider_takes_it(network: Network, device: str, tmp_path: Path) -> None:
+    found = nnbridge.plan(network.write(tmp_path), device=device)
+    figures = found.summary
+    assert figures.handed_over + figures.merged == sum(map(taken, found.mapped))
+    assert sum(figures.elsewhere.values()) + figures.on_device == figures.operators
+    assert "ONNX Runtime's CPU" not in figures.elsewhere
 
 
 def test_where_building_fails_nothing_is_nnapis_and_all_that_was_taken_is_counted(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from nnbridge import Compilation
 from nnbridge.compare import compare, seeded_samples
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.cpu import compiled
 from nnbridge.extensions import StatedKernel
 from nnbridge.file import ModelFile
+from tests.graphs import argument
 from tests.onnx.test_recurrent import GATES, recurrent
 
 pytest.importorskip("onnxruntime")
@@ -79,7 +80,6 @@ def test_other_forms_are_left_to_numpy(kind: str, attributes: dict[str, Any], ro
 
 def test_kernels_agree_with_numpy_in_every_width(routines: list[object]) -> None:
     from nnbridge.cpu.compiled.routines import routine
-    from nnbridge.extensions import HostTensor
     from nnbridge.operations.recurrent_layer import RecurrentLayer
 
     rng, (steps, batch, size, units) = np.random.default_rng(0), (4, 3, 21, 33)
@@ -93,7 +93,7 @@ def test_kernels_agree_with_numpy_in_every_width(routines: list[object]) -> None
         numbers(1, 2, 3, units),
         numbers(steps, batch, size),
     )
-    tensors = [HostTensor(None, dims, np.dtype("f4")) for dims in (x.shape, (steps, 1, batch, units))]
+    tensors = [argument(dims) for dims in (x.shape, (steps, 1, batch, units))]
     layer = RecurrentLayer(
         tensors[:1],
         tensors[1:],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from click.testing import CliRunner
 
 from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_samples
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
+from nnbridge.errors import ConversionError
 from nnbridge.file import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -181,7 +183,83 @@ LEARNED = {
 }
 
 
-FILES = {
+def _changed(change: Callable[[Any], object], kind: str = "Add", opset: int = 17, **options: Any) -> Any:
+    """x and a constant, in a file that is changed after it is made."""
+    reads = ["x", "s"] if kind == "Add" else ["x"]
+    model = made([helper.make_node(kind, reads, ["y"], **options)], [X], [Y], ROW if kind == "Add" else {}, opset=opset)
+    change(model)
+    return model
+
+
+def _tensor(name: str, *numbers: float) -> Any:
+    return onnx.numpy_helper.from_array(np.float32(numbers), name)
+
+
+def _sparse(dims: list[int], indices: Any) -> Any:
+    places = onnx.numpy_helper.from_array(np.int64(indices), "indices")
+    return helper.make_sparse_tensor(_tensor("s", 7, -7), places, dims)
+
+
+def _sparse_constant(dims: list[int], indices: Any) -> Any:
+    constant = helper.make_node("Constant", [], ["s"], sparse_value=_sparse(dims, indices))
+    return made([constant, helper.make_node("Add", ["x", "s"], ["y"])], [X], [Y], opset=13)
+
+
+def _with_sparse(dims: list[int], indices: Any) -> Any:
+    def change(model: Any) -> None:
+        del model.graph.initializer[:]
+        model.graph.sparse_initializer.append(_sparse(dims, indices))
+
+    return _changed(change)
+
+
+def _constant_of_the_name(model: Any) -> None:
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["s"], value=_tensor("", 4, 5, 6)))
+
+
+def _called(domain: str, kind: str, opset: int) -> Any:
+    """A function, of another opset than the model's, or of an operator that ONNX has."""
+    model = made([helper.make_node(kind, ["x"], ["y"], domain=domain)], [X], [Y], opset=17)
+    inner = [helper.make_node("Neg", ["a"], ["b"])]
+    model.functions.append(helper.make_function(domain, kind, ["a"], ["b"], inner, [helper.make_opsetid("", opset)]))
+    model.opset_import.extend([helper.make_opsetid(domain, 1)] if domain else [])
+    return model
+
+
+def _with_named_domain(model: Any) -> None:
+    model.opset_import[0].domain = model.graph.node[0].domain = "ai.onnx"
+
+
+def _group_normalisation() -> Any:
+    x, y = (value(name, FLOAT, [1, 4, 3]) for name in "xy")
+    node = helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)
+    return made([node], [x], [y], {"s": np.float32([1, 2]), "b": np.float32([0, 3])}, opset=18)
+
+
+LENIENT = {
+    "two constants of one name": _changed(lambda m: m.graph.initializer.append(_tensor("s", 4, 5, 6))),
+    "three constants of one name": _changed(lambda m: m.graph.initializer.extend([_tensor("s", 4, 5, 6), _tensor("s", 7, 8, 9)])),
+    "a constant and a Constant of one name": _changed(_constant_of_the_name),
+    "two constants of a name that nothing reads": _changed(lambda m: m.graph.initializer.extend([_tensor("u", 1)] * 2)),
+    "a sparse constant by flat indexes": _with_sparse([3], [0, 2]),
+    "a sparse constant by indexes of each axis": _with_sparse([2, 3], [[0, 1], [1, 2]]),
+    "a sparse Constant": _sparse_constant([3], [0, 2]),
+    "a sparse Constant by indexes of each axis": _sparse_constant([2, 3], [[0, 1], [1, 2]]),
+    "bytes and numbers of one constant": _changed(lambda m: m.graph.initializer[0].float_data.extend([9, 9, 9])),
+    "a constant without a name": _changed(lambda m: m.graph.initializer.append(_tensor("", 1))),
+    "another shape stated of a constant": _changed(lambda m: m.graph.value_info.append(value("s", FLOAT, [9]))),
+    "one key twice among the metadata": _changed(lambda m: [m.metadata_props.add(key="k", value=v) for v in "ab"]),
+    "ONNX's domain by its name": _changed(_with_named_domain),
+    "an IR version before 3": _changed(lambda m: setattr(m, "ir_version", 1), "Relu"),
+    "a domain of ai.onnx.ml that is not imported": _changed(lambda m: None, "Normalizer", domain="ai.onnx.ml"),
+    "a function of another opset": _called("local", "Foo", 13),
+    "a function of an operator that ONNX has": _called("", "Relu", 17),
+    "GroupNormalization where it is deprecated": _group_normalisation(),
+    "MeanVarianceNormalization before ONNX had it": _changed(lambda m: None, "MeanVarianceNormalization", 8, across_channels=1),
+    "ThresholdedRelu before ONNX had it": _changed(lambda m: None, "ThresholdedRelu", 8, alpha=0.5),
+}
+
+FILES = LENIENT | {
     "constants that are no inputs, before IR version 4": _constants_alone(),
     "a domain that is not imported": _domain_not_imported(),
     "no opset of ONNX": _no_opset_of_onnx(),
@@ -221,6 +299,16 @@ def test_a_file_that_onnx_runtime_runs_has_its_answers(name: str, mapping: str, 
     assert found.passed, found.outputs
 
 
+def test_several_constants_of_one_name_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    compared(LENIENT["two constants of one name"], tmp_path, "provider")
+    assert "several constants of one name, of which the last counts" in caplog.text
+
+
+def test_a_sparse_constant_with_an_index_outside_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="one index below 3 for each value"):
+        compared(_with_sparse([3], [0, 3]), tmp_path, "provider")
+
+
 @pytest.mark.parametrize("mapping", MAPPINGS)
 @pytest.mark.parametrize("kind", ["Bernoulli", "Multinomial"])
 def test_random_draws_have_the_shape_and_type_of_onnx_runtimes(kind: str, mapping: str, tmp_path: Path) -> None:
@@ -250,5 +338,5 @@ def test_random_numbers_are_named_as_the_cause_of_a_difference(tmp_path: Path) -
     path.write_bytes(made([node], [], [Y]).SerializeToString())
     found = CliRunner().invoke(cli, ["compare", str(path), "--reference", "onnxruntime"])
     assert found.exit_code == 1
-    assert "draws random numbers, other ones than onnxruntime" in found.output
+    assert "draws random numbers, which differ from onnxruntime's" in found.output
     assert "float sums" not in found.output

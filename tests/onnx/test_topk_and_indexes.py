@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnapiError
 from nnbridge.file import ModelFile

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnbridge.compare import compare, seeded_samples
-from nnbridge.compare.references import OnnxRuntime
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation

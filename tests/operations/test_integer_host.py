@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import Arg
 from nnbridge.operations.integer_lstm import CELL_STATE, DATA, OUTPUT_STATE, IntegerLstm
 from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.operations.integer_svdf import IntegerSvdf
+from tests.graphs import NO_TENSOR, argument
 
 CELL_SCALE = 2.0**-15
 UNITS = 3
-NO_TENSOR = HostTensor(None, (), np.dtype("i4"), omitted=True)
 
 
-def tensor(dims: tuple[int, ...], dtype: str, scale: float = 0.0, point: int = 0, data: Any = None) -> HostTensor:
+def tensor(dims: tuple[int, ...], dtype: str, scale: float = 0.0, point: int = 0, data: Any = None) -> Arg:
     held = None if data is None else np.broadcast_to(np.array(data, dtype), dims)
-    return HostTensor(held, dims, np.dtype(dtype), scale, point)
+    return argument(dims, dtype, scale, point, held)
 
 
 # -- LSTM: sums of gates count 4096 to 1, scales are such that biases and products are sums --------------------------------
@@ -97,7 +97,7 @@ def test_a_projected_output_saturates_before_it_comes_back(bias: int, state: int
 def test_a_constant_input_counts_from_its_zero_point() -> None:
     layer = lstm((None, 0, 0, 0), weight=100)
     inputs = list(layer.inputs)
-    inputs[DATA] = replace(inputs[DATA], data=np.full((1, 1, 1), 23, np.int8))
+    inputs[DATA] = replace(inputs[DATA], value=np.full((1, 1, 1), 23, np.int8))
     arrays: list[Any] = [None] * 20
     arrays[OUTPUT_STATE], arrays[CELL_STATE] = np.zeros((1, UNITS), np.int8), np.zeros((1, UNITS), np.int16)
     # 100 * (23 - 3) of 4096: tanh is 14838.8 of 32768, of which 16383 / 32768 are let in: 7418.9, but for fixed point.

@@ -36,7 +36,7 @@ EXCERPTS = (
         (
             ("placed", "operator 0 CONV_2D", ""),
             ("placed", "operator 1 DEPTHWISE_CONV_2D", ""),
-            ("device-refused", "operator 2 CONV_2D", "qti-gpu is no device of this plan"),
+            ("device-refused", "operator 2 CONV_2D", "qti-gpu is not a device of this plan"),
             ("placed", "operator 2 CONV_2D", ""),
             ("one-device", "", ""),
         ),
@@ -310,7 +310,7 @@ EXCERPTS = (
         "E/onnxruntime:  [E:onnxruntime:, inference_session.cc:1587 operator()] Exception during initialization: "
         "unordered_map::at: key not "
         "found\n",
-        (("ort-key", "", "ONNX Runtime made no session"),),
+        (("ort-key", "", "ONNX Runtime created no session"),),
     ),
     Excerpt(
         "sherpa-onnx, a note on Kokoro",

@@ -71,7 +71,7 @@ def test_an_operation_that_the_file_does_not_have_is_of_another_file() -> None:
     log = b"I/ExecutionPlan: ModelBuilder::findBestDeviceForEachOperation(LSTM:0) = 0 (npu)\n"
     (line,) = nnbridge.explain_log(UINT8, log, device="arm-nn-18.05").lines
     assert line.operators == ()
-    assert line.rule == "no operator of the file becomes LSTM: the log is of another file"
+    assert line.rule == "no operator of the file becomes LSTM: the log is about another file"
 
 
 def test_an_operation_of_which_the_file_has_several_is_one_of_them() -> None:

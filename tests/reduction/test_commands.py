@@ -82,7 +82,7 @@ def test_reduce_refuses_to_write_over_its_model(tmp_path: Path) -> None:
     path.write_bytes(Path(INT8).read_bytes())
     result = call("reduce", path, "--predicate", "true", "-o", tmp_path / "m")
     assert result.exit_code == 2
-    assert "another file than the model" in result.stderr
+    assert "a file other than the model" in result.stderr
 
 
 @pytest.mark.parametrize("suffix", [".nnapi", ".json.gz", ".c", ".tflite"])

@@ -56,7 +56,7 @@ def written(found: Advice, folder: Path, suffix: str) -> Path:
     """The file that ``rewrite`` writes."""
     assert found.edit is not None
     path = folder / f"after{suffix}"
-    path.write_bytes(found.edit.content())
+    found.edit.content().write(path)
     return path
 
 

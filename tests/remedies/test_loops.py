@@ -74,7 +74,7 @@ def test_a_loop_of_known_steps_is_written_out_with_the_same_bits(loop: Loop, ste
     (edit,) = (one for one in ModelFile(path, PHONE).edits if one.text == "its body for each step")
     assert "unroll=True" in edit.converter
     after = tmp_path / "after.tflite"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     made = read(after).graph
     assert len(made.subgraphs) == 1
     names = [operator.name for operator in made.main.operators]

@@ -13,6 +13,7 @@ import pytest
 from nnbridge.file import ModelFile
 from nnbridge.plan import plan
 from nnbridge.target import Target
+from nnbridge_onnx.edits import MATRICES
 from nnbridge_tflite.edits import FIXED
 from tests.remedies.files import PHONE, Nodes, advice, flattened, npu, onnx_file, same_bits, written
 
@@ -68,9 +69,9 @@ def test_what_nodes_compute_of_dimensions_becomes_constants_with_the_same_bits(
     onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     nodes, constants = make()
     path = onnx_file(tmp_path / "chain.onnx", nodes, [batch, 2, 4, 4], [None] * (2 if "Reshape" in nodes[-1] else 4), constants)
-    (edit,) = (one for one in ModelFile(path, PHONE).edits if FIXED in one.text)
+    (edit,) = (one for one in ModelFile(path, PHONE).edits if one.text.endswith(FIXED))
     after = tmp_path / "after.onnx"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     made = onnx.load(str(after))
     onnx.checker.check_model(made, full_check=True)
     assert [node.op_type for node in made.graph.node] == [nodes[-1][0]]
@@ -100,7 +101,18 @@ def _of(name: str, nodes: Nodes) -> Nodes:
 def test_requested_dimensions_are_those_of_the_file_that_is_written(tmp_path: Path) -> None:
     nodes, constants = flattened()
     path = onnx_file(tmp_path / "chain.onnx", nodes, ["batch", 2, "h", "w"], [None, None], constants)
-    (edit,) = (one for one in ModelFile(path, replace(PHONE, shapes={"x": (3, 2, 5, 5)})).edits if FIXED in one.text)
+    (edit,) = (one for one in ModelFile(path, replace(PHONE, shapes={"x": (3, 2, 5, 5)})).edits if one.text.endswith(FIXED))
     after = tmp_path / "after.onnx"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     assert [tensor.shape for tensor in ModelFile(after, PHONE).inspection.inputs] == [(3, 2, 5, 5)]
+
+
+def test_products_of_an_open_sequence_are_stated_and_of_two_matrices(tmp_path: Path) -> None:
+    """Stated dimensions leave the product where it is; what is open is not reshaped."""
+    pytest.importorskip("onnxruntime")
+    nodes: Nodes = [("MatMul", ["x", "w"], ["m"]), ("Relu", ["m"], ["y"])]
+    path = onnx_file(tmp_path / "a.onnx", nodes, [1, "sequence", 3], [1, "sequence", 4], {"w": np.ones((3, 4), np.float32)})
+    found = advice(path, npu(tmp_path, "FULLY_CONNECTED", "RESHAPE", "RELU"))[0]
+    assert (found.kind, len(found.before.elsewhere), len(found.after.elsewhere)) == ("round", 2, 0)
+    assert found.text.endswith(f"; {MATRICES}")
+    assert same_bits("onnxruntime", path, written(found, tmp_path, ".onnx"))

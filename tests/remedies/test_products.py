@@ -55,3 +55,19 @@ def test_a_batch_matmul_by_a_constant_matrix_becomes_fully_connected(transposed:
     values, after = seeded_inputs(load(path), 0), written(found, tmp_path, ".tflite")
     one, other = (reference("litert", each).run(values)[0] for each in (path, after))
     np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [(1,), ()])
+def test_a_bias_of_one_element_is_written_for_each_channel(dims: tuple[int, ...], tmp_path: Path) -> None:
+    """ONNX Runtime runs no convolution with the original: the judge is a file with the bias three times."""
+    pytest.importorskip("onnxruntime")
+    weights = np.random.default_rng(0).standard_normal((3, 2, 3, 3)).astype(np.float32)
+    node = [("Conv", ["x", "w", "b"], ["y"], {"kernel_shape": [3, 3]})]
+    paths = [
+        onnx_file(tmp_path / f"{name}.onnx", node, [1, 2, 6, 6], [1, 3, 4, 4], {"w": weights, "b": bias})
+        for name, bias in (("one", np.full(dims, 0.5, np.float32)), ("three", np.float32([0.5, 0.5, 0.5])))
+    ]
+    found = advice(paths[0], npu(tmp_path, "CONV_2D", "TRANSPOSE"))[0]
+    assert (found.text, found.kind) == ("0 Conv: a bias for each output channel in place of one for all", "rewrite")
+    assert len(found.after.elsewhere) == 0 < len(found.before.elsewhere)
+    assert same_bits("onnxruntime", paths[1], written(found, tmp_path, ".onnx"))

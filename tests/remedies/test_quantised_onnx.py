@@ -15,6 +15,7 @@ from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
 from nnbridge.file import ModelFile
 from nnbridge.target import Target
+from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx import edits as onnx_edits
 from tests.remedies.files import PHONE, Nodes, advice, npu, onnx_file, same_bits, written
 
@@ -109,7 +110,7 @@ def test_qlinear_operators_become_onnxs_own_and_uint8_within_one_step(
     original = reference("onnxruntime", path)
     before = [original.run(values)[0] for values in samples]
     for edit in edits:
-        after.write_bytes(edit.content())
+        edit.content().write(after)
         kinds = {node.op_type for node in onnx.load(str(after)).graph.node}
         assert not {kind for kind in kinds if kind.startswith(("QLinear", "QGemm"))}
         runtime = reference("onnxruntime", after)
@@ -189,3 +190,40 @@ def test_nodes_that_conversion_writes_out_in_several_are_the_files_own_to_advice
     assert "3 LeakyRelu: PRelu with its alpha as a constant" in [one.text for one in advised.advice]
     found = {(one.index, one.operator) for one in advised.unmoved}
     assert found <= {(0, "QuantizeLinear"), (1, "QLinearAdd"), (2, "DequantizeLinear")}
+
+
+def q_batches(kind: str, *, unsigned: bool, channels: bool) -> tuple[Nodes, dict[str, Any]]:
+    """A product of batches by a matrix of weights, as one QLinearMatMul or as a QDQ group."""
+    random, dtype = np.random.default_rng(0), np.uint8 if unsigned else np.int8
+    weights = random.integers(-127, 128, (8, 4)) + (128 if unsigned else 0)
+    points = {name: dtype(value + 128 if unsigned else value) for name, value in (("z", 3), ("p", -5), ("wz", 0))}
+    more: dict[str, Any] = {"w": weights.astype(dtype), **points}
+    if channels:
+        more |= {"ws": np.float32([0.01, 0.02, 0.005, 0.01]), "wz": np.zeros(4, dtype)}
+    if kind == "QLinearMatMul":
+        return quantised((kind, ["x8", "s", "z", "w", "ws", "wz", "t", "p"], ["y8"]), **more)
+    group: Nodes = [
+        ("DequantizeLinear", ["x8", "s", "z"], ["xr"]),
+        ("DequantizeLinear", ["w", "ws", "wz"], ["wr"], {"axis": 1}),
+        ("MatMul", ["xr", "wr"], ["m"]),
+        ("QuantizeLinear", ["m", "t", "p"], ["y8"]),
+    ]
+    return quantised(*group, **more)
+
+
+@pytest.mark.parametrize("dims", [[1, 5, 8], [2, 3, 5, 8]])
+@pytest.mark.parametrize("kind", ["QLinearMatMul", "MatMul"])
+@pytest.mark.parametrize(("unsigned", "channels"), [(True, False), (False, False), (False, True)])
+def test_quantised_products_of_batches_run_in_8_bits(
+    dims: list[int], kind: str, unsigned: bool, channels: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    nodes, constants = q_batches(kind, unsigned=unsigned, channels=channels)
+    path = onnx_file(tmp_path / "a.onnx", nodes, dims, [*dims[:-1], 4], constants)
+    found = advice(path, npu(tmp_path, "FULLY_CONNECTED", "RESHAPE", "QUANTIZE", "DEQUANTIZE"))[0]
+    assert (found.kind, len(found.after.elsewhere)) == ("change" if channels else "round", 0)
+    after = written(found, tmp_path, ".onnx")
+    main = ModelFile(after, PHONE).model.main
+    (product,) = (one for one in main.operations if one.type == OperationCode.FULLY_CONNECTED)
+    assert main.operands[product.outputs[0]].type == OperandCode.TENSOR_QUANT8_ASYMM
+    assert channels or same_bits("onnxruntime", path, after)

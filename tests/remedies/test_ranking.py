@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnbridge.advice import Advice, Alone, Editing, Outcome, Planner, advise, found_by
-from nnbridge.converters.edits import WHOLE, Answers, Edit
+from nnbridge.converters.edits import WHOLE, Answers, Content, Edit
 from nnbridge.file import ModelFile
 from nnbridge.target import Target
 from nnbridge_onnx import edits as onnx_edits
@@ -49,7 +49,7 @@ def test_what_creates_the_interpreter_ranks_first(tmp_path: Path) -> None:
     def measure(path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
         return outcomes[path.read_text() if path.exists() else "model"]
 
-    edits = [Edit(0, WHOLE, "", text, lambda text=text: text.encode()) for text in ("fewer", "created")]
+    edits = [Edit(0, WHOLE, "", text, lambda text=text: Content.of(text.encode())) for text in ("fewer", "created")]
     editing = Editing(path, lambda path: edits, lambda path, subgraph, index: None)
     found = found_by(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
     assert [one.text for one in found] == ["whole file: created", "whole file: fewer"]
@@ -97,7 +97,7 @@ def test_nodes_that_are_refused_alike_have_one_advice(tmp_path: Path) -> None:
     assert [edit.index for edit in clips] == [0, 2]
     assert clips[0].several is not None
     after = tmp_path / "after.onnx"
-    after.write_bytes(clips[0].several([(0, 0), (0, 2)]))
+    clips[0].several([(0, 0), (0, 2)]).write(after)
     assert [node.op_type for node in onnx.load(str(after)).graph.node] == ["Max", "Min", "Neg", "Max", "Min"]
     assert same_bits("onnxruntime", path, after)
 
@@ -108,5 +108,5 @@ def test_every_edit_of_a_file_says_what_does_the_same_at_the_source() -> None:
 
 
 def test_advice_as_data_has_the_sentence() -> None:
-    edit = Edit(0, WHOLE, "", "text", lambda: b"", Answers.SAME, converter="there")
+    edit = Edit(0, WHOLE, "", "text", lambda: Content.of(b""), Answers.SAME, converter="there")
     assert Advice("text", outcome(1), outcome(0), edit=edit).as_dict()["converter"] == "there"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnbridge.advice import advise
 from nnbridge.errors import OptionError
 from nnbridge.file import ModelFile
 from nnbridge.plan import plan
@@ -126,10 +127,10 @@ def test_numbers_computed_of_dimensions_become_constants_with_the_same_bits(
     chain = Chain(open_batch)
     out = make(chain)
     path = chain.file.write(tmp_path / "chain.tflite", [chain.x], [out])
-    (edit,) = (one for one in ModelFile(path, PHONE).edits if FIXED in one.text)
+    (edit,) = (one for one in ModelFile(path, PHONE).edits if one.text.endswith(FIXED))
     assert open_batch == ("inputs of only these dimensions (t0=1,4,4,2)" in edit.text)
     after = tmp_path / "after.tflite"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     graph = ModelFile(after, PHONE).source_graph
     assert "SHAPE" not in {operator.name for operator in graph.operators}
     assert not [tensor for operator in graph.operators for tensor in operator.outputs if tensor.open_dims]
@@ -171,13 +172,13 @@ def test_float16_weights_stay_as_they_are(tmp_path: Path) -> None:
     last = chain.file.tensor((2, 32))
     chain.file.operator("ADD", [out, weights], [last], RELU)
     path = chain.file.write(tmp_path / "chain.tflite", [chain.x], [last])
-    (edit,) = (one for one in ModelFile(path, PHONE).edits if FIXED in one.text)
+    (edit,) = (one for one in ModelFile(path, PHONE).edits if one.text.endswith(FIXED))
     after = tmp_path / "after.tflite"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     assert [one.name for one in ModelFile(after, PHONE).source_graph.operators] == ["MUL", "RESHAPE", "DEQUANTIZE", "ADD"]
 
 
-@pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u85-256", "edgetpu", "gpu-delegate", "xnnpack", "hexagon"])
+@pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u85-256", "edgetpu", "tflite-gpu-delegate", "xnnpack", "hexagon"])
 def test_devices_before_nnapi_see_requested_dimensions(device: str, tmp_path: Path) -> None:
     chain = Chain(True)
     out = reshape(chain)
@@ -196,10 +197,10 @@ def test_devices_before_nnapi_refuse_dimensions_of_what_is_no_input(tmp_path: Pa
         _ = ModelFile(path, replace(PHONE, shapes={"other": (2, 4, 4, 2)})).source_graph
 
 
-@pytest.mark.parametrize("device", ["ethos-u55-128", "edgetpu", "gpu-delegate"])
+@pytest.mark.parametrize("device", ["ethos-u55-128", "edgetpu", "tflite-gpu-delegate"])
 def test_compilers_are_advised_stated_dimensions_that_rewrite_proves(device: str, tmp_path: Path) -> None:
     """A convolution, its rows, and a product: with an open batch, or a computed shape, compilers leave some of it to the CPU."""
-    eight = {"type": "float32"} if device == "gpu-delegate" else {"type": "int8", "scale": 0.05}
+    eight = {"type": "float32"} if device == "tflite-gpu-delegate" else {"type": "int8", "scale": 0.05}
     file, random = TfliteBuilder(), np.random.default_rng(0)
     x, y = (file.tensor((1, 4, 4, 2), shape_signature=[-1, 4, 4, 2], **eight) for _ in range(2))
     rows, out = (file.tensor((1, n), shape_signature=[-1, n], **eight) for n in (32, 4))
@@ -225,3 +226,19 @@ def test_compilers_are_advised_stated_dimensions_that_rewrite_proves(device: str
     assert found["after"]["elsewhere"] < found["before"]["elsewhere"]
     call("rewrite", str(path), "--device", device, "--advice", str(number), "-o", str(target))
     assert same_bits("litert", path, target)
+
+
+@pytest.mark.parametrize("device", ["ethos-u55-128", "edgetpu"])
+@pytest.mark.parametrize("signature", [[-1, 8, 4, 3], [1, -1, -1, 3], [1, 8, -1, 3], [-1, -1, -1, 3], [-1, -1, -1, -1]])
+def test_npus_of_stated_dimensions_and_8_bits_are_advised_both(device: str, signature: list[int], tmp_path: Path) -> None:
+    """Each of the two leaves the operator where it is."""
+    file = TfliteBuilder()
+    shape = [1 if d < 0 else d for d in signature]
+    x, y = (file.tensor(shape, shape_signature=signature, name=name) for name in "xy")
+    file.operator("MAX_POOL_2D", [x], [y], {"stride_w": 1, "stride_h": 1, "filter_width": 1, "filter_height": 1})
+    path = file.write(tmp_path / "open.tflite", [x], [y])
+    found = advise(ModelFile(path, PHONE), Target.of(device)).advice[0]
+    assert (found.kind, len(found.before.elsewhere), len(found.after.elsewhere)) == ("calibrate", 1, 0)
+    assert "only these dimensions" in found.text
+    assert "batch_size=1" in found.converter
+    assert "representative_dataset" in found.converter

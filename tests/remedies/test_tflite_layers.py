@@ -15,6 +15,7 @@ from nnbridge.file import ModelFile
 from tests.remedies.files import PHONE, RELU, advice, npu, same_bits, written
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_edits import call
+from tests.tflite.test_varied import blocks
 
 
 def dense(folder: Path, *, layers: int = 2, bias: bool = True) -> Path:
@@ -67,7 +68,7 @@ def test_a_hybrid_filter_gets_one_scale_and_its_bias_stays_float(tmp_path: Path)
     path = file.write(tmp_path / "hybrid.tflite", [x], [y])
     (edit,) = (one for one in ModelFile(path, PHONE).edits if one.text == "one scale for the filter")
     after = tmp_path / "after.tflite"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     values = seeded_inputs(load(path), 0)
     one, other = (reference("litert", file).run(values)[0] for file in (path, after))
     assert np.abs(one - other).max() < 0.05 * np.abs(one).max()
@@ -86,7 +87,7 @@ def test_a_convolution_without_bias_that_litert_does_not_load_gets_one(tmp_path:
         reference("litert", path)
     (edit,) = (one for one in ModelFile(path, PHONE).edits if one.text == "a bias of zeros")
     after = tmp_path / "after.tflite"
-    after.write_bytes(edit.content())
+    edit.content().write(after)
     # The first window is x = 0 1 2 3 6 7 8 9; its sum with -8 … -1 is -104, with 0 … 7 it is 184: -6.5 and 23 steps.
     assert reference("litert", after).run(values)[0][0, 0, 0].tolist() == [-7, 23]
 
@@ -116,7 +117,7 @@ def test_a_transpose_of_fewer_dimensions_moves_elements_alike(
     file.operator("TRANSPOSE", [x, file.constant(np.int32(order))], [y], {})
     path, after = file.write(tmp_path / "transpose.tflite", [x], [y]), tmp_path / "after.tflite"
     for edit in (one for one in ModelFile(path, PHONE).edits if "fewer dimensions" in one.text):
-        after.write_bytes(edit.content())
+        edit.content().write(after)
         assert same_bits("litert", path, after, seeds=1)
 
 
@@ -150,3 +151,13 @@ def test_a_bias_of_one_element_that_tflite_does_not_load_is_written_out(kind: st
     assert done["inputs"] == 0
     (found,) = reference("litert", target).run({"t0": np.ones((1, 2) if flat else (1, 1, 1, 2), np.float32)})
     assert found.ravel().tolist() == [4 if kind == "DEPTHWISE_CONV_2D" else 5] * 4
+
+
+def test_weights_by_blocks_become_the_numbers_that_they_stand_for(tmp_path: Path) -> None:
+    """[1, 2, 3, 4] and [7, -1, -2, -8] in blocks of two with scales of 0.5, 2, 1 and 0.25."""
+    pytest.importorskip("ai_edge_litert")
+    path = blocks(tmp_path)
+    (found,) = (one for one in advice(path, npu(tmp_path, "FULLY_CONNECTED")) if "blocks" in one.text)
+    assert (found.kind, len(found.before.elsewhere), len(found.after.elsewhere)) == ("change", 1, 0)
+    (result,) = reference("litert", written(found, tmp_path, ".tflite")).run({"t0": np.float32([[1, 10, 100, 1000]])})
+    assert result.tolist() == [[0.5 * 21 + 2 * 4300, -3 + 0.25 * -8200]]

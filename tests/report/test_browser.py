@@ -148,9 +148,10 @@ def test_a_table_that_is_saved_holds_no_formula(browser: Any, tmp_path: Path) ->
 
 PAIRS = [
     (MODELS / "digits_int8.tflite", DRIVER),
-    (MODELS / "digits_int8.tflite", ("--device", "gpu-delegate")),
+    (MODELS / "digits_int8.tflite", ("--device", "tflite-gpu-delegate")),
     (MODELS / "digits_qdq.onnx", ("--device", "nnapi-sample_float_fast")),
     (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_full", "--fallback", "cpu")),
+    (MODELS / "digits_float32.tflite", ("--device", "nnapi-sample_minimal")),
 ]
 
 
@@ -165,6 +166,8 @@ def test_the_headline_counts_what_the_lines_below_it_do(
     share = "none" if not device else "all" if device == counts["total"] else str(device)
     assert re.search(rf": {share} (of )?{total}", head)
     assert re.search(rf"of {total}", lines)
+    partitions = int(re.search(r"Partitions\n(\d+)", tab.inner_text(".tiles"))[1])  # type: ignore[index]
+    assert [int(re.findall(r"(\d+) partition", text)[-1]) for text in (head, lines) if device] == [partitions] * 2 * bool(device)
     for place, count in counts["elsewhere"].items():
         assert f"{count} on {place}" in head
         assert re.search(rf"\b{count} runs? on {place}", lines)
@@ -194,6 +197,16 @@ def test_no_part_of_the_page_passes_a_device_whose_numbers_are_unknown(browser: 
     for part in (".tiles", "#io"):
         assert "? outside tolerance, the device’s numbers unknown" in tab.inner_text(part)
         assert "✕ fail" not in tab.inner_text(part)
+
+
+def test_no_part_of_the_page_passes_a_device_on_which_nothing_runs(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    options = ("--device", "edgetpu", "--reference", "litert", "--seeds", "0")
+    tab = opened(browser, page_of(tmp_path, MODELS / "digits_float32.tflite", *options))[0]
+    assert "Nothing runs on edgetpu; what TFLite’s CPU computed: within tolerance" in tab.inner_text(".say").replace("\xa0", " ")
+    for part in (".tiles", "#io"):
+        assert "? within tolerance, nothing on the device" in tab.inner_text(part)
+        assert "✓ pass" not in tab.inner_text(part)
 
 
 def test_estimates_are_marked_as_such(browser: Any, tmp_path: Path) -> None:

@@ -321,10 +321,10 @@ def test_open_shows_the_page_in_the_browser(there: bool, note: str, tmp_path: Pa
     assert result.stderr == note
 
 
-@pytest.mark.parametrize("options", [DRIVER, ("--device", "gpu-delegate"), ("--device", "nnapi-sample_quant"), ()])
+@pytest.mark.parametrize("options", [DRIVER, ("--device", "tflite-gpu-delegate"), ("--device", "nnapi-sample_quant"), ()])
 @pytest.mark.parametrize("model", [INT8, QDQ], ids=["tflite", "onnx"])
 def test_counts_are_those_of_the_sentence(model: Path, options: tuple[str, ...], tmp_path: Path) -> None:
-    if "gpu-delegate" in options and model == QDQ:
+    if "tflite-gpu-delegate" in options and model == QDQ:
         pytest.skip("that device looks at TFLite files only")
     plan = data_in(written(tmp_path, model, *options))["plan"]
     counts, sentence = plan["counts"], plan["sentence"]

@@ -15,7 +15,17 @@ import pytest
 from nnbridge import devices as device_list
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import CacheFiles, PreparedModel, PrepareModelConfig, cache_files_needed
-from nnbridge.errors import BadDataError, BadStateError, InputError, NnapiError, OpFailedError, Reason, UnexpectedNullError
+from nnbridge.devices.wrapped import WrappedDevice
+from nnbridge.errors import (
+    BadDataError,
+    BadStateError,
+    InputError,
+    NnapiError,
+    NnbridgeError,
+    OpFailedError,
+    Reason,
+    UnexpectedNullError,
+)
 from nnbridge.model import Model
 from nnbridge.runtime.caching import CacheRecord, file_name
 from nnbridge.runtime.compilation import Compilation
@@ -371,6 +381,29 @@ def test_a_caching_driver_computes_from_its_cache_as_without(tmp_path: Path) -> 
 def test_only_drivers_can_be_made_to_cache() -> None:
     with pytest.raises(InputError, match="caching:"):
         device_list.device("caching:nnapi-reference")
+
+
+BEFORE_NNAPI = ["hexagon", "edgetpu", "ethos-u55-128", "gpu-delegate", "xnnpack", "litert-mediatek", "litert-qualcomm"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(form.format(name) for name in BEFORE_NNAPI for form in ("caching:{}", "{}@3", "caching:{}@3")),
+        *("process:hexagon", "caching:process:hexagon", "process:caching:hexagon", "process:hexagon@3"),
+    ],
+)
+def test_a_device_before_nnapi_has_no_form_of_a_driver(name: str) -> None:
+    with pytest.raises(NnbridgeError, match="looks at a file's operators: name it by itself"):
+        assert device_list.device(name).capabilities
+
+
+def test_no_wrapper_of_one_s_making_takes_a_device_before_nnapi() -> None:
+    class Logged(WrappedDevice):
+        pass
+
+    with pytest.raises(InputError, match="a driver for Logged"):
+        Logged(device_list.device("edgetpu"))
 
 
 def test_a_device_with_too_many_cache_files_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:

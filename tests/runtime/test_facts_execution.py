@@ -1,4 +1,4 @@
-"""Facts of Android's runtime on executions, one test per number (E1 to E66); docs/facts.md says where the others stand."""
+"""Facts of Android's runtime on executions, one test per number (E1 to E66); tests/facts.md names the tests of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of Android's runtime on memories, one test per number (Y1 to Y31); docs/facts.md says where the others stand."""
+"""Facts of Android's runtime on memories, one test per number (Y1 to Y31); tests/facts.md names the tests of the others."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ def file_with(operator: str, path: Path, *, stamp: bytes = b"") -> Path:
 SENTENCES = {
     "FlexErf": "needs TensorFlow's Flex delegate; link the app with tensorflow-lite-select-tf-ops, or convert without",
     "FlexTensorListReserve": "needs TensorFlow's Flex delegate",
-    "ethos-u": "is what Vela compiled for an Ethos-U: TFLite Micro with Arm's driver runs it; plan the file that Vela was given",
-    "edgetpu-custom-op": "is what the Edge TPU Compiler compiled",
-    "DISPATCH_OP": "is what LiteRT's compiler compiled: LiteRT runs it with the dispatch library",
+    "ethos-u": "was compiled by Vela for an Ethos-U: TFLite Micro with Arm's driver runs it; plan the file",
+    "edgetpu-custom-op": "was compiled by the Edge TPU Compiler",
+    "DISPATCH_OP": "was compiled by LiteRT's compiler: LiteRT runs it with the dispatch library",
     "MTKEXT_RESIZE": "is MediaTek's",
     "LandmarksToTransformMatrix": "is MediaPipe's, which registers it",
     "MyOp": "is custom: the app must register it",
@@ -71,7 +71,7 @@ def test_custom_operators_that_tflite_registers_need_nothing(operator: str, tmp_
 def test_the_chip_that_a_compiled_file_names_is_stated(tmp_path: Path) -> None:
     stamp = b"Qualcomm".ljust(125, b"\0") + b"SM8750".ljust(125, b"\0")
     path = file_with("DISPATCH_OP", tmp_path, stamp=stamp)
-    assert "compiled for Qualcomm SM8750: LiteRT runs it" in nnbridge.inspect(path).remarks[0]
+    assert "compiler for Qualcomm SM8750: LiteRT runs it" in nnbridge.inspect(path).remarks[0]
 
 
 def test_a_vela_file_whose_operator_reads_memory_that_nothing_writes_is_planned(tmp_path: Path) -> None:
@@ -97,3 +97,19 @@ def test_several_custom_operators_of_a_kind_are_one_sentence(tmp_path: Path) -> 
         "need TensorFlow's Flex delegate",
         "TFLite by itself does not load this file: operator 4 MyOp, operator 5 MyOp are custom: the app must register it",
     ]
+
+
+@pytest.mark.parametrize("operator", ["ethos-u", "edgetpu-custom-op", "DISPATCH_OP", "FlexErf", "MyOp"])
+@pytest.mark.parametrize("device", ["nnapi-sample_all", "gpu-delegate", "ethos-u55-128", "xnnpack"])
+def test_what_has_no_kernel_in_tflite_does_not_run_on_its_cpu(operator: str, device: str, tmp_path: Path) -> None:
+    file = TfliteBuilder()
+    a, b = (file.tensor((1, 4)) for _ in range(2))
+    file.operator(operator, [a], [b], custom=b"")
+    found = nnbridge.plan(file.write(tmp_path / "m.tflite", [a], [b]), device=device).summary
+    assert found.sentence.endswith("; 1 has no kernel in TFLite")
+    assert (found.elsewhere, found.foreign) == ({}, 1)
+
+
+def test_what_tflite_registers_runs_on_its_cpu(tmp_path: Path) -> None:
+    sentence = nnbridge.plan(file_with("AudioSpectrogram", tmp_path), device="nnapi-sample_all").summary.sentence
+    assert sentence.endswith("; 1 runs on TFLite's CPU")

@@ -166,7 +166,7 @@ def test_detections_stay_with_tflite_as_no_custom_operator_is_mapped() -> None:
     _, placements = converted(real_model("ssd_mobilenet_v1_quant_postprocess"), mapping="delegate")
     placed = next(p for p in placements if p.operator == "TFLite_Detection_PostProcess")
     assert placed.mapping == "host"
-    assert placed.reasons[0].rule == "an operator that Android's delegate maps"
+    assert placed.reasons[0].rule == "an operator that the delegate supports"
 
 
 def test_what_tflite_computes_once_stays_a_node(tmp_path: Path) -> None:

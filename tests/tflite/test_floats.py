@@ -13,11 +13,11 @@ import pytest
 from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import Reason
-from nnbridge.extensions import HostTensor
 from nnbridge.file import load
 from nnbridge_tflite.declaration import REGISTRY, OperandKind
 from nnbridge_tflite.host.ordered import EXP, dots, total
 from tests.differential import Fork
+from tests.graphs import argument
 from tests.tflite import differential
 from tests.tflite.drawing import F, values
 from tests.tflite.files import TfliteBuilder
@@ -66,7 +66,7 @@ def test_infinite_weights_are_multiplied_all_the_same(tmp_path: Path) -> None:
 
 def _held(name: str, shapes: Sequence[tuple[int, ...]], options: dict[str, int]) -> tuple[list[float], int]:
     """The result of a kernel for ones, and the most bytes that it held meanwhile."""
-    tensors = [HostTensor(np.ones(shape, np.float32), shape, np.dtype(np.float32)) for shape in shapes]
+    tensors = [argument(shape, value=np.ones(shape, np.float32)) for shape in shapes]
     kernel = REGISTRY[name].kernels[OperandKind.FLOATS]
     tracemalloc.start()
     try:
@@ -101,10 +101,8 @@ def test_windows_above_the_image_are_not_gathered_at_all_positions_at_once(name:
 
 
 def test_a_spread_window_holds_no_more_than_the_output() -> None:
-    shape = HostTensor(np.array([1, 2, 2, 2, 1], np.int32), (5,), np.dtype(np.int32))
-    data, weights = (
-        HostTensor(np.ones(dims, np.float32), dims, np.dtype(np.float32)) for dims in ((1, 2, 2, 2, 1), (3, 3, 3, 1, 1))
-    )
+    shape = argument((5,), "i4", value=np.array([1, 2, 2, 2, 1], np.int32))
+    data, weights = (argument(dims, value=np.ones(dims, np.float32)) for dims in ((1, 2, 2, 2, 1), (3, 3, 3, 1, 1)))
     kernel = REGISTRY["CONV_3D_TRANSPOSE"].kernels[OperandKind.FLOATS]
     assert kernel([shape, weights, data], [], {"padding": 0, **FAR})[0].reshape(-1).tolist() == [1] * 8
 

@@ -10,9 +10,13 @@ from flatbuffers import flexbuffers
 
 from nnbridge import devices
 from nnbridge.compare import seeded_inputs
+from nnbridge.converters import ConversionOptions
+from nnbridge.devices.host import HostPreparedModel
 from nnbridge.errors import OpFailedError
+from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.types import is_extension
 from nnbridge_tflite.lowerer import Lowerer
 from tests.differential import computed
 from tests.tflite.agreement import converted, differences
@@ -236,3 +240,36 @@ def test_16_bit_products_round_ties_away_from_zero(tmp_path: Path) -> None:
     path, feeds = builder.write(tmp_path / "m.tflite", [data], [out]), [np.array([[0], [4], [-4]], np.int16)]
     [ours], [theirs] = computed(path, "wide", feeds)[0], reference(path, feeds)
     assert ours.tolist() == theirs.tolist() == [[-2, 1], [1, 3], [-4, -2]]
+
+
+def _unpacked(folder: Path) -> Compilation:
+    """UNPACK of int8, left to the host by the delegate: NNAPI has no UNPACK, but operations that compute it."""
+    builder = TfliteBuilder()
+    x = builder.tensor((2, 3), "int8", scale=0.05, zero_point=3)
+    parts = [builder.tensor((2,), "int8", scale=0.05, zero_point=3) for _ in range(3)]
+    builder.operator("UNPACK", [x], parts, {"num": 3, "axis": 1})
+    model, _ = ModelFile(builder.write(folder / "m.tflite", [x], parts), ConversionOptions(mapping="delegate")).converted
+    compilation = Compilation.create(model, [])
+    compilation.finish()
+    return compilation
+
+
+def test_host_operators_that_nnapis_operations_compute_are_steps_of_one_program(tmp_path: Path) -> None:
+    compilation = _unpacked(tmp_path)
+    [prepared] = compilation.plan.prepared
+    assert isinstance(prepared, HostPreparedModel)
+    executor = prepared._executor
+    assert executor is not None
+    assert len(executor.model.main.operations) == 4
+    assert not any(is_extension(operation.type) for operation in executor.model.main.operations)
+
+
+def test_observers_see_the_files_operands_only(tmp_path: Path) -> None:
+    compilation = _unpacked(tmp_path)
+    execution, seen = Execution(compilation), []
+    execution.observer = lambda plan, step, device, subgraph, operand, value: seen.append((subgraph, operand))
+    x = np.int8([[1, 2, 3], [4, 5, 6]])
+    outputs = execution.run([x])
+    assert set(seen) <= {(0, i) for i in range(len(compilation.model.main.operands))}
+    assert {i for _, i in seen} >= {i for operation in compilation.model.main.operations for i in operation.outputs}
+    assert [values.tolist() for values in outputs.values()] == [[1, 4], [2, 5], [3, 6]]

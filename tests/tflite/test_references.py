@@ -68,3 +68,13 @@ def test_what_litert_refuses_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="inputs that LiteRT runs") as raised:
         LiteRT(_file(tmp_path)).run({"a": np.zeros((2, 3), np.float32), "b": np.zeros((2, 3), np.float32)})
     assert "\n" not in str(raised.value)
+
+
+def test_kernels_that_only_xnnpack_has_are_compared_with_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor([1, 1, 1, 2]), builder.tensor([1, 2, 2, 1])
+    weights, bias = builder.constant(np.ones((1, 2, 2, 2), np.float32)), builder.constant(np.float32([0.25]))
+    builder.operator("Convolution2DTransposeBias", [x, weights, bias], [y], custom=np.int32([1, 2, 2]).tobytes())
+    (found,) = LiteRT(builder.write(tmp_path / "m.tflite", [x], [y])).run({"x": np.float32([[[[1, 2]]]])})
+    assert found.reshape(-1).tolist() == [3.25] * 4
+    assert "compared with its default ones, XNNPACK's" in caplog.text

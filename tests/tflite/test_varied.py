@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnbridge.errors import ConversionError
-from nnbridge.extensions import HostTensor
 from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.host.numbers import joined
 from nnbridge_tflite.host.running import prepare
+from tests.graphs import argument
 from tests.tflite.agreement import Array, converted, differences, run
 from tests.tflite.differential import verdicts
 from tests.tflite.files import TfliteBuilder
@@ -301,7 +301,7 @@ def test_8_bit_functions_on_the_host_come_of_a_table(mapping: str, tmp_path: Pat
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["EXP", "GELU", "LOG", "RSQRT"])
 def test_a_table_is_made_without_warnings(name: str) -> None:
-    ends = [HostTensor(None, (3,), np.dtype("i1"), scale, 3) for scale in (300.0, 0.01)]
+    ends = [argument((3,), "i1", scale, 3) for scale in (300.0, 0.01)]
     data = np.array([-128 if name != "RSQRT" else 4, 3, 127], np.int8)
     [found] = prepare(REGISTRY[name], 0, ends[:1], ends[1:], {})([data])
     assert found.dtype == np.int8

@@ -15,14 +15,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.errors import OpFailedError, Reason, pass_shortage
+from nnbridge.errors import OpFailedError, Reason, first_line, pass_shortage
 from nnbridge.extensions import (
     OPTIONS_TYPE,
+    Arg,
     Dims,
     ExtensionOperandType,
     HostExtension,
     HostOperation,
-    HostTensor,
     PreparedHostKernel,
 )
 from nnbridge.model import Array
@@ -31,6 +31,7 @@ from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.host.halves import Rounding
 from nnbridge_onnx.host.messages import codec, decode, encode
+from nnbridge_onnx.host.runtime import HostedNode
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, attribute_values, dtype_of
 
 Options: TypeAlias = Mapping[str, Any]
@@ -42,6 +43,17 @@ _EARLY = {"LayerNormalization": 17, "RMSNormalization": 23}
 """Operators that ONNX Runtime writes into files before ONNX has them, and the opset that defines them."""
 
 
+_OF_CHANNELS: Mapping[str, tuple[Sequence[int], int, int]] = {
+    "Conv": ((2,), 1, 0),
+    "ConvTranspose": ((2,), 1, 1),
+    "DeformConv": ((3,), 1, 0),
+    "QLinearConv": ((8,), 3, 0),
+    "InstanceNormalization": ((1, 2), 0, 1),
+}
+"""Operators with a parameter for each channel: the parameters, and the input and axis that count the channels, of a transposed
+convolution those of a group. NumPy would repeat a single one, which ONNX Runtime refuses."""
+
+
 class HostNode:
     """A node that is prepared to run: its ``NodeProto``, attributes, and the evaluator of a graph that holds only it."""
 
@@ -50,15 +62,17 @@ class HostNode:
 
         self.domain = str(options["domain"])
         self.version = max(int(options["opset"]), 0 if self.domain else _EARLY.get(options["op"], 0))
-        self.label = f"{self.domain or EXTENSION}.{options['op']}"
+        self.proto = onnx.NodeProto.FromString(base64.b64decode(options["node"]))
+        self.label = _label(options, self.proto.name)
         self.checked = bool(options.get("checked"))
         """True if numbers that do not fit are refused (casts that the conversion inserts)."""
-        self.proto = onnx.NodeProto.FromString(base64.b64decode(options["node"]))
         self.definition = REGISTRY.get(f"{self.domain}.{options['op']}" if self.domain else options["op"])
         self.attributes = attribute_values(self.proto)
         self._rounding = None if self.domain else Rounding(self.proto, self.version)
         self.types = dict(options["types"]) if self._rounding is None else self._rounding.types(options["types"])
         """The types of what kernels and evaluator read: numbers of 16 bits come as float32."""
+        self.constants: dict[str, Any] = {}
+        """Inputs that are the same in each run."""
         self._prepared: dict[Any, Any] = {}
 
     def prepared(self, key: object, prepare: Callable[[], Any]) -> Any:
@@ -68,14 +82,37 @@ class HostNode:
         return self._prepared[key]
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
-        """The outputs, by a kernel of our own where there is one for this form, else by the evaluator."""
+        """The outputs, by a kernel of our own where there is one for this form, by the evaluator, or by ONNX Runtime."""
         with _guarded(self.label), np.errstate(all="ignore"):
-            return self._compute(feeds) if self._rounding is None else self._rounding.run(self._compute, feeds)
+            try:
+                return self._compute(feeds) if self._rounding is None else self._rounding.run(self._compute, feeds)
+            except OpFailedError:
+                raise
+            except Exception as error:
+                pass_shortage(error)
+                return self.prepared("runtime", self._in_runtime).run(feeds, error)
+
+    def _in_runtime(self) -> HostedNode:
+        return HostedNode(self.proto, {self.domain: self.version}, self.constants, self.label)
 
     def _compute(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
+        self._check_channels(feeds)
         kernel = None if self.definition is None or self.domain else self.definition.kernel
         results = None if kernel is None else kernel(HostCall(self, feeds))
         return self.evaluate(feeds) if results is None else results
+
+    def _check_channels(self, feeds: Mapping[str, Array]) -> None:
+        """ValueError for parameters of other channels than there are."""
+        places, source, axis = ((), 0, 0) if self.domain else _OF_CHANNELS.get(self.proto.op_type, ((), 0, 0))
+        names = [name for i, name in enumerate(self.proto.input) if i in places and name]
+        if not names:
+            return
+        counted = feeds[self.proto.input[source]].shape
+        channels = counted[axis] if axis < len(counted) else 0
+        channels *= int(self.attributes.get("group", 1)) if self.proto.op_type == "ConvTranspose" else 1
+        for name in names:
+            if feeds[name].shape != (channels,):
+                raise ValueError(f"{name}: a number for each of {channels} channels, found {list(feeds[name].shape)}")
 
     def evaluate(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs by the evaluator."""
@@ -158,8 +195,12 @@ def _guarded(label: str) -> Iterator[None]:
         raise OpFailedError(Reason("an installed package", str(error), label)) from error
     except Exception as error:
         pass_shortage(error)
-        first = (str(error).strip().splitlines() or [""])[0][:200]
-        raise OpFailedError(Reason("operands that fit the operator", f"{type(error).__name__}: {first}", label)) from error
+        raise OpFailedError(Reason("operands that fit the operator", first_line(error), label)) from error
+
+
+def _label(options: Options, name: str = "") -> str:
+    """A node in messages: its operator and name."""
+    return f"{options['domain'] or EXTENSION}.{options['op']}" + (f" '{name}'" if name else "")
 
 
 def evaluator(proto: Any, domain: str, opset: int, types: Mapping[str, int]) -> Any:
@@ -187,7 +228,7 @@ def evaluator(proto: Any, domain: str, opset: int, types: Mapping[str, int]) -> 
     opsets = [helper.make_opsetid(domain, opset)]
     if domain:
         opsets.append(helper.make_opsetid("", onnx.defs.onnx_opset_version()))
-    replaced = None if domain else _replaced_operators(opset)
+    replaced = [_normalizer()] if domain else _replaced_operators(opset)
     return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets), new_ops=replaced)
 
 
@@ -202,6 +243,21 @@ def _optional() -> Any:
     from onnx.reference.op_run import OpRun
 
     return type("Optional", (OpRun,), {"op_domain": "", "_run": lambda self, x=None, type=None: (x,)})
+
+
+@lru_cache(1)
+def _normalizer() -> Any:
+    """ONNX divides by the largest value of a row; the evaluator by the largest magnitude."""
+    from onnx.reference.ops.aionnxml.op_normalizer import Normalizer
+
+    def run(self: Any, x: Array, norm: str | None = None) -> tuple[Array]:
+        if norm != "MAX":
+            found: tuple[Array] = Normalizer._run(self, x, norm)
+            return found
+        most = x.max(axis=-1, keepdims=True)
+        return (x / np.where(most == 0, x.dtype.type(1), most),)
+
+    return type("Normalizer", (Normalizer,), {"op_domain": "ai.onnx.ml", "_run": run})
 
 
 @lru_cache(1)
@@ -220,7 +276,7 @@ def _older_operators() -> list[Any]:
 
 
 def _node_of(options: Options) -> HostNode:
-    with _guarded(f"{options['domain'] or EXTENSION}.{options['op']}"):
+    with _guarded(_label(options)):
         return HostNode(options)
 
 
@@ -229,12 +285,12 @@ def run_node(node: Node, arrays: Mapping[str, Array], types: Mapping[str, int]) 
     return [np.asarray(result) for result in _node_of(options_of(node, types)).run(arrays)]
 
 
-def prepare(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Options) -> PreparedHostKernel:
+def prepare(inputs: Sequence[Arg], outputs: Sequence[Arg], options: Options) -> PreparedHostKernel:
     """The function that runs one operation on its operands, captured values among them. Their shapes do not matter."""
-    label = f"{options['domain'] or EXTENSION}.{options['op']}"
     if "refused" in options:
-        raise OpFailedError(Reason(HELD, options["refused"], label))
+        raise OpFailedError(Reason(HELD, options["refused"], _label(options)))
     node, names = _node_of(options), options["inputs"]
+    label = node.label
     dtypes = [dtype_of(options["types"][name]) if name else None for name in names]
     read = [options["types"][name] if name else 0 for name in names]
     written = options.get("written") or [0] * len(outputs)
@@ -251,17 +307,23 @@ def prepare(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options
         data = data.view(np.bool_) if dtypes[i] == np.bool_ and data.dtype == np.uint8 else data
         return data.reshape(()) if i in options["scalars"] else data
 
+    known = [(i, name, x.value) for i, (name, x) in enumerate(zip(names, inputs, strict=False)) if name and x.value is not None]
+    node.constants = {name: operand(i, data) for i, name, data in known}
+
     def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
         feeds = {name: operand(i, data) for i, (name, data) in enumerate(zip(names, arrays, strict=True)) if name}
         return [_result(result, number, label) for result, number in zip(node.run(feeds), written, strict=True)]
 
     preparing = None if node.definition is None or node.domain else node.definition.preparing
-    stated = None if preparing is None else preparing(node, names, inputs, outputs, run)
+    try:
+        stated = None if preparing is None else preparing(node, names, inputs, outputs, run)
+    except (ValueError, IndexError):  # Operands that do not fit: the run says why.
+        stated = None
     return stated or run
 
 
 def _result(result: Any, number: int, label: str) -> Array:
-    """A result as NNAPI has it: a scalar is a vector of one element, what is no tensor of numbers a message."""
+    """A result as NNAPI has it: a scalar is a vector of one element, what is not a tensor of numbers a message."""
     if number in MESSAGES:
         with _guarded(label):
             return encode(result, number)

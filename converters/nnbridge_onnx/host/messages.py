@@ -6,7 +6,7 @@ Operands hold numbers of a fixed size, so such a value is the bytes of ONNX's ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,10 @@ _MESSAGES = {STRING: "TensorProto", SEQUENCE: "SequenceProto", OPTIONAL: "Option
 
 
 def encode(value: Any, type: int) -> Array:
-    """A value as bytes: strings as an array, a sequence as a list, an empty optional as None. TypeError for another value."""
+    """A value as bytes: strings as an array, a sequence as a list, an empty optional as None. TypeError for another value.
+
+    A map in a sequence is held as its numbers, in the order of its keys.
+    """
     from onnx import numpy_helper
 
     if type == STRING:
@@ -29,11 +32,15 @@ def encode(value: Any, type: int) -> Array:
     elif type == SEQUENCE:
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"expected a sequence, found {value.__class__.__name__}")
-        message = numpy_helper.from_list(list(value))
+        message = numpy_helper.from_list([_numbers(one) if isinstance(one, Mapping) else one for one in value])
     else:
         content = value if value is None or isinstance(value, list) else np.asarray(value)
         message = numpy_helper.from_optional(content)
     return np.frombuffer(message.SerializeToString(deterministic=True), np.uint8)
+
+
+def _numbers(value: Mapping[Any, Any]) -> Array:
+    return np.asarray([value[key] for key in sorted(value)])
 
 
 def decode(data: Array, type: int, name: str = "") -> Any:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor, PreparedHostKernel
+from nnbridge.extensions import Arg, PreparedHostKernel
 from nnbridge.model import Array
 from nnbridge.operations.recurrent_layer import GATES, RecurrentLayer
 from nnbridge_onnx.host.evaluator import HostCall, HostNode
@@ -83,13 +83,13 @@ def run_layer(call: HostCall) -> Sequence[Array]:
 
 
 def prepared_layer(
-    node: HostNode, names: Sequence[str], inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], run: PreparedHostKernel
+    node: HostNode, names: Sequence[str], inputs: Sequence[Arg], outputs: Sequence[Arg], run: PreparedHostKernel
 ) -> RecurrentLayer | None:
     """A layer of constant weights without clip, peepholes, coupled gates and sequences of their own lengths."""
     kind, call, listed = node.proto.op_type, HostCall(node, {}), [*node.proto.input, *[""] * 8]
     tensors = dict(zip(names, inputs, strict=True))
-    stated: list[HostTensor | None] = [tensors[name] if name else None for name in listed[:8]]
-    x, weights, recurrent, bias = (None if one is None else one.data for one in stated[:4])
+    stated: list[Arg | None] = [tensors[name] if name else None for name in listed[:8]]
+    x, weights, recurrent, bias = (None if one is None else one.value for one in stated[:4])
     unusual = any(call.option(name) for name in ("clip", "input_forget", "activation_alpha", "activation_beta"))
     if unusual or stated[4] is not None or stated[7] is not None or (stated[3] is not None and bias is None):
         return None

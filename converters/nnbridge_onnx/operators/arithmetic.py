@@ -55,7 +55,7 @@ def _arithmetic(
         to.require(code != C.DIV or to.is_float(inputs[0]), "floating values", "integers (NNAPI rounds down)")
         to.require(
             to.operands.mapping is MappingKind.PROVIDER or to.node.outputs[0] not in to.operands.questioned,
-            f"a result whose infinities nothing asks for: {code.name} ends at the largest number",
+            f"a result whose infinities nothing needs: {code.name} ends at the largest number",
             "IsInf, IsNaN or a comparison with infinity",
         )
         to.finish(code, *inputs, to.activation(), images=images)

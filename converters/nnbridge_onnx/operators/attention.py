@@ -23,7 +23,7 @@ _HIDDEN = -1e30
 ATTENTION = operator(
     "Attention", 13,
     "Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen? -> Y present_key? present_value? qk_matmul_output?",
-    "Values, weighed by how well keys match queries.",
+    "Values, weighted by how well keys match queries.",
     options=(
         Option("is_causal", 0, "1 to see only what came before"),
         Option("kv_num_heads", 0, "heads of keys and values of rank 3"),

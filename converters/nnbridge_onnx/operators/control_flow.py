@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.errors import ConversionError
+from nnbridge.errors import ConversionError, first_line
 from nnbridge.model import Array, Model
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
@@ -98,8 +98,12 @@ class _Body:
         helper, onnx = self._onnx.helper, self._onnx
         self.to.operands.bodies.spend(_LEAST)
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.to.node.version)])
-        inferred = infer_shapes(onnx, with_types_of_weights(onnx, made)).graph.output
+        opsets = {**self.to.operands.opsets, "": self.to.node.version}
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets.items()])
+        try:
+            inferred = infer_shapes(onnx, with_types_of_weights(onnx, made)).graph.output
+        except onnx.shape_inference.InferenceError as error:
+            self.to.refuse("a body whose shapes can be inferred", first_line(error))
         for value in inferred:
             if not value.type.tensor_type.HasField("shape"):
                 self.to.refuse("a body whose results have known ranks", value.name)

@@ -34,7 +34,7 @@ from nnbridge_onnx.rules import (
     weights_of_bytes,
 )
 
-GROUP = Option("group", 1, "groups of channels that are convolved apart", at_least=1)
+GROUP = Option("group", 1, "groups of channels that are convolved separately", at_least=1)
 
 
 def _no_grouped_dilation(unit: Unit) -> bool:
@@ -286,7 +286,7 @@ def _conv_integer(to: Lowerer) -> None:
 # -- the host's --------------------------------------------------------------------------------------------------------------
 
 DEFORM_CONV = operator(
-    "DeformConv", 45, "X W offset B? mask? -> Y", "Convolution whose windows' pixels are moved by offsets and weighed by a mask.",
+    "DeformConv", 45, "X W offset B? mask? -> Y", "Convolution whose windows' pixels are moved by offsets, weighted by a mask.",
     options=(GROUP, Option("offset_group", 1, "groups of channels that are moved together"), *WINDOW[1:]),
 )  # fmt: skip
 
@@ -355,7 +355,7 @@ def _run_conv_transpose(call: HostCall) -> Sequence[Array] | None:
 
 @DEFORM_CONV.host_kernel
 def _deform_conv(call: HostCall) -> Sequence[Array] | None:
-    """A convolution whose windows' pixels are moved by offsets and weighed by a mask."""
+    """A convolution whose windows' pixels are moved by offsets and weighted by a mask."""
     data, weights, offset = (call.input(i) for i in range(3))
     bias, mask = call.optional(3), call.optional(4)
     groups, parts = (call.option(name) for name in ("group", "offset_group"))

@@ -135,6 +135,8 @@ def _instance(to: Lowerer) -> None:
     """Each channel of each image on its own."""
     rank, x = to.rank(), to.input()
     to.require(3 <= rank <= 4 and to.is_float(x), "floating values of rank 3 or 4", rank)
+    for i in (1, 2):
+        to.require(to.shape(i) == (to.shape()[1],), "a number for each channel", list(to.shape(i)))
     made = _Normaliser(to, range(2, rank)).normalised(x, to.option("epsilon"))
     dims = (to.shape(1)[0],) + (1,) * (rank - 2)
     _scaled(to, made, to.operand(1, x, dims), to.operand(2, x, dims))

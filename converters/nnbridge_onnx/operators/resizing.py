@@ -56,7 +56,7 @@ RESIZE = operator(
     options=(
         Option("antialias", 0, "1 to smooth where images get smaller"),
         Option("axes", None, "the axes that scales and sizes are for"),
-        Option("coordinate_transformation_mode", "half_pixel", "where a pixel of the output lies in the input"),
+        Option("coordinate_transformation_mode", "half_pixel", "the position of an output pixel in the input"),
         Option("cubic_coeff_a", -0.75, "the coefficient of cubic weights"),
         Option("exclude_outside", 0, "1 to leave out pixels beyond the image"),
         Option("extrapolation_value", 0.0, "what is beyond the image, by tf_crop_and_resize"),

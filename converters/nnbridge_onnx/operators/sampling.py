@@ -21,7 +21,7 @@ _NO_HALF_PIXELS = 16
 
 
 def read_pixels(data: Array, places: Sequence[Array], padding: str) -> Array:
-    """[channels, places] of [channels, ...] at whole places, which may lie outside."""
+    """[channels, places] of [channels, ...] at whole places, which may be outside."""
     inside: Array = np.ones(places[0].shape, bool)
     found = []
     for place, size in zip(places, data.shape[1:], strict=True):
@@ -68,7 +68,7 @@ GRID_SAMPLE = operator(
     options=(
         Option("align_corners", 0, "1 if -1 and 1 are the middles of the outer pixels"),
         Option("mode", "linear", "how pixels are interpolated"),
-        Option("padding_mode", "zeros", "what lies outside"),
+        Option("padding_mode", "zeros", "what is outside of the image"),
     ),
 )  # fmt: skip
 

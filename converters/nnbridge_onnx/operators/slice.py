@@ -140,6 +140,16 @@ def _split_evenly(to: Lowerer) -> None:
         to.result(value, position, images=images)
 
 
+@SPLIT.host_kernel
+def _split_on_host(call: HostCall) -> None:
+    """The evaluator's parts; ValueError for more of one size than there are elements, which it cuts short."""
+    count = call.outputs
+    if call.optional(1) is None and call.option("split") is None:
+        side = call.input(0).shape[call.option("axis")]
+        if -(-side // count) * (count - 1) > side:
+            raise ValueError(f"{count} parts of {-(-side // count)} in {side}")
+
+
 @SPLIT.lowering()
 def _split(to: Lowerer) -> None:
     """One SLICE for each part."""
@@ -239,7 +249,7 @@ def _slice_as_built(to: Lowerer) -> None:
 
 @SLICE.host_kernel
 def _run_slice(call: HostCall) -> Sequence[Array]:
-    """Starts lie inside the axis, ends next to it at most: NumPy bounds starts of backward slices otherwise."""
+    """Starts are inside the axis, ends next to it at most: NumPy bounds starts of backward slices otherwise."""
     x, recent = call.input(0), call.version >= 10
     names = ("starts", "ends", "axes", "steps")
     parts = [call.optional(i + 1) if recent else call.option(name) for i, name in enumerate(names)]

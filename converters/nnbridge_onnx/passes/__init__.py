@@ -1,7 +1,7 @@
 """Passes on a file between reading and lowering, in the order of the lists here.
 
 File passes take a ``ModelProto`` and return one, :func:`~nnbridge_onnx.passes.shape_inference.infer_shapes` makes a
-:class:`~nnbridge_onnx.read.graph.Graph` of the last one's, and graph passes add to what is known of it (:class:`Facts`).
+:class:`~nnbridge_onnx.read.graph.Graph` of the last one's, and graph passes add to what is known about it (:class:`Facts`).
 :mod:`nnbridge_onnx.passes.conversion` then lowers node by node.
 """
 
@@ -261,7 +261,7 @@ def _partition(facts: Facts, options: ConversionOptions) -> Facts:
     if options.mapping != "provider":
         return facts
     nchw, graph = options.layout == "nchw", facts.graph
-    # To ONNX Runtime, what a caller may replace is no constant.
+    # To ONNX Runtime, what a caller may replace is not a constant.
     seen = replace(graph, constants={name: a for name, a in graph.constants.items() if name not in graph.overridable})
     return replace(facts, provider=verdicts(seen, facts.folded, options.feature_level, nchw=nchw, release=options.ort))
 

@@ -33,6 +33,7 @@ class Known:
 
     def __init__(self, graph: Graph) -> None:
         self.constants: dict[str, Array] = dict(graph.constants)
+        self.opsets = graph.opsets
         self._tensors: dict[str, Tensor] = dict(graph.tensors)
         self._folds = graph.folds
         made = {name for outputs in graph.folds for name in outputs}

@@ -54,7 +54,7 @@ def check_nodes(model: Any, source: str, size_of_file: int) -> None:
             total = sizes[key]
             calls[0] += copied[key]
             if calls[0] > max(MAX_COPIED, 4 * size_of_file):
-                raise refused(f"functions whose calls stand for at most {MAX_COPIED:,} bytes, or four times the file's")
+                raise refused(f"functions whose calls expand to at most {MAX_COPIED:,} bytes, or four times the file's")
         for attribute in node.attribute:
             total += sum(size(graph.node, callers) for graph in subgraphs(attribute))
         if total > most:

@@ -17,6 +17,7 @@ import numpy as np
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
+from nnbridge_onnx.host import runtime
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inference_view import MAX_PROPAGATED, WRITTEN, correct_einsum, correct_pool, sizes_of
 from nnbridge_onnx.passes.inline import inline
@@ -93,11 +94,21 @@ class _Inference:
         self.follows = True
         """True if computed numbers are followed where they decide dimensions."""
         self._meanwhile: Callable[[], None] | None = meanwhile
+        self._asked: dict[tuple[str, ...], Mapping[str, Any]] = {}
 
     def run(self, model: Any, *, follow: bool = False) -> Any:
         """The ``GraphProto`` of a ``ModelProto`` with what is found of its values."""
         meanwhile, self._meanwhile = self._meanwhile, None
         return native.infer_shapes(self.onnx, model, follow=follow, meanwhile=meanwhile).graph
+
+    def by_runtime(self, bare: Any, names: tuple[str, ...]) -> Mapping[str, Any]:
+        """The descriptions of values that inference knows nothing of, such as results of ONNX Runtime's own operators."""
+        if names and names not in self._asked:
+            model = self.onnx.ModelProto()
+            model.CopyFrom(bare)
+            model.graph.MergeFrom(self.described)
+            self._asked[names] = runtime.described(model, names)
+        return self._asked[names] if names else {}
 
 
 def infer_shapes(onnx: Any, model: Any, reading: Reading, *, loops: bool = True) -> Graph:
@@ -162,6 +173,7 @@ def _describe(
     _infer(inference, bare, steps, known)
     found = {value.name: value for value in (*graph.value_info, *graph.output)}
     open_names = _decided_by_values(steps, found, {*inference.weights, *known})
+    declared = {**inference.by_runtime(bare, _untyped(steps, found, declared)), **declared}
     completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
     added = [value for value in completed if value is not None]
     outputs = {value.name: value for value in graph.output}
@@ -176,6 +188,17 @@ def _describe(
         del graph.value_info[:]
         graph.value_info.extend([*retained, *others])
         _infer(inference, bare, steps, known)
+
+
+def _untyped(steps: Iterable[_Step], *described: Mapping[str, Any]) -> tuple[str, ...]:
+    """Results of nodes whose type is neither found nor declared."""
+    typed = {name for values in described for name, value in values.items() if _has_element(value)}
+    return tuple(name for step in steps for name in step.outputs if name and name not in typed)
+
+
+def _has_element(value: Any) -> bool:
+    kind = value.type.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or bool(value.type.tensor_type.elem_type))
 
 
 def _decided_by_values(steps: Iterable[_Step], found: Mapping[str, Any], constants: Collection[str]) -> set[str]:

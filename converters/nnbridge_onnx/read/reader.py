@@ -36,9 +36,9 @@ from nnbridge_onnx.read.graph import (
     subgraphs,
     type_name,
 )
-from nnbridge_onnx.read.repair import has_type, repair
+from nnbridge_onnx.read.repair import has_type, repair, unchecked
+from nnbridge_onnx.weights import INSIDE
 
-OLDEST_IR = 3
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
 _NUMBERS = {
     **{("TfIdfVectorizer", name): (1, 2**16) for name in ("min_gram_length", "max_gram_length")},
@@ -138,12 +138,13 @@ def _checked(onnx: Any, model: Any, source: str, check: native.Check | None) -> 
     """The model as the onnx package's checker accepts it; ``check``: the one of its file, which has what lies beside it."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         _check_attributes(nodes, source)
-    repaired = repair(onnx, model)
+    repaired = repair(onnx, model, source)
     values = (*repaired.graph.input, *repaired.graph.output)
-    if check is not None and repaired is model and all(map(_has_shape, values)):
+    hidden = unchecked(repaired)
+    if check is not None and repaired is model and not hidden and all(map(_has_shape, values)):
         check.wait(onnx, model)
     else:
-        with _described(repaired):
+        with _described(repaired), _hidden(repaired, hidden):
             native.check_model(onnx, repaired, Path("/") if check is None else check.folder)
     # What inference reads is checked before: of values that nothing makes it has no types.
     return repaired if all(map(_has_shape, repaired.graph.output)) else _typed(onnx, repaired)
@@ -189,8 +190,8 @@ def _onnx(source: object) -> Any:
 
 
 def _check_versions(onnx: Any, model: Any, source: str) -> None:
-    if not OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
-        raise ConversionError(Reason(f"an IR version from {OLDEST_IR} to {onnx.IR_VERSION}", str(model.ir_version), file=source))
+    if not 0 <= model.ir_version <= onnx.IR_VERSION:
+        raise ConversionError(Reason(f"an IR version of at most {onnx.IR_VERSION}", str(model.ir_version), file=source))
     opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
     if opset is not None and opset > newest:
         raise ConversionError(Reason(f"an opset of {newest} at most", str(opset), file=source))
@@ -225,6 +226,26 @@ def _described(model: Any) -> Iterator[None]:
             value.type.CopyFrom(found)
 
 
+_HIDDEN = "nnbridge.unchecked"
+
+
+@contextmanager
+def _hidden(model: Any, nodes: Sequence[Any]) -> Iterator[None]:
+    """Nodes of which the checker knows nothing: those of another domain."""
+    domains = [node.domain for node in nodes]
+    for node in nodes:
+        node.domain = _HIDDEN
+    if nodes:
+        model.opset_import.add(domain=_HIDDEN, version=1)
+    try:
+        yield
+    finally:
+        for node, domain in zip(nodes, domains, strict=True):
+            node.domain = domain
+        if nodes:
+            del model.opset_import[-1]
+
+
 def _has_shape(value: Any) -> bool:
     """True for a value with a type and, if it is a tensor, a shape."""
     return has_type(value) and (not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape"))
@@ -246,11 +267,13 @@ class _ModelReader:
     def read_nodes(self, model: Any, weights: Mapping[str, Any]) -> None:
         """Read the nodes of a model, and its constants, which are ``weights``."""
         self._opsets = {("" if e.domain == "ai.onnx" else e.domain): int(e.version) for e in model.opset_import}
-        if model.graph.sparse_initializer:
-            self._fail("dense constants", f"{len(model.graph.sparse_initializer)} sparse ones")
         self._read.update({name: self._array(tensor) for name, tensor in weights.items() if name not in self._read})
         elsewhere = self._onnx.TensorProto.EXTERNAL
-        self._elsewhere = frozenset(name for name, tensor in weights.items() if tensor.data_location == elsewhere)
+        self._elsewhere = frozenset(
+            name
+            for name, tensor in weights.items()
+            if tensor.data_location == elsewhere and all(entry.key != INSIDE for entry in tensor.external_data)
+        )
         self._nodes = tuple([self._node(index, proto) for index, proto in enumerate(model.graph.node)])
         self._check_names([*itertools.chain.from_iterable(map(_names_of, self._nodes))])
 

@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from nnbridge_onnx.declaration import CONTRIB
-from nnbridge_onnx.read.graph import MAX_DEPTH, free_names, subgraphs
+import numpy as np
 
+from nnbridge.errors import ConversionError, Reason
+from nnbridge_onnx import native
+from nnbridge_onnx.declaration import CONTRIB
+from nnbridge_onnx.passes.inline import state_defaults
+from nnbridge_onnx.read.graph import FLOAT, INT64, MAX_DEPTH, STRING, free_names, subgraphs
+
+_log = logging.getLogger(__name__)
+OLDEST_IR = 3
+"""The oldest IR version that the checker reads. What is older, or states none, has the same messages."""
 _CONSTANTS_ALONE_IR = 4
 """Before this IR version, every constant is an input too."""
 _OWN: Mapping[str, int] = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1 << 31}
 """Operators that ONNX Runtime's optimiser writes into ONNX's own domain, and the opset from which ONNX has them itself."""
-_VERSIONS: Mapping[str, int] = {"": 21, CONTRIB: 1}
+_UNCHECKED: Mapping[str, range] = {
+    "GroupNormalization": range(18, 21),
+    "MeanVarianceNormalization": range(9),
+    "ThresholdedRelu": range(10),
+}
+"""Operators that ONNX Runtime has kernels for at opsets that do not have them, or deprecate them."""
+_VERSIONS: Mapping[str, int] = {"": 21, CONTRIB: 1, "ai.onnx.ml": 5}
 """The versions of domains that a file uses and does not import: ONNX Runtime reads the newest one that it knows."""
 
 
-def repair(onnx: Any, model: Any) -> Any:
-    """The model as the checker accepts it: the same one where nothing is to be repaired."""
-    broken = [step for found, step in _MENDS if found(model)]
-    if not broken:
-        return model
-    repaired = onnx.ModelProto()
-    repaired.CopyFrom(model)
-    for step in broken:
+def repair(onnx: Any, model: Any, source: str = "") -> Any:
+    """The model as the checker accepts it: the same one where nothing is to be repaired.
+
+    What changes a value that the file has, or what it may mean, is a warning.
+    """
+    repaired = model
+    for found, step, warning in _REPAIRS:
+        if not found(repaired):
+            continue
+        if repaired is model:
+            repaired = onnx.ModelProto()
+            repaired.CopyFrom(model)
         step(onnx, repaired)
+        if warning:
+            _log.warning("%s: %s; read as ONNX Runtime reads it", source or "the model", warning)
     return repaired
+
+
+def unchecked(model: Any) -> list[Any]:
+    """The nodes that the checker refuses at the model's opset, and ONNX Runtime runs."""
+    opset = _opset(model)
+    return [n for n in _nodes_of(model.graph) if n.domain in _STANDARD and opset in _UNCHECKED.get(n.op_type, ())]
+
+
+def _opset(model: Any) -> int:
+    return next((int(e.version) for e in model.opset_import if e.domain in _STANDARD), _VERSIONS[""])
 
 
 def has_type(value: Any) -> bool:
@@ -129,7 +161,7 @@ def _lacks_domains(model: Any) -> bool:
 
 def _own_nodes(model: Any) -> list[Any]:
     """ONNX Runtime's own operators in ONNX's domain."""
-    opset = next((e.version for e in model.opset_import if e.domain in _STANDARD), _VERSIONS[""])
+    opset = _opset(model)
     return [n for n in _nodes_of(model.graph) if n.domain in _STANDARD and opset < _OWN.get(n.op_type, 0)]
 
 
@@ -147,11 +179,197 @@ def _repair_domains(onnx: Any, model: Any) -> None:
         model.opset_import.add(domain=domain, version=_VERSIONS[domain])
 
 
-_MENDS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None]], ...] = (
-    (_is_unordered, _order),
-    (_has_untyped, _drop_untyped),
-    (_is_nameless, _name),
-    (_lone_constants, _add_inputs),
-    (_lacks_domains, _repair_domains),
+def _has_other_versions(model: Any) -> bool:
+    """True if a function imports another version than the model."""
+    versions = {e.domain: e.version for e in model.opset_import}
+    return any(versions.get(e.domain, e.version) != e.version for f in model.functions for e in f.opset_import)
+
+
+def _write_out_functions(onnx: Any, model: Any) -> None:
+    state_defaults(model)
+    model.CopyFrom(native.inline_functions(onnx, model))
+
+
+# -- constants -------------------------------------------------------------------------------------------------------------
+
+
+def _graphs_of(model: Any) -> Iterator[Any]:
+    """The model's graph and those inside."""
+    yield model.graph
+    for node in _nodes_of(model.graph):
+        for attribute in node.attribute if node.op_type in _WITH_BODIES else ():
+            yield from subgraphs(attribute)
+
+
+def _has_old_version(model: Any) -> bool:
+    return 0 <= model.ir_version < OLDEST_IR
+
+
+def _raise_version(onnx: Any, model: Any) -> None:
+    model.ir_version = OLDEST_IR
+
+
+def _sparse_nodes(graph: Any) -> list[tuple[Any, Any]]:
+    """Constant nodes of sparse tensors, and the attribute of each."""
+    nodes = [node for node in graph.node if node.op_type == "Constant"]
+    return [(node, a) for node in nodes for a in node.attribute if a.name == "sparse_value"]
+
+
+def _has_sparse(model: Any) -> bool:
+    return any(graph.sparse_initializer or _sparse_nodes(graph) for graph in _graphs_of(model))
+
+
+def _make_dense(onnx: Any, model: Any) -> None:
+    for graph in _graphs_of(model):
+        for _, attribute in _sparse_nodes(graph):
+            dense = _dense(onnx, attribute.sparse_tensor)
+            attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
+        graph.initializer.extend(_dense(onnx, sparse) for sparse in graph.sparse_initializer)
+        del graph.sparse_initializer[:]
+
+
+def _dense(onnx: Any, sparse: Any) -> Any:
+    """A sparse tensor with its zeros. ConversionError for one that is damaged, or thousands of times as large as the file's."""
+    dims, name = [int(d) for d in sparse.dims], sparse.values.name
+    values, places = (onnx.numpy_helper.to_array(part) for part in (sparse.values, sparse.indices))
+    size = math.prod(dims) if min(dims, default=0) >= 0 else -1
+    if not 0 <= size <= _MOST_DENSE:
+        raise ConversionError(Reason(f"a sparse constant of at most {_MOST_DENSE} elements", str(dims), operand=name))
+    flat = places.reshape(-1) if places.ndim < 2 else places @ np.cumprod([1, *dims[:0:-1]])[::-1]
+    if len(flat) != values.size or (flat.size and not 0 <= flat.min() <= flat.max() < size):
+        raise ConversionError(Reason(f"one index below {size} for each value", f"{len(flat)} of {values.size}", operand=name))
+    dense = np.zeros(size, values.dtype)
+    dense[flat] = values.reshape(-1)
+    return onnx.numpy_helper.from_array(dense.reshape(dims), name)
+
+
+_MOST_DENSE = 1 << 28
+
+
+def _has_twice(model: Any) -> bool:
+    """True for the graph of a file; of bodies ONNX Runtime refuses it too."""
+    names = _constant_names(model.graph)
+    return len(names) > len(set(names))
+
+
+def _constant_names(graph: Any) -> list[str]:
+    """The names of constants in the order in which ONNX Runtime reads them: nodes come after initialisers."""
+    made = (name for node in graph.node if node.op_type == "Constant" for name in node.output)
+    return [*(tensor.name for tensor in graph.initializer), *made]
+
+
+def _take_last(onnx: Any, model: Any) -> None:
+    """The last constant of a name counts."""
+    seen = set[str]()
+    for part, names_of in ((model.graph.node, _made), (model.graph.initializer, _named)):
+        for i, one in reversed([*enumerate(part)]):
+            names = names_of(one)
+            if not seen.isdisjoint(names):
+                del part[i]
+            seen.update(names)
+
+
+def _made(node: Any) -> Sequence[str]:
+    return tuple(node.output) if node.op_type == "Constant" else ()
+
+
+def _named(tensor: Any) -> Sequence[str]:
+    return (tensor.name,)
+
+
+# -- what ONNX Runtime does not look at --------------------------------------------------------------------------------------
+
+
+_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+_VALUES: Mapping[str, tuple[int, bool]] = {
+    "value_float": (FLOAT, False), "value_floats": (FLOAT, True), "value_int": (INT64, False), "value_ints": (INT64, True),
+    "value_string": (STRING, False), "value_strings": (STRING, True),
+}  # fmt: skip
+"""Attributes of a Constant from opset 12 on -> the element type, and whether there are several."""
+
+
+def _has_unread(model: Any) -> bool:
+    initialisers = model.graph.initializer
+    keys = [entry.key for entry in model.metadata_props]
+    own = {node.op_type for node in _nodes_of(model.graph)}
+    return (
+        len(keys) > len(set(keys))
+        or any(not t.name or (t.HasField("raw_data") and any(len(getattr(t, f)) for f in _FIELDS)) for t in initialisers)
+        or any(_is_standard_function(f) and f.name in own for f in model.functions)
+    )
+
+
+def _is_standard_function(function: Any) -> bool:
+    """True for a function of ONNX's own domain: ONNX Runtime has kernels of its operators, and does not look at it."""
+    return function.domain in _STANDARD
+
+
+def _drop_unread(onnx: Any, model: Any) -> None:
+    del model.metadata_props[:]
+    for i, tensor in reversed([*enumerate(model.graph.initializer)]):
+        if not tensor.name:
+            del model.graph.initializer[i]
+        elif tensor.HasField("raw_data"):
+            for name in _FIELDS:
+                tensor.ClearField(name)
+    for i, function in reversed([*enumerate(model.functions)]):
+        if _is_standard_function(function):
+            del model.functions[i]
+
+
+def _early_constants(model: Any) -> list[tuple[Any, Any]]:
+    """Constant nodes with attributes of later opsets."""
+    if _opset(model) >= 12:
+        return []
+    nodes = [node for node in _nodes_of(model.graph) if node.op_type == "Constant"]
+    return [(node, a) for node in nodes for a in node.attribute if a.name in _VALUES]
+
+
+def _write_tensors(onnx: Any, model: Any) -> None:
+    for _, attribute in _early_constants(model):
+        type, several = _VALUES[attribute.name]
+        value = onnx.helper.get_attribute_value(attribute)
+        values = list(value) if several else [value]
+        tensor = onnx.helper.make_tensor("", type, [len(values)] if several else [], values)
+        attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
+
+
+def _describes_constants(model: Any) -> bool:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return any(value.name in constants for value in model.graph.value_info)
+
+
+def _drop_described(onnx: Any, model: Any) -> None:
+    """A constant keeps its value, whatever the file says about it."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    described = [value for value in model.graph.value_info if value.name not in constants]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(described)
+
+
+def _names_domain(model: Any) -> bool:
+    return any(e.domain == "ai.onnx" for e in model.opset_import) or any(n.domain == "ai.onnx" for n in _nodes_of(model.graph))
+
+
+def _unname_domain(onnx: Any, model: Any) -> None:
+    """ONNX's own domain has two names; the checker looks up nodes and versions by either."""
+    for one in (*model.opset_import, *_nodes_of(model.graph)):
+        one.domain = "" if one.domain == "ai.onnx" else one.domain
+
+
+_REPAIRS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None], str], ...] = (
+    (_has_old_version, _raise_version, ""),
+    (_has_unread, _drop_unread, ""),
+    (_early_constants, _write_tensors, ""),
+    (_has_sparse, _make_dense, ""),
+    (_has_twice, _take_last, "several constants of one name, of which the last counts"),
+    (_names_domain, _unname_domain, ""),
+    (_has_other_versions, _write_out_functions, ""),
+    (_is_unordered, _order, ""),
+    (_has_untyped, _drop_untyped, ""),
+    (_describes_constants, _drop_described, ""),
+    (_is_nameless, _name, ""),
+    (_lone_constants, _add_inputs, ""),
+    (_lacks_domains, _repair_domains, ""),
 )
-"""A test for something broken, and its repair in a copy."""
+"""A test for something broken, its repair in a copy, and a warning."""

@@ -9,10 +9,8 @@ from typing import Any
 from nnbridge.converters import draft
 from nnbridge.converters.draft import Value
 from nnbridge.extensions import TYPES
+from nnbridge_tflite.read.graph import EXTENSION
 from nnbridge_tflite.read.schema import builtin_codes
-
-EXTENSION = "org.tensorflow.lite"
-"""The host extension of operators that NNAPI cannot express."""
 
 CHANNELS, PARAMETERS = "channel_quantisation", "quantisation"
 """Options with the parameters that an operand of an extension type cannot hold: for each channel, and for whole tensors."""

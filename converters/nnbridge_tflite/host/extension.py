@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostOperation
 from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY
-from nnbridge_tflite.host.codes import EXTENSION
 from nnbridge_tflite.host.running import preparation
-from nnbridge_tflite.read.graph import ELEMENT_TYPES
+from nnbridge_tflite.read.graph import ELEMENT_TYPES, EXTENSION
 from nnbridge_tflite.read.schema import builtin_names
 
 

@@ -10,22 +10,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.model import Array
-from nnbridge_tflite.host.numbers import HostTensor, Options, Tensors, activated, channel_scales, data_of, optional
+from nnbridge_tflite.host.numbers import Arg, Options, Tensors, activated, channel_scales, data_of, optional
 
 _HIGHEST = 127
 _WEIGHTS = (("int8", 0), ("uint8", 128))
 
 
-def is_hybrid(inputs: Sequence[HostTensor]) -> bool:
+def is_hybrid(inputs: Sequence[Arg]) -> bool:
     """True for float activations beside signed 8-bit weights of zero point 0, which may be stored sign-flipped.
 
     Weights are the first input after the data that is not omitted: coupled LSTMs have none of the input gate.
     """
-    filter = next((one for one in inputs[1:] if not one.omitted), None)
+    filter = next((one for one in inputs[1:] if one.present), None)
     return filter is not None and inputs[0].dtype == np.float32 and (filter.dtype.name, filter.zero_point) in _WEIGHTS
 
 
-def scales(tensor: HostTensor, position: int, options: Options) -> Array:
+def scales(tensor: Arg, position: int, options: Options) -> Array:
     """The scale of weights, or one for each channel, in float32."""
     return channel_scales(tensor, position, options).astype(np.float32)
 

@@ -56,7 +56,7 @@ def within_domain(name: str, inputs: Tensors, run: Run) -> Run:
     least = inputs[0].zero_point
 
     def checked(arrays: Sequence[Array | None]) -> Sequence[Array]:
-        steps = arrays[0] if arrays[0] is not None else inputs[0].data
+        steps = arrays[0] if arrays[0] is not None else inputs[0].value
         if steps is not None and np.any(steps < least):
             raise ValueError(f"numbers of at least 0, found {(int(steps.min()) - least) * inputs[0].scale:g}")
         return run(arrays)

@@ -1,6 +1,6 @@
 """Parts shared by host kernels: numbers of tensors, and how results are stored.
 
-A kernel gets :class:`~nnbridge.extensions.HostTensor` inputs and outputs and the operator's options, the declared defaults
+A kernel gets :class:`~nnbridge.extensions.Arg` inputs and outputs and the operator's options, the declared defaults
 included, and returns the output arrays. It raises ValueError for what it does not compute. Quantised tensors are computed in
 real numbers and quantised again where :func:`stored` is used.
 """
@@ -13,40 +13,40 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import Arg
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge_tflite.host.codes import CHANNELS
 
-__all__ = ["Array", "HostTensor", "Options", "Tensors"]
+__all__ = ["Arg", "Array", "Options", "Tensors"]
 
-Tensors: TypeAlias = Sequence[HostTensor]
+Tensors: TypeAlias = Sequence[Arg]
 Options: TypeAlias = Mapping[str, Any]
 
 MAX_ELEMENTS = 2**28
 """Most elements that a kernel creates from sizes that it reads as data."""
 
 
-def data_of(tensor: HostTensor) -> Array:
+def data_of(tensor: Arg) -> Array:
     """A tensor's array; an omitted one is refused, an empty constant is an empty array."""
-    if tensor.data is not None:
-        return tensor.data
+    if tensor.value is not None:
+        return tensor.value
     if 0 in tensor.dims:
         return np.zeros(tensor.dims, tensor.dtype)
     raise ValueError("a required input is missing")
 
 
-def first(tensor: HostTensor) -> Any:
+def first(tensor: Arg) -> Any:
     """A tensor's first element."""
     return data_of(tensor).reshape(-1)[0]
 
 
-def quantised(tensor: HostTensor) -> bool:
+def quantised(tensor: Arg) -> bool:
     """True for 8- and 16-bit integers that stand for real numbers."""
     return tensor.scale > 0 and tensor.dtype.kind in "iu" and tensor.dtype.itemsize <= 2
 
 
-def real(tensor: HostTensor) -> Array:
+def real(tensor: Arg) -> Array:
     """A tensor's numbers; quantised ones as float32."""
     data = data_of(tensor)
     if not quantised(tensor):
@@ -54,7 +54,7 @@ def real(tensor: HostTensor) -> Array:
     return (data.astype(np.int32) - tensor.zero_point).astype(np.float32) * np.float32(tensor.scale)
 
 
-def stored(array: Array, out: HostTensor) -> Array:
+def stored(array: Array, out: Arg) -> Array:
     """Numbers as the output's elements: quantised, or converted."""
     if array.dtype.kind == "c" and out.dtype.kind != "c":
         raise ValueError(f"real numbers, found {array.dtype}")
@@ -65,12 +65,12 @@ def stored(array: Array, out: HostTensor) -> Array:
     return np.clip(rounded, limits.min, limits.max).astype(out.dtype)
 
 
-def is_truth(tensor: HostTensor) -> bool:
+def is_truth(tensor: Arg) -> bool:
     """True for truth values, whose bytes are 0 and 1: NNAPI's integers of 8 bits have a scale."""
     return tensor.dtype == np.bool_ or (tensor.dtype == np.uint8 and tensor.scale == 0)
 
 
-def by_table(numbers: Array, out: HostTensor) -> Array:
+def by_table(numbers: Array, out: Arg) -> Array:
     """Numbers as the output's elements, where LiteRT fills a table: 8-bit steps are counted in float32."""
     if not quantised(out) or out.dtype.itemsize != 1:
         return stored(numbers, out)
@@ -85,30 +85,30 @@ def half_away(numbers: Array) -> Array:
     return np.trunc(numbers + np.copysign(below_half, numbers))
 
 
-def requantised(sums: Array, factor: float, out: HostTensor) -> Array:
+def requantised(sums: Array, factor: float, out: Arg) -> Array:
     """Integer sums times a factor, offset by the output's zero point, in its element type."""
     return saturate(mbqm(sums, *quantize_multiplier(factor)) + out.zero_point, out.dtype)
 
 
-def quotient(data: HostTensor, out: HostTensor) -> float:
+def quotient(data: Arg, out: Arg) -> float:
     """The input's scale divided by the output's, in float32, as TFLite's activations have it."""
     return float(np.float32(data.scale) / np.float32(out.scale))
 
 
-def centred_integers(tensor: HostTensor) -> Array:
+def centred_integers(tensor: Arg) -> Array:
     """Stored integers less the zero point, as int64."""
     return data_of(tensor).astype(np.int64) - tensor.zero_point
 
 
-def channel_scales(tensor: HostTensor, i: int, options: Options) -> Array:
+def channel_scales(tensor: Arg, i: int, options: Options) -> Array:
     """The scale of input ``i``, or one for each channel."""
     channels: Mapping[str, Any] | None = options.get(CHANNELS, {}).get(str(i))
     return np.array([tensor.scale] if channels is None else channels["scales"], np.float64)
 
 
-def optional(inputs: Tensors, i: int) -> HostTensor | None:
+def optional(inputs: Tensors, i: int) -> Arg | None:
     """Input ``i``, or None if it is omitted."""
-    return inputs[i] if i < len(inputs) and inputs[i].data is not None else None
+    return inputs[i] if i < len(inputs) and inputs[i].value is not None else None
 
 
 ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {
@@ -139,7 +139,7 @@ def cell_activated(array: Array, options: Options) -> Array:
 _LARGEST = np.finfo(np.float32).max
 
 
-def integers(tensor: HostTensor) -> list[int]:
+def integers(tensor: Arg) -> list[int]:
     """A tensor's values as a flat list of integers."""
     array = data_of(tensor)
     if array.dtype.kind not in "biu":
@@ -147,7 +147,7 @@ def integers(tensor: HostTensor) -> list[int]:
     return [int(v) for v in array.reshape(-1)]
 
 
-def axes(tensor: HostTensor, rank: int) -> tuple[int, ...]:
+def axes(tensor: Arg, rank: int) -> tuple[int, ...]:
     """A tensor of axes, counted from the front."""
     return tuple(sorted({a % rank for a in integers(tensor)})) if rank else ()
 
@@ -181,7 +181,7 @@ def bounded(dims: Sequence[int]) -> Sequence[int]:
     return dims
 
 
-def padding_pairs(tensor: HostTensor) -> list[tuple[int, int]]:
+def padding_pairs(tensor: Arg) -> list[tuple[int, int]]:
     """The padding (or cropping) before and after, by dimension."""
     return [(int(before), int(after)) for before, after in data_of(tensor).reshape(-1, 2)]
 

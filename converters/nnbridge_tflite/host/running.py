@@ -1,4 +1,4 @@
-"""Computation of host operations: by their own kernels, or lowered once more and evaluated by NNAPI's reference kernels.
+"""Computation of host operations: by their own kernels, or lowered once more and computed by NNAPI's.
 
 What the delegate mapping or a low feature level leaves to the host is computed as NNAPI's reference kernels would, which for
 8-bit tensors is TFLite's integer arithmetic. Both ways are bound when an operation is prepared; only a lowering that requires
@@ -7,28 +7,24 @@ values which only execution knows (such as a computed axis) is repeated with the
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.budget import conversion_budget
-from nnbridge.converters.assembly import Assembly, live_steps
+from nnbridge.converters.assembly import DraftedModel
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import ConversionError, NnapiError
-from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostKernel, HostPrepare, HostTensor, ModelKernel, PreparedHostKernel
-from nnbridge.model import Array, Model
-from nnbridge.operations import definition
+from nnbridge.extensions import TYPES, Arg, HostKernel, HostPrepare, ModelKernel, PreparedHostKernel
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import by_table
-from nnbridge.operations.call import Arg
-from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.operations.kernels import Function
-from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, split_extension_code
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS
 from nnbridge_tflite.custom import required_of
 from nnbridge_tflite.declaration import REGISTRY, OperandKind, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
@@ -39,7 +35,6 @@ from nnbridge_tflite.host.sixteen_bits import is_sixteen
 from nnbridge_tflite.lowerer import Lowerer, UnknownValue
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import Operator, Quantisation, Tensor, element_of
-from nnbridge_tflite.read.schema import builtin_names
 
 Way: TypeAlias = "Callable[[Tensors], Sequence[Array]]"
 """Computes an operator's outputs; ValueError where it does not compute these operands."""
@@ -49,59 +44,10 @@ _CONSTANTS, _CONSTANTS_ALONE = 1 << 22, 1 << 28
 """Elements of new constants that a lowering may make, beside a kernel and where there is no other way."""
 
 
-# -- drafted operations, computed ----------------------------------------------------------------------------------------------
-
-
-def evaluated(steps: Sequence[Step], outputs: Sequence[Value], inputs: Mapping[int, Array] | None = None) -> list[Array]:
-    """The outputs of drafted operations; ValueError for an operation that cannot be computed here.
-
-    ``inputs`` are arrays by the identity of their values. NNAPI's operations run by their reference kernels, the host's by
-    theirs.
-    """
-    known = dict(inputs or {})
-    for step in steps:
-        values = [known.get(id(value), value.data) for value in step.inputs]
-        for value, result in zip(step.outputs, (_hosted if is_extension(step.code) else _nnapi)(step, values), strict=True):
-            known[id(value)] = np.asarray(result)
-    found = [known.get(id(value), value.data) for value in outputs]
-    if any(array is None for array in found):
-        raise ValueError("values that do not depend on inputs")
-    return [array for array in found if array is not None]
-
-
-def _nnapi(step: Step, arrays: Sequence[Array | None]) -> Sequence[Array | None]:
-    declared = definition(step.code)
-    if declared is None:
-        raise ValueError("an operator of only NNAPI operations")
-    args = []
-    for value, array in zip(step.inputs, arrays, strict=True):
-        argument = Arg.of(value.operand(), array, present=not value.omitted)
-        args.append(argument if array is None else argument.replace(dims=array.shape))
-    outs = [Arg.of(value.operand(), None, present=not value.omitted) for value in step.outputs]
-    return [result.value for result in evaluate(make_call(declared, args, outs))]
-
-
-def _hosted(step: Step, arrays: Sequence[Array | None]) -> Sequence[Array]:
-    code = split_extension_code(step.code)[1]
-    declared = REGISTRY.get(builtin_names().get(code, ""))
-    if declared is None or not computable(declared):
-        raise ValueError(declared.refusal if declared is not None else "an operator of only NNAPI operations")
-    pairs = list(zip(step.inputs, arrays, strict=True))
-    options = next((array for value, array in pairs if array is not None and _is_options(value)), None)
-    inputs = [host_tensor(value, array) for value, array in pairs if not _is_options(value)]
-    parsed = {} if options is None else json.loads(options.tobytes())
-    run = prepare(declared, code, inputs, [host_tensor(value, None) for value in step.outputs], parsed)
-    return run([tensor.data for tensor in inputs])
-
-
-def _is_options(value: Value) -> bool:
-    return value.extension and split_extension_code(value.type)[1] == OPTIONS_TYPE.number
-
-
-def host_tensor(value: Value, data: Array | None) -> HostTensor:
+def host_tensor(value: Value, data: Array | None) -> Arg:
     """A drafted operand as host kernels see it."""
     dims = value.dims if data is None else data.shape
-    return HostTensor(data, dims, element_type(value), value.scale, value.zero_point, omitted=value.omitted)
+    return Arg(value.type, dims, value.scale, value.zero_point, value=data, present=not value.omitted)
 
 
 def element_type(value: Value) -> np.dtype[Any]:
@@ -123,7 +69,9 @@ def preparation(declared: TfliteOperator, code: int) -> HostPrepare | None:
     return partial(prepare, declared, code) if computable(declared) else None
 
 
-def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> PreparedHostKernel:
+def prepare(
+    declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options
+) -> PreparedHostKernel | ModelKernel:
     """A kernel between NNAPI's operands and TFLite's tensors, for these dimensions and constants.
 
     Operands of extension types get their parameters from the options, and results the declared dimensions: what is a scalar in
@@ -135,7 +83,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
     options = declared.complete(options)
     carried, scalars = options.get(PARAMETERS, {}), options.get(SCALARS, ())
     inputs = [
-        replace(t, data=None if t.data is None else t.data.reshape(()), dims=()) if i in scalars and math.prod(t.dims) == 1 else t
+        _reshaped(t, ()) if i in scalars and math.prod(t.dims) == 1 else t
         for i, t in enumerate(_with_parameters(inputs, carried.get("inputs", {})))
     ]
     outputs = _with_parameters(outputs, carried.get("outputs", {}))
@@ -155,7 +103,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
 
     def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
         tensors = [
-            tensor if array is None else replace(tensor, data=array.reshape(tensor.dims))
+            tensor if array is None else tensor.with_value(array.reshape(tensor.dims), tensor.dims)
             for tensor, array in zip(inputs, arrays, strict=True)
         ]
         # Kernels of recurrent operators always return their new states, which no operator may read.
@@ -165,9 +113,7 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
         return [_shaped(np.asarray(result), out.dims) for result, out in zip(results[: len(outputs)], outputs, strict=True)]
 
     way = ways[0]
-    if not isinstance(way, _Drafted) or way.model is None:
-        return within_domain(declared.name, inputs, run)
-    return ModelKernel(way.model, way.arguments, shaped, run)
+    return (way.kernel(shaped) if isinstance(way, _Drafted) else None) or within_domain(declared.name, inputs, run)
 
 
 def _table(declared: TfliteOperator, inputs: Tensors, outputs: Tensors, options: Options) -> Function | None:
@@ -177,7 +123,7 @@ def _table(declared: TfliteOperator, inputs: Tensors, outputs: Tensors, options:
     limits = np.iinfo(str(inputs[0].dtype))
     every = np.arange(limits.min, limits.max + 1).astype(inputs[0].dtype)
     with np.errstate(all="ignore"):  # As in a run.
-        [found] = declared.kernel([replace(inputs[0], data=every, dims=(256,))], [replace(outputs[0], dims=(256,))], options)
+        [found] = declared.kernel([inputs[0].with_value(every, (256,))], [outputs[0].with_value(None, (256,))], options)
     return by_table(inputs[0], outputs[0], found)
 
 
@@ -238,40 +184,30 @@ def _joined(declared: TfliteOperator, inputs: Tensors, outputs: Tensors) -> tupl
     if not apart or max(map(len, shapes)) <= 4 or any(0 in shape for shape in shapes):
         return inputs, outputs
     found = iter(joined(shapes) if declared.elementwise else [(math.prod(shape[:-1]), shape[-1]) for shape in shapes])
-    return tuple(_flatter(tensor, next(found)) for tensor in inputs), tuple(_flatter(tensor, next(found)) for tensor in outputs)
+    return tuple(_reshaped(tensor, next(found)) for tensor in inputs), tuple(_reshaped(tensor, next(found)) for tensor in outputs)
 
 
-def _flatter(tensor: HostTensor, dims: tuple[int, ...]) -> HostTensor:
-    return replace(tensor, dims=dims, data=None if tensor.data is None else tensor.data.reshape(dims))
+def _reshaped(tensor: Arg, dims: tuple[int, ...]) -> Arg:
+    return tensor.with_value(None if tensor.value is None else tensor.value.reshape(dims), dims)
 
 
-@dataclass(frozen=True, eq=False)
 class _Drafted:
-    """A way by drafted operations: the computed inputs by place, the results, and a model of all that."""
+    """A way by drafted operations: the computed inputs by place, and their model with the results that it computes."""
 
-    steps: Sequence[Step]
-    inputs: Mapping[int, Value]
-    results: Sequence[Value]
-    model: Model | None
-
-    @classmethod
-    def of(cls, steps: Sequence[Step], inputs: Mapping[int, Value], results: Sequence[Value]) -> _Drafted:
-        """No model of what is passed on unchanged, or of the host's operations."""
-        live, passed, model = live_steps(steps, results), set(map(id, inputs.values())), None
-        written = {id(value) for step in live for value in step.outputs}
-        alone = len({id(value) for value in results}) == len(results)
-        if alone and all(id(v) in written - passed for v in results) and not any(is_extension(step.code) for step in live):
-            with suppress(NnapiError, ValueError):
-                model = Assembly("host").build(list(inputs.values()), results, live)
-        return cls(steps, inputs, results, model)
-
-    def arguments(self, arrays: Sequence[Array | None]) -> list[Array | None]:
-        return [_as_nnapi(arrays[i], value) for i, value in self.inputs.items()]
+    def __init__(self, steps: Sequence[Step], inputs: Mapping[int, Value], results: Sequence[Value]) -> None:
+        self._inputs, self._results = inputs, results
+        self._drafted = DraftedModel(steps, list(inputs.values()), results)
 
     def __call__(self, tensors: Tensors) -> Sequence[Array]:
-        arguments = self.arguments([tensor.data for tensor in tensors])
-        known = {id(value): array for value, array in zip(self.inputs.values(), arguments, strict=True) if array is not None}
-        return evaluated(self.steps, self.results, known)
+        return self._drafted(self._arguments([tensor.value for tensor in tensors]))
+
+    def kernel(self, shaped: Callable[[Sequence[Array]], Sequence[Array]]) -> ModelKernel | None:
+        """The kernel of the model; None where a result is not the model's own."""
+        model = self._drafted.model
+        return None if model is None or self._drafted.passed else ModelKernel(model, tuple(self._inputs), self._arguments, shaped)
+
+    def _arguments(self, arrays: Sequence[Array | None]) -> list[Array | None]:
+        return [_as_nnapi(arrays[i], value) for i, value in self._inputs.items()]
 
 
 def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Way:
@@ -280,13 +216,13 @@ def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: 
     def bound(tensors: Tensors) -> Way:
         states = options.get(STATES, ())
         operands = [_tensor(i, t, options) for i, t in enumerate((*tensors, *outputs))]
-        arrays = {i: t.data for i, t in enumerate(tensors) if t.data is not None}
+        arrays = {i: t.value for i, t in enumerate(tensors) if t.value is not None}
         operator = Operator(
             index=0,
             name=options.get("custom_code", name),
             code=code,
             version=1,
-            inputs=tuple(-1 if t.omitted else i for i, t in enumerate(tensors)),
+            inputs=tuple(i if t.present else -1 for i, t in enumerate(tensors)),
             outputs=tuple(range(len(tensors), len(operands) - len(states))),
             intermediates=(),
             options=options,
@@ -296,14 +232,14 @@ def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: 
         lowerer = lowered(operator, operands, arrays, states)
         computed = {i: lowerer.values.value(i) for i in operator.inputs if i >= 0 and i not in arrays}
         results = [*lowerer.outputs, *(lowerer.carried[i] for i in states)]
-        return _Drafted.of(lowerer.draft.steps, computed, results)
+        return _Drafted(lowerer.draft.steps, computed, results)
 
     try:
-        return bound([replace(t, omitted=False) if t.data is not None else t for t in inputs])
+        return bound([replace(t, present=True) if t.value is not None else t for t in inputs])
     except _NeedsValues:
-        return lambda tensors: bound([replace(t, omitted=t.data is None) for t in tensors])(tensors)
-    except ValueError as error:
-        return partial(_refused, error)
+        return lambda tensors: bound([replace(t, present=t.value is not None) for t in tensors])(tensors)
+    except (ValueError, NnapiError) as error:
+        return partial(_refused, ValueError(str(error)))
 
 
 class _NeedsValues(ValueError):
@@ -338,7 +274,7 @@ def lowered(operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, 
     raise kind("; ".join(map(str, errors)) or "an operator with a lowering")
 
 
-def _tensor(index: int, tensor: HostTensor, options: Options) -> Tensor:
+def _tensor(index: int, tensor: Arg, options: Options) -> Tensor:
     channels = options.get(CHANNELS, {}).get(str(index))
     quantisation = Quantisation((tensor.scale,), (tensor.zero_point,)) if tensor.scale > 0 else Quantisation()
     if channels is not None:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nnbridge.operations.arithmetic import mbqm, quantize_multipliers, wrap32
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, channel_scales, data_of, half_away, optional
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, channel_scales, data_of, half_away, optional
 
 Rescale: TypeAlias = "Callable[[Array, Array, Array], Array]"
 
@@ -34,7 +34,7 @@ def _logistic_table() -> Array:
 _TABLE = _logistic_table()
 
 
-def is_sixteen(tensors: Sequence[HostTensor]) -> bool:
+def is_sixteen(tensors: Sequence[Arg]) -> bool:
     """True if one of the tensors is quantised to 16 bits."""
     return any(t.dtype == np.int16 and t.scale > 0 for t in tensors)
 
@@ -57,7 +57,7 @@ def rescaled_once(sums: Array, multiplier: Array, shift: Array) -> Array:
     return (sums * (multiplier >> 16) + (low >> 16)) >> (total - 16)
 
 
-def clamped(values: Array, out: HostTensor, options: Options) -> Array:
+def clamped(values: Array, out: Arg, options: Options) -> Array:
     """Clamped to the output's type and to its fused activation, whose bounds are rounded half away from zero."""
     low, high = _BOUNDS.get(options.get("fused_activation_function") or 0, (-math.inf, math.inf))
     limits = np.iinfo(str(out.dtype))
@@ -65,7 +65,7 @@ def clamped(values: Array, out: HostTensor, options: Options) -> Array:
     return np.clip(values, max(limits.min, steps[0]), min(limits.max, steps[1])).astype(out.dtype)
 
 
-def looked_up(function: Callable[[Array], Array], data: HostTensor, out: HostTensor) -> Array:
+def looked_up(function: Callable[[Array], Array], data: Arg, out: Arg) -> Array:
     """A function of 16-bit numbers from LiteRT's table of 513 float32 samples, less half the error of lines in between.
 
     Where the next sample leaves float32, the error is infinite and the sample the lowest number; what is no number is 0.
@@ -89,13 +89,13 @@ def looked_up(function: Callable[[Array], Array], data: HostTensor, out: HostTen
     return (table[index] + ((slopes[index] * rest + 64) >> 7)).astype(out.dtype)
 
 
-def require_integers(tensor: HostTensor) -> Array:
+def require_integers(tensor: Arg) -> Array:
     if tensor.dtype.kind not in "iu":
         raise ValueError(f"quantised numbers, found {tensor.dtype}")
     return data_of(tensor)
 
 
-def centred(tensor: HostTensor) -> Array:
+def centred(tensor: Arg) -> Array:
     return require_integers(tensor).astype(np.float64) - tensor.zero_point
 
 
@@ -103,7 +103,7 @@ def finished(
     sums: Array,
     inputs: Tensors,
     positions: tuple[int, int, int],
-    out: HostTensor,
+    out: Arg,
     options: Options,
     rescale: Rescale | None = None,
 ) -> Array:
@@ -118,7 +118,7 @@ def finished(
     return clamped(rescale(exact, multiplier, shift) + out.zero_point, out, options)
 
 
-def table_argument(tensor: HostTensor) -> Array:
+def table_argument(tensor: Arg) -> Array:
     """Numbers in steps of 1/(24 * 512), rounded half up, as the table's kernels see them."""
     mantissa, exponent = math.frexp(tensor.scale)
     data = require_integers(tensor).astype(np.int64)

@@ -1,4 +1,4 @@
-"""TFLite's part in LiteRT's route to MediaTek: graphs that the compiler passed, and files as the compiler passes them."""
+"""TFLite's part in LiteRT's MediaTek route: graphs that the compiler passed, and files as the compiler passes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnbridge_tflite.read.reader import read
 
 
 class NeuronRoute:
-    """TFLite's part in LiteRT's route to MediaTek (:class:`nnbridge.converters.recorded.Route`)."""
+    """TFLite's part in LiteRT's MediaTek route (:class:`nnbridge.converters.recorded.Route`)."""
 
     def express(self, recording: Recording) -> NeuronGraph:
         """The graph that calls passed."""

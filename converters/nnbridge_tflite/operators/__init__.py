@@ -1,1 +1,1 @@
-"""TFLite's operators, one module per family. Each operator is declared once, with everything that is known of it."""
+"""TFLite's operators, one module per family. Each operator is declared once, with everything that is known about it."""

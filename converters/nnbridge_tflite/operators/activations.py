@@ -18,8 +18,8 @@ from nnbridge.types import FLOATS, QUANT8, FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host import ordered
 from nnbridge_tflite.host.numbers import (
+    Arg,
     Array,
-    HostTensor,
     Options,
     Tensors,
     by_table,
@@ -306,7 +306,7 @@ def leaky_relu(to: Lowerer) -> None:
     to.require(alpha > 0, "an alpha above 0 for 8-bit tensors", alpha, stage=Stage.BUILDING)
     to.require(
         to.mapping == MappingKind.DELEGATE or _same_as_prelu(value, alpha, to.out),
-        "an alpha that PRELU's multiplier, another float than TFLite's, rounds alike for all numbers below 0",
+        "an alpha that PRELU's multiplier, a different float from TFLite's, rounds equally for all numbers below 0",
         alpha,
     )
     one = Value(value.type, (1,), scale=alpha)
@@ -314,7 +314,7 @@ def leaky_relu(to: Lowerer) -> None:
     to.finish(OperationCode.PRELU, value, to.tensor(np.ones(1, dtype), one))
 
 
-def _slope(data: Value | HostTensor, alpha: float, out: Value | HostTensor) -> float:
+def _slope(data: Value | Arg, alpha: float, out: Value | Arg) -> float:
     """TFLite's multiplier of numbers below 0: a quotient of float32."""
     return float(np.float32(data.scale) * np.float32(alpha) / np.float32(out.scale))
 
@@ -386,7 +386,7 @@ def _reciprocal(x: Array) -> Array:
     return 1 / (1 + x)
 
 
-def _softmax_of_bytes(data: HostTensor, out: HostTensor, beta: np.float32) -> Array:
+def _softmax_of_bytes(data: Arg, out: Arg, beta: np.float32) -> Array:
     """From a table of 256 powers, summed in order, as LiteRT's optimised kernel; its reference kernel has fixed point."""
     powers = ordered.EXP(-np.float32(data.scale) * beta * np.arange(256, dtype=np.float32))
     numbers = data_of(data).astype(np.int64)

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
@@ -109,6 +110,10 @@ WHERE = TfliteOperator(
 @lowers(SELECT, SELECT_V2)
 def select(to: Lowerer) -> None:
     """SELECT of tensors of one shape."""
+    shapes = [value.dims for value in to.inputs()]
+    # The delegate compares the shapes that the interpreter has then.
+    same = len(set(shapes)) == 1 or to.mapping == MappingKind.DELEGATE
+    to.require(same, "a condition and tensors of one shape", list(map(list, shapes)))
     to.finish(OperationCode.SELECT, to.input(0), to.input(1), to.input(2))
 
 

@@ -14,7 +14,7 @@ from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away, integers, quantised
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, half_away, integers, quantised
 from nnbridge_tflite.loads import (
     INDEXES,
     NOT_ACTIVATED,
@@ -135,7 +135,7 @@ _SIZES_FIT = requires("sizes that add up to the dimension", _sizes_fit, lambda n
 _MOVES = Folding(moves_only=True)
 
 
-def _as_in(part: HostTensor, out: HostTensor) -> Array:
+def _as_in(part: Arg, out: Arg) -> Array:
     """A part with the parameters of the whole, in float32; only uint8 may have others."""
     data = data_of(part)
     if data.dtype != np.uint8 or not quantised(part) or (part.scale, part.zero_point) == (out.scale, out.zero_point):
@@ -236,6 +236,7 @@ PACK = TfliteOperator(
         SAME,
         same_parameters(),
     ),
+    needs_ranks=True,
 )
 UNPACK = TfliteOperator(
     "UNPACK",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnbridge.converters.assembly import DraftedModel
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
@@ -15,7 +16,7 @@ from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import TENSORS
-from nnbridge_tflite.host.running import element_type, evaluated
+from nnbridge_tflite.host.running import element_type
 from nnbridge_tflite.loads import Prepare, requires
 from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
@@ -161,7 +162,7 @@ def call_once(c: Conversion, operator: Operator) -> Mapped:
         callee.convert()
         callee.report()
         try:
-            arrays = evaluated(callee.draft.steps, [variables.now[key] for key in variables.changed])
+            arrays = DraftedModel(callee.draft.steps, (), [variables.now[key] for key in variables.changed])(())
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, NnapiError) as error:
             reasons = (Reason("an initialisation that can be computed", str(error), operator.label, kind=Why.OPERATOR),)
             arrays = []
@@ -366,7 +367,7 @@ def _emitted(
     mapping, reasons = MappingKind.WIDE, []
     try:
         if c.context.options.mapping != MappingKind.WIDE:
-            reason = Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR)
+            reason = Reason("an operator that the delegate supports", operator.name, operator.label, kind=Why.OPERATOR)
             raise Unmappable(reason, Stage.DELEGATE)
         title = f"{operator.index}: {operator.name}"
         c.draft.add(replace(step, name=title, mapping=mapping, source=c.source(operator)))

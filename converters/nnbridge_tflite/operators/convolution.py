@@ -21,8 +21,8 @@ from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator,
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
 from nnbridge_tflite.host.numbers import (
+    Arg,
     Array,
-    HostTensor,
     Options,
     Tensors,
     activated,
@@ -587,7 +587,7 @@ def spread(shape: Sequence[int], data: Array, weights: Array, options: Options, 
 
 
 def _landings(window: Window, count: int, length: int) -> list[tuple[int, slice, slice]]:
-    """The cells of a window that lie inside the output at some positions of the data: the cell, these positions, and where."""
+    """The cells of a window that are inside the output at some positions of the data: the cell, these positions, and where."""
     found = []
     for cell in range(window.size):
         offset = cell * window.dilation - window.before
@@ -598,7 +598,7 @@ def _landings(window: Window, count: int, length: int) -> list[tuple[int, slice,
     return found
 
 
-def _planes(inputs: Tensors, read: Callable[[HostTensor], Array], options: Options) -> Array:
+def _planes(inputs: Tensors, read: Callable[[Arg], Array], options: Options) -> Array:
     """The sums of TRANSPOSE_CONV, each input cell spread over a window of the output."""
     return spread(integers(inputs[0]), read(inputs[2]), np.moveaxis(read(inputs[1]), 0, 2), options)
 
@@ -616,7 +616,7 @@ def host_transpose_conv(inputs: Tensors, outputs: Tensors, options: Options) -> 
     return _biased(_planes(inputs, real, options), inputs, 3, outputs[0], options)
 
 
-def _biased(sums: Array, inputs: Tensors, place: int, out: HostTensor, options: Options) -> list[Array]:
+def _biased(sums: Array, inputs: Tensors, place: int, out: Arg, options: Options) -> list[Array]:
     """Sums with the bias, if there is one, and the fused activation."""
     units = optional(inputs, place)
     return [stored(activated(sums if units is None else sums + real(units), options), out)]

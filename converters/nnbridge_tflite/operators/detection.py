@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from flatbuffers import flexbuffers
 
+from nnbridge.converters.assembly import DraftedModel
 from nnbridge.converters.draft import Draft, Step, Unmappable
 from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import MAX_ELEMENTS, Array, Options, Tensors, first, integers, real
-from nnbridge_tflite.host.running import evaluated
 from nnbridge_tflite.loads import fits, requires, typed
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
 from nnbridge_tflite.read.graph import Operator
@@ -197,11 +197,12 @@ def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
     ranks = np.empty(scores.size)
     ranks[by_score] = np.arange(1, scores.size + 1)
     numbers["nms_score_threshold"] = float(np.searchsorted(ordered, _number(numbers, "nms_score_threshold"))) + 0.5
-    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in (ranks.reshape(scores.shape), deltas, anchors)]
+    arrays = [a.astype(np.float32, copy=False) for a in (ranks.reshape(scores.shape), deltas, anchors)]
+    operands = [Value(FLOAT32, a.shape) for a in arrays]
     results = [Value(FLOAT32, outputs[2].dims), Value(FLOAT32, outputs[0].dims), *_results(operands[0], numbers)]
     draft = Draft(RUNTIME_FEATURE_LEVEL)
     draft.add(Step(OperationCode.DETECTION_POSTPROCESSING, tuple(_operands(draft, numbers, *operands)), tuple(results)))
-    best, _, classes, count = evaluated(draft.steps, results)
+    best, _, classes, count = DraftedModel(draft.steps, operands, results)(arrays)
     found, at = best > 0, np.maximum(best.astype(np.int64) - 1, 0)
     # Each rank is one box's: its corners are LiteRT's, which has more digits on the way than NNAPI.
     image, box, _ = np.unravel_index(by_score[at], scores.shape)

@@ -16,8 +16,8 @@ from nnbridge.types import FLOATS, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host import ordered
 from nnbridge_tflite.host.numbers import (
+    Arg,
     Array,
-    HostTensor,
     Options,
     Tensors,
     by_table,
@@ -226,7 +226,7 @@ def inverse_root_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> 
     return [looked_up(lambda a: np.where(a > 0, 1 / np.sqrt(a), most).astype(np.float32), inputs[0], outputs[0])]
 
 
-def _logarithm_16_bit(data: HostTensor, out: HostTensor) -> Array:
+def _logarithm_16_bit(data: Arg, out: Arg) -> Array:
     """From a table of 513 positions, which has the output's lowest number where there is no logarithm."""
     least = np.float32(out.scale) * np.float32(-32768 - out.zero_point)
     return looked_up(lambda a: np.where(a > 0, ordered.LOG(np.maximum(a, 0)), least), data, out)

@@ -13,8 +13,8 @@ import numpy as np
 
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.numbers import (
+    Arg,
     Array,
-    HostTensor,
     Options,
     Tensors,
     activated,
@@ -39,13 +39,13 @@ _LOGISTIC_ENDS = np.float32(-9), np.float32(16.619047164916992)
 _LEAST_NORM = np.float32(1e-6)
 
 
-def _real(tensor: HostTensor) -> Array:
+def _real(tensor: Arg) -> Array:
     if tensor.dtype != np.float32:
         raise ValueError(f"float32, found {tensor.dtype}")
     return data_of(tensor)
 
 
-def _finite(tensor: HostTensor) -> Array:
+def _finite(tensor: Arg) -> Array:
     """Weights: products with padding are zeros."""
     found = _real(tensor)
     if not np.isfinite(found).all():

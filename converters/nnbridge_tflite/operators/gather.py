@@ -184,6 +184,7 @@ SPARSE_TO_DENSE = TfliteOperator(
         alike(2, 3),
         _SPARSE_FITS,
     ),
+    needs_ranks=True,
 )
 EMBEDDING_LOOKUP = TfliteOperator(
     "EMBEDDING_LOOKUP",
@@ -454,5 +455,5 @@ def hash_projection(to: Lowerer) -> None:
 
 @LSH_PROJECTION.host_kernel
 def host_hash_projection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    bits = projected_bits(data_of(inputs[0]), data_of(inputs[1]), inputs[2].data if len(inputs) > 2 else None)
+    bits = projected_bits(data_of(inputs[0]), data_of(inputs[1]), inputs[2].value if len(inputs) > 2 else None)
     return [bits.reshape(-1) if options["type"] == _DENSE else numbers_of_bits(bits, offset=True)]

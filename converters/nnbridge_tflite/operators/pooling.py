@@ -13,7 +13,7 @@ from nnbridge.errors import Why
 from nnbridge.operations.shapes import Window
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, first, half_away, integers
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.loads import (
@@ -77,7 +77,7 @@ AVERAGE_POOL_2D = TfliteOperator(
 )
 
 
-def _window(data: HostTensor, options: Options) -> list[Window]:
+def _window(data: Arg, options: Options) -> list[Window]:
     return windows(data.dims[1:3], [int(options[f"filter_{side}"]) for side in ("height", "width")], options)
 
 
@@ -196,7 +196,7 @@ def windows_reduced(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Array:
-    """One element for each window that lies inside the array, gathered from a first value on."""
+    """One element for each window that is inside the array, gathered from a first value on."""
     window = [Window(*parts, 0, 0) for parts in zip(shape, strides, dilations, strict=True)]
     images = data[None, ..., None]
     total = np.full([max(n, 0) for n in positions(images, window)], first, data.dtype)

@@ -518,7 +518,7 @@ def host_sequence_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> I
 
 @UNIDIRECTIONAL_SEQUENCE_LSTM.host_kernel
 def host_sequence_lstm_at_once(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    return host_sequence_lstm(inputs, outputs, options)([tensor.data for tensor in inputs])
+    return host_sequence_lstm(inputs, outputs, options)([tensor.value for tensor in inputs])
 
 
 @LSTM.prepared_kernel
@@ -532,7 +532,7 @@ def host_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> IntegerLst
 def host_lstm_at_once(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     if options["kernel_type"] == BASIC:
         return _host_basic_lstm(inputs, outputs, options)
-    return host_lstm(inputs, outputs, options)([tensor.data for tensor in inputs])
+    return host_lstm(inputs, outputs, options)([tensor.value for tensor in inputs])
 
 
 def _host_basic_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
@@ -561,4 +561,4 @@ def integer_svdf(inputs: Tensors, outputs: Tensors, options: Options) -> Integer
 @SVDF.kernel_16_bit
 def host_integer_svdf(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """One step with 8-bit activations and a 16-bit state in TFLite's integers: the output and the new state."""
-    return integer_svdf(inputs, outputs, options)([tensor.data for tensor in inputs])
+    return integer_svdf(inputs, outputs, options)([tensor.value for tensor in inputs])

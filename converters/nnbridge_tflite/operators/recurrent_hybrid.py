@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnbridge_tflite.host.hybrid import centred_asymmetric, symmetric
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, cell_activated, data_of, real
+from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, cell_activated, data_of, real
 from nnbridge_tflite.host.sixteen_bits import centred
 from nnbridge_tflite.operators import recurrent as declared
 
@@ -21,8 +21,8 @@ _VARIANCE = np.float32(1e-8)
 """What LiteRT's layer normalisation adds to the variance."""
 
 
-def _given(tensor: HostTensor) -> bool:
-    return tensor.data is not None
+def _given(tensor: Arg) -> bool:
+    return tensor.value is not None
 
 
 def _products(rows: Array, matrices: Tensors, options: Options) -> list[Array]:
@@ -43,7 +43,7 @@ def _sequence(data: Array, options: Options) -> Array:
 # -- cells -------------------------------------------------------------------------------------------------------------------
 
 
-def _rnn(steps: Array, cell: Tensors, options: Options, more: Array | None = None, weights: HostTensor | None = None) -> Array:
+def _rnn(steps: Array, cell: Tensors, options: Options, more: Array | None = None, weights: Arg | None = None) -> Array:
     """Outputs [steps, batch, units] of a cell: weights, recurrent weights, bias, state; ``more`` is an auxiliary sequence."""
     bias, state = data_of(cell[2]), data_of(cell[3])
     found = np.empty((*steps.shape[:2], len(bias)), np.float32)
@@ -63,8 +63,8 @@ class _Lstm:
     recurrent: Tensors
     peepholes: Tensors
     biases: Tensors
-    projection: HostTensor
-    projection_bias: HostTensor
+    projection: Arg
+    projection_bias: Arg
     norms: Tensors = ()
     auxiliary: Tensors = ()
 
@@ -94,7 +94,7 @@ class _Lstm:
         released = _sigmoid(self._gate(3, parts, cell, self.peepholes[2])) * cell_activated(cell, options)
         return self._projected(released, options), cell
 
-    def _gate(self, gate: int, parts: Iterable[Sequence[Array]], cell: Array, peephole: HostTensor | None) -> Array:
+    def _gate(self, gate: int, parts: Iterable[Sequence[Array]], cell: Array, peephole: Arg | None) -> Array:
         """The sums of a gate, before its activation."""
         normed, bias = bool(self.norms), data_of(self.biases[gate])
         sums: Array = np.zeros_like(cell) if normed else np.broadcast_to(bias, cell.shape)
@@ -153,7 +153,7 @@ def bidirectional_rnn(inputs: Tensors, outputs: Tensors, options: Options) -> Se
         cell = list(inputs[1 + 4 * way : 5 + 4 * way])
         for _ in range(len(data) if options["time_major"] else 1):
             steps = _rnn(data, cell, options, more, auxiliary[way] if more is not None else None)
-            cell[3] = replace(cell[3], data=steps[-1])
+            cell[3] = replace(cell[3], value=steps[-1])
         found.append(steps)
     return [*_both(found, options), *(steps[-1] for steps in found)]
 
@@ -188,9 +188,7 @@ def bidirectional_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> S
     return [*_both([steps for steps, *_ in found], options), *(state for _, *states in found for state in states)]
 
 
-def _directions(
-    data: HostTensor, others: HostTensor | None, auxiliary: Tensors, options: Options
-) -> list[tuple[Array, Array | None]]:
+def _directions(data: Arg, others: Arg | None, auxiliary: Tensors, options: Options) -> list[tuple[Array, Array | None]]:
     """Each direction's sequence and its auxiliary one. Without weights for these, the second direction reads the other input."""
     steps = _sequence(data_of(data), options)
     if others is None or not _given(others):

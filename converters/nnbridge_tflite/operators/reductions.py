@@ -90,7 +90,7 @@ _SIGNED_PRODUCTS = requires(
 )
 
 _AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_PROD, OperationCode.REDUCE_SUM)
-"""Reductions whose integers do not go through floats: booleans, and sums and products, which TFLite rounds otherwise."""
+"""Reductions whose integers do not go through floats: booleans, and sums and products, which TFLite rounds differently."""
 
 
 def _reduction(

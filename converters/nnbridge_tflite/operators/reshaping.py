@@ -191,6 +191,7 @@ RESHAPE = TfliteOperator(
         past=(Past(until="2.7", types=FLOAT_QUANT8),),
     ),
     loads=(_STATED_SHAPE, _RESHAPED),
+    needs_ranks=True,
 )
 SQUEEZE = TfliteOperator(
     "SQUEEZE",
@@ -221,6 +222,7 @@ EXPAND_DIMS = TfliteOperator(
     delegate=DelegateRule(version=1, level=3, types=NUMBERS_HALF, conditions=(type_in(1, "INT32"), constant(1, "axis"))),
     kernel=lambda inputs, outputs, options: [np.expand_dims(data_of(inputs[0]), integers(inputs[1])[0])],
     loads=(same_parameters(most=1), zero_centred(0), single(1, known=True), _STORED_INDEX, constant_axes(1, 0, beyond=1)),
+    needs_ranks=True,
 )
 TRANSPOSE = TfliteOperator(
     "TRANSPOSE",

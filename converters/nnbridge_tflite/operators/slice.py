@@ -104,7 +104,7 @@ STRIDED_SLICE = TfliteOperator(
     options=(
         Option("begin_mask", 0, "bits of ranges that begin at the front"),
         Option("end_mask", 0, "bits of ranges that reach the end"),
-        Option("ellipsis_mask", 0, "the bit of the range that stands for all dimensions in between"),
+        Option("ellipsis_mask", 0, "the bit of the range that covers all dimensions in between"),
         Option("new_axis_mask", 0, "bits of ranges that are new dimensions of size 1"),
         Option("shrink_axis_mask", 0, "bits of ranges that are one index, whose dimension goes"),
         Option("offset", False, "ends count from the begins"),

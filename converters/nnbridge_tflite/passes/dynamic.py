@@ -58,6 +58,11 @@ def first_dynamic(graph: Graph) -> DynamicTensor | None:
     return next((found for number in offered(graph) if (found := prepared.dynamic(number)) is not None), None)
 
 
+def dynamic_tensor(graph: Graph, number: int) -> DynamicTensor | None:
+    """The first dynamic tensor of one subgraph, or of what it runs."""
+    return _PreparedSubgraphs(graph).dynamic(number)
+
+
 def first_dynamic_operators(graph: Graph) -> list[Operator | None]:
     """Of each subgraph the operator after which TFLite prepares none: it writes the first tensor that only a run sizes."""
     prepared = _PreparedSubgraphs(graph)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import Arg
 from nnbridge.model import Array
+from nnbridge.types import OperandCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.options import host_options
 from nnbridge_tflite.passes.values import TensorValues
@@ -18,7 +19,7 @@ MAX_ELEMENTS = 65_536
 KERNEL_ERRORS = (ValueError, IndexError, TypeError, ArithmeticError, KeyError, AttributeError, MemoryError)
 """What a kernel raises for operands that do not fit its operator."""
 
-_OMITTED = HostTensor(None, (), np.dtype(np.float32), omitted=True)
+_OMITTED = Arg(OperandCode.TENSOR_FLOAT32, present=False)
 
 
 def folded(declared: TfliteOperator | None, operator: Operator, values: TensorValues) -> list[Array]:

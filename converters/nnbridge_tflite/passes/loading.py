@@ -171,7 +171,7 @@ class _PreparedValues:
         return np.frombuffer(self._file.bytes_at(tensor.data), tensor.type.dtype).reshape(tensor.shape)
 
     def bytes_from(self, tensor: Tensor, length: int) -> bytes | None:
-        """Bytes of the file from where a constant's begin, whatever its length; None for what is no constant, or at the end."""
+        """Bytes of the file from where a constant's begin, whatever its length; None for other tensors, or at the end."""
         if tensor.data is None or tensor.index in self._computed:
             return None
         found = bytes(self._file.pool.data[tensor.data.offset : tensor.data.offset + length])

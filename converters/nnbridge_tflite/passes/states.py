@@ -17,7 +17,7 @@ def outlives_bodies(key: Key) -> bool:
 
 
 class Variables:
-    """The variables of one subgraph, which may lie inside another one."""
+    """The variables of one subgraph, which may be inside another one."""
 
     def __init__(self, outer: Variables | None = None) -> None:
         self.starts: dict[Key, Value] = {}

@@ -166,7 +166,7 @@ class TensorValues:
         self._values[index] = value
 
     def adopt(self, index: int, value: Value, array: Array | None) -> None:
-        """A tensor is what another subgraph has: a value, and what is known of it."""
+        """A tensor is what another subgraph has: a value, and what is known about it."""
         self._values[index] = value
         self._constants[index] = array
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.errors import Reason
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import TYPES, Arg
 from nnbridge.model import Array
 from nnbridge_tflite.read.flatbuffer import Span
 
@@ -42,6 +42,9 @@ def _element(code: int, listed: str) -> ElementType:
     dtype = np.dtype(letters[0]) if letters else None
     return ElementType(code, name, dtype, _PACKED.get(name, 0 if dtype is None else dtype.itemsize * 8))
 
+
+EXTENSION = "org.tensorflow.lite"
+"""The host extension of operators and element types that NNAPI cannot express."""
 
 ELEMENT_TYPES: Mapping[int, ElementType] = {code: _element(code, listed) for code, listed in enumerate(_TYPES.split(","))}
 """TensorType code → facts."""
@@ -131,12 +134,12 @@ class Tensor:
         """Bytes that a constant of this shape and type has; None for types without a fixed size."""
         return None if self.type.dtype is None else -(-self.elements * self.type.bits // 8)
 
-    def host_tensor(self, data: Array | None) -> HostTensor:
+    def host_tensor(self, data: Array | None) -> Arg:
         """The tensor as host kernels see it."""
-        dims, dtype = self.shape if data is None else data.shape, self.type.dtype or np.dtype(np.uint8)
+        dims = self.shape if data is None else data.shape
         # As in NNAPI, 8-bit integers have a scale, and truth values have none.
         scale = self.quantisation.scale or float(self.type.name in ("UINT8", "INT8"))
-        return HostTensor(data, dims, dtype, scale, self.quantisation.zero_point)
+        return Arg(TYPES.code(EXTENSION, self.type.code), dims, scale, self.quantisation.zero_point, value=data)
 
     def __str__(self) -> str:
         return f"{self.type.name}{list(self.shape)}"

@@ -114,9 +114,17 @@ def tensor_metadata(table: Mapping[str, Any], labels: Mapping[str, list[str]]) -
 
 def with_archive(content: bytes, path: Path) -> bytes:
     """A rewritten model with the files of the archive at the original's end. ConversionError for more than a rewrite copies."""
+    return content + archive(path, len(content))
+
+
+def archive(path: Path, before: int = 0) -> bytes:
+    """The archive at a file's end as that of another one, of which ``before`` bytes are in front of it; empty without one.
+
+    Places in archives count from the beginning of their file or of the archive: programs find out which.
+    """
     if not zipfile.is_zipfile(path):
-        return content
-    made = io.BytesIO(content)
+        return b""
+    made = io.BytesIO(bytes(before))
     made.seek(0, io.SEEK_END)
     with _opened(path) as source, zipfile.ZipFile(made, "a") as target:
         entries = source.infolist()
@@ -128,7 +136,7 @@ def with_archive(content: bytes, path: Path) -> bytes:
             raise ConversionError(Reason(f"associated files of {MAX_ARCHIVE_BYTES} bytes at most", str(size), file=str(path)))
         for entry in entries:
             target.writestr(entry, source.read(entry))
-    return made.getvalue()
+    return made.getvalue()[before:]
 
 
 def _sizes(archive: zipfile.ZipFile) -> dict[str, int]:

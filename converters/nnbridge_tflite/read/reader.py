@@ -142,7 +142,7 @@ class _GraphReading:
         )
 
     def _refused(self) -> Reason | None:
-        """The reason why TFLite refuses a file before it looks at the graph, though it can be read."""
+        """The reason why TFLite refuses a file before it reads the graph, though this reader can read it."""
         if self._root["buffers"] is None:
             return Reason("a list of buffers", "none", "buffers", stage=Stage.LOADING)
         error = refused_by_verifier(self._data, "Model") if self._irregular else None
@@ -213,7 +213,7 @@ class _GraphReading:
             element,
             shape,
             _dims(table["shape_signature"], place, -1),
-            # A list without elements is a constant without elements, as LiteRT has it; no list is no constant.
+            # A list without elements is a constant without elements, as LiteRT has it; a missing list is not a constant.
             span if span.length or (span.offset and 0 in shape) else None,
             _quantisation(table["quantization"], shape, place, self._as_litert),
             table["is_variable"],

@@ -15,7 +15,8 @@ from script_support import Array, finished
 from nnbridge import Execution, Model, NnbridgeError, load
 from nnbridge.advice import different_outputs
 from nnbridge.compare import seeded_inputs
-from nnbridge.compare.references import LiteRT, OnnxRuntime
+from nnbridge.compare.litert import LiteRT
+from nnbridge.compare.onnx_runtime import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.edits import Edit
 from nnbridge.file import ModelFile
@@ -88,11 +89,11 @@ def prove(path: Path, edit: Edit, inputs: int) -> Proof:
         for file in files:
             file.parent.mkdir()
         edited, one, other = files
-        edited.write_bytes(edit.content())
+        edit.content().write(edited)
         operator, alone = ModelFile(path).adjustable(edit.subgraph, edit.index), Judgement()
         if operator is not None and edit.alone is not None:
-            one.write_bytes(operator.content({}, True))
-            other.write_bytes(edit.alone())
+            operator.content({}, True).write(one)
+            edit.alone().write(other)
             alone = judge(one, other, inputs)
         return Proof(judge(path, edited, 1 if alone.engines else inputs, wide=not edit.keys), alone)
 

@@ -15,7 +15,7 @@ from nnbridge.compare.samples import named_inputs
 from nnbridge.converters import opened
 from nnbridge.cpu import compiled
 from nnbridge.errors import InputError, Reason, first_line, pass_shortage
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Model, input_name
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -77,7 +77,7 @@ def bound(model: Model, inputs: Mapping[str, Array], kernels: str, threads: int)
         execution.set_input(i, states[i] if i in states and name not in inputs else inputs[name])
     for i, index in enumerate(main.outputs):
         operand = main.operands[index]
-        dims = first.output_dims(i) if operand.is_tensor else ()
+        dims = first.output_dims(i) if is_tensor(operand) else ()
         execution.set_output(i, np.zeros(max(1, int(np.prod(dims))), operand_dtype(operand)))
     execution.compute()
     return execution.compute

@@ -70,10 +70,13 @@ def _run() -> None:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it.
                 signal.signal(number, _terminate)
-        from nnbridge.platforms import collect_rarely
+        from nnbridge.platforms import begin_program, collect_rarely
 
         collect_rarely()
         from nnbridge.cli.commands import cli, discard_output
+        from nnbridge.escaping import printable
+
+        begin_program()
     except ImportError as error:  # pragma: no cover - only in a broken installation
         _print_error("package", f"the command line needs NumPy, click and rich ({error})")
         sys.exit(_FAILED)
@@ -92,7 +95,7 @@ def _run() -> None:
         cli.main(prog_name="nnbridge")
     except OSError as error:
         discard_output()
-        print(f"nnbridge: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr)
+        print(f"nnbridge: {printable(str(error.filename or 'standard output'))}: {error.strerror or error}", file=sys.stderr)
         sys.exit(_FAILED)
 
 

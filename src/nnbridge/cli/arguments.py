@@ -54,7 +54,7 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
             continue  # Pipes and devices may be written to by several; a folder is refused when it is opened.
         for what, path in in_use:
             if _same(output, path):
-                raise InputError(Reason(f"another file than {what}", str(output), operand=option))
+                raise InputError(Reason(f"a file other than {what}", str(output), operand=option))
         if suffix and output.suffix.lower() != suffix:
             raise InputError(Reason(f"a file that ends in {suffix}", str(output), operand=option))
         in_use.append((f"{option} of the same command", output))

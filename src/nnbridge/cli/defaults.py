@@ -242,7 +242,7 @@ def _forbidden(option: click.Option, value: Any) -> str | None:
     if any("://" in text for text in texts):
         return f"{option.opts[0]} typed, as it connects"
     if option.name in _DEVICES and any(_runs_code(part) for text in texts for part in text.replace("+", ",").split(",")):
-        return f"{option.opts[0]} typed, as it imports, starts or connects to what is no installed device and no profile"
+        return f"{option.opts[0]} typed, as it imports, starts or connects to what is neither an installed device nor a profile"
     return None
 
 

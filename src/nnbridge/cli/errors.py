@@ -101,7 +101,7 @@ def _text(error: NnbridgeError) -> str:
 def as_typed(reason: Reason) -> Reason:
     """A reason in the words of the command line. The library names Python's arguments; here they are the command's options."""
     context = click.get_current_context(silent=True)
-    if context is None or reason.operation:  # An operand of an operation is no option.
+    if context is None or reason.operation:  # An operand of an operation is not an option.
         return reason
     word, space, rest = reason.operand.partition(" ")
     options = {o[2:].replace("-", "_"): o for o in _options(context.command, context) if o.startswith("--")}

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @MODEL
 @option("--device", "devices", multiple=True, required=True, metavar="NAME[,NAME…]", help="Devices that represent the NPU.")
 @option("-o", "--output", type=Written(path_type=Path, dir_okay=False), required=True, help="The compiled TFLite file.")
-@option("--soc", default="mt6989", metavar="mtNNNN", help="MediaTek's chip that the file names; the result is the same for all.")
+@option("--soc", default="mt6989", metavar="mtNNNN", help="The MediaTek chip named in the file; it changes nothing else.")
 @option("--flag", "flags", multiple=True, metavar="--NAME=VALUE", help="A flag of LiteRT's apply_plugin_main; repeatable.")
 @json_option
 def neuron_file(model: Path, devices: tuple[str, ...], output: Path, soc: str, flags: tuple[str, ...], as_json: bool) -> None:
-    """Compile a TFLite file by LiteRT's MediaTek compiler, and show what it says.
+    """Compile a TFLite file with LiteRT's MediaTek compiler, and show its messages.
 
     Operators that the compiler does not pass on, or that no device accepts, stay as they are. nnbridge and LiteRT's
-    CompiledModel run the file, such as by nnbridge run compiled.tflite --device nnapi-sample_all --fallback none.
+    CompiledModel run the file: nnbridge run compiled.tflite --device nnapi-sample_all --fallback none.
 
     \b
     Examples:

@@ -80,13 +80,13 @@ def with_options(command: Command, *options: Callable[[Command], Command]) -> Co
 def conversion_options(command: Command) -> Command:
     """Options of every command that reads a model file."""
     level = "Highest NNAPI feature level that the model may need. Default: 8."
-    android = "The phone's Android, which sets the feature level: 8.1 is level 1, then one more for each; 13 to 16 are level 8."
+    android = "The phone's Android version, which sets the feature level: 8.1 is level 1, 12 level 5, 13 to 16 level 8."
     layout = "Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc."
     doubles = "float64 values of ONNX files are computed by the host, narrowed to float32, or the file is refused."
     return with_options(
         command,
         of_conversion("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
-        of_conversion("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
+        of_conversion("--signature", default="", metavar="KEY", help="The signature to run, for files with several."),
         of_conversion("--feature-level", type=click.IntRange(1, 8), metavar="1-8", help=level),
         option("--android", values=ANDROID_LEVELS, help=android),
         of_conversion("--layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
@@ -109,9 +109,8 @@ def release_options(command: Command) -> Command:
 def model_options(command: Command) -> Command:
     """Options of every command that converts a model file."""
     mapping = """What is handed to NNAPI. phone: what a phone does, which is delegate (Android's TFLite delegate) for TFLite files
-        and provider (ONNX Runtime's) for ONNX files; wide: all that NNAPI can express."""
-    dynamic = """As TFLite's delegate with this option: graphs with tensors of computed shape are handed over, too, which TFLite
-        refuses without it."""
+        and provider (ONNX Runtime's) for ONNX files; wide: everything that NNAPI can express."""
+    dynamic = """Hand over graphs with tensors of computed shape, too, as TFLite's delegate does with this option."""
     return with_options(
         release_options(conversion_options(command)),
         of_conversion("--mapping", values=("phone", "wide", "delegate", "provider"), default="phone", help=mapping),
@@ -120,21 +119,20 @@ def model_options(command: Command) -> Command:
 
 
 def device_options(command: Command, host: str = OWN) -> Command:
-    """Options of every command that compiles; ``host``: what computes operators that no device gets, unless stated."""
+    """Options of every command that compiles; ``host`` computes operators that no device gets, by default."""
     devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: CPU only. module:NAME
-        imports that module, found in the current folder too, and runs its code."""
-    fallback = """What runs operations that the devices refuse. app: the app's TFLite, as its delegate has it from Android 10 on;
+        imports that module, also from the current folder, and runs its code."""
+    fallback = """What runs operations that the devices refuse. app: the app's own runtime, TFLite's default from Android 10 on;
         cpu: NNAPI's CPU; none: the plan fails (createForDevices). Default: as on the phone."""
     preference = "What decides between devices: relative execution time, or power use for low-power."
     partitioning = """As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures
         final. With --fallback none or app failures are final anyway."""
     partitions = """Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators go
-        there, the others to the CPU. 0: no limit. Default: 3 under the delegate mapping, as TFLite's; else 0."""
+        there, the others to the CPU. 0: no limit. Default: 3 under the delegate mapping, as in TFLite; else 0."""
     hosts = """What computes operators that stay with TFLite or ONNX Runtime. nnbridge: its own kernels, like TFLite's reference
-        kernels; the runtime itself, as on a phone: litert (with XNNPACK, TFLite's default), litert-plain, litert-reference,
-        onnxruntime; auto: litert or onnxruntime under the delegate's or provider's mapping, and nnbridge for what they do not
-        run. run has auto by default; commands that look at each operator have nnbridge."""
-    cache = "Store compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME)."
+        kernels; litert (with XNNPACK, as on a phone), litert-plain, litert-reference, onnxruntime: that runtime; auto: litert or
+        onnxruntime, by the mapping, and nnbridge for what they do not run."""
+    cache = "Folder for compiled models (for devices that cache, such as caching:NAME)."
     folder = click.Path(path_type=Path, file_okay=False)
     return with_options(
         command,
@@ -180,16 +178,16 @@ def compute_options(command: Command) -> Command:
 
 def input_options(command: Command) -> Command:
     """Options of every command that reads inputs from files and names classes."""
-    labels = of_inputs("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one in each line.")
+    labels = of_inputs("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one per line.")
     return file_options(labels(command))
 
 
 def file_options(command: Command) -> Command:
     """Options of every command that reads inputs from files."""
-    file = """A file for an input, of the model's first one without NAME; repeatable. Arrays (.npy; .npz by the inputs' names),
+    file = """A file for the input NAME, or for the first input; repeatable. Arrays (.npy; .npz by the inputs' names),
         images, sound (.wav), raw elements (.bin), numbers such as tokens (.txt, .csv). A folder is a data set: its files by name,
         sub-folders are labels."""
-    resize = "Images become as large as the input: stretched, fitted in with black borders, or cropped around their centre."
+    resize = "How images are resized to the input: stretched, fitted with black borders, or cropped around the centre."
     mean = "Images: real = (pixel * scale - mean) / std; one number or one per channel. Default: the model's metadata."
     layout = "Order of an image's axes in the input; auto: from its dimensions."
     return with_options(
@@ -198,7 +196,7 @@ def file_options(command: Command) -> Command:
         of_inputs("--resize", values=("stretch", "fit", "crop"), default="stretch", help=resize),
         of_inputs("--mean", default="", metavar="X[,X…]", help=mean),
         of_inputs("--std", default="", metavar="X[,X…]", help="See --mean."),
-        of_inputs("--scale", default="", metavar="X", help="See --mean; fractions such as 1/255 are understood."),
+        of_inputs("--scale", default="", metavar="X", help="See --mean; may be a fraction such as 1/255."),
         of_inputs("--image-layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
         of_inputs("--rate", type=click.IntRange(1, 10_000_000), metavar="HZ", help="Resample sound to this rate."),
     )
@@ -265,7 +263,7 @@ def planned(path: Path, options: Mapping[str, Any]) -> Planned:
 def finished(file: ModelFile, target: Target) -> Planned:
     """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error.
 
-    LiteRT, where it is installed, is asked in the meantime whether it loads the file; a line says where it differs.
+    LiteRT, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
     """
     from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft

@@ -30,7 +30,7 @@ _JSON, _RESULT = f"{_META}json", f"{_META}result"
 def json_option(command: Command) -> Command:
     """``--json``; read before all else, so that errors of other options are JSON, too."""
     settings: dict[str, Any] = {"is_flag": True, "is_eager": True, "callback": _json_stored}
-    return click.option("--json", "as_json", **settings, help="Print JSON for machines, errors too.")(command)
+    return click.option("--json", "as_json", **settings, help="Print JSON, also for errors.")(command)
 
 
 def _json_stored(context: click.Context, _: click.Parameter, value: bool) -> bool:
@@ -72,7 +72,7 @@ def output_options() -> list[click.Option]:
     """``-v``, ``-q``, ``--top`` and ``--no-color``, allowed before every command or after it."""
     stored: dict[str, Any] = {"expose_value": False, "callback": _stored}
     flag = {"is_flag": True, **stored}
-    rows = "Rows of each table; 0 for all. Default: 20 on a terminal, where --full is not given; all elsewhere."
+    rows = "Rows of each table; 0 for all. Default: 20 on a terminal without --full, otherwise all."
     return [
         click.Option(["-v", "--verbose"], **flag, help="The phone's log on standard error, as logcat shows it."),
         click.Option(["-q", "--quiet"], **flag, help="Only the result and errors: no notes, no progress."),

@@ -50,14 +50,22 @@ def search_options(command: Command) -> Command:
         of_devices("--same-process", is_flag=True, help=same),
         of_search("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, metavar="SECONDS", help=timeout),
         of_search(
-            "--slower-by", type=click.FloatRange(min=0), default=0.1, metavar="SECONDS", help="For slow: time beyond the CPU's."
+            "--slower-by",
+            type=click.FloatRange(min=0),
+            default=0.1,
+            metavar="SECONDS",
+            help="For slow: how much slower than the CPU.",
         ),
         of_devices("--preference", values=PREFERENCES, default="fast", help="What decides between devices, as for plan."),
         of_comparison("--seeds", default="0", metavar="N[,N-N…]", help="Seeds that inputs are drawn with."),
         of_comparison("--atol", type=float, metavar="X", help="Absolute tolerance of floats, as for compare."),
         of_comparison("--rtol", type=float, metavar="X", help="Relative tolerance of floats, as for compare."),
         of_comparison(
-            "--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers."
+            "--quant-steps",
+            type=click.IntRange(min=0),
+            metavar="N",
+            default=1,
+            help="Tolerance of 8- and 16-bit integers, in steps.",
         ),
         kernel_option,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -27,7 +28,36 @@ class SectionOption(click.Option):
         self.section = section
 
 
-class SectionCommand(click.Command):
+def folded(text: str, width: int) -> str:
+    """A help text whose examples fit a width: they continue in the next line as a shell has it."""
+    return "\n".join(part for line in text.split("\n") for part in (_continued(line, width) if line[:1] == " " else [line]))
+
+
+def _continued(line: str, width: int) -> Iterator[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    while len(line) > width:
+        spaces = [k for k in range(len(indent) + 1, width - 1) if line[k] == " " and not line.count("'", 0, k) % 2]
+        whole = [k for k in spaces if not line.count('"', 0, k) % 2]
+        before = [k for k in whole if line[k + 1] == "-"] or whole
+        if not before:
+            break
+        yield f"{line[: before[-1]]} \\"
+        line = indent + line[before[-1] + 1 :]
+    yield line
+
+
+class FoldedHelp(click.Command):
+    """A command whose examples fit the terminal."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help text."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            text = inspect.cleandoc(self.help or "").partition("\f")[0]
+            formatter.write_text(folded(text, formatter.width - formatter.current_indent))
+
+
+class SectionCommand(FoldedHelp):
     """A command whose options are listed by section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -35,7 +65,7 @@ class SectionCommand(click.Command):
         write_sections(option_sections(self, ctx), formatter)
 
 
-class SectionGroup(click.Group):
+class SectionGroup(FoldedHelp, click.Group):
     """A group whose commands list their options by section."""
 
     command_class = SectionCommand

@@ -16,7 +16,7 @@ from nnbridge.errors import InputError, Reason
 LIBRARY = "libneuralnetworks.so"
 HEADER = "NeuralNetworks.h"
 VARIABLES = {
-    "NNBRIDGE_DEVICES": "names of the devices that clients see, joined by commas; all installed ones without it",
+    "NNBRIDGE_DEVICES": "names of the devices that clients see, separated by commas; default: all installed ones",
     "NNBRIDGE_CPU_ONLY": "1: the CPU is the only device",
     "NNBRIDGE_PARTITION": "as Android's debug.nn.partition; 0: no, 1: with fallback to the CPU (the default), 2: without",
     "NNBRIDGE_LOG": "info: where each operation of a compilation goes; debug: why a call was refused as well (standard error)",

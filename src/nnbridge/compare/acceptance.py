@@ -13,7 +13,18 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.detections import LAYOUTS, SAME_BOX, Boxes, BoxLayout, Pair, pairs, recognised
+from nnbridge.compare.detections import (
+    LAYOUTS,
+    SAME_BOX,
+    Boxes,
+    BoxLayout,
+    Pair,
+    SelectedBoxes,
+    pairs,
+    recognised,
+    selected_outputs,
+    selection,
+)
 from nnbridge.compare.samples import dequantised, named_outputs, outputs_in_model
 from nnbridge.compare.tolerance import Acceptance
 from nnbridge.errors import InputError, Reason
@@ -47,7 +58,7 @@ class BoxCheck:
     form: ClassVar[str] = "boxes"
     title: ClassVar[str] = "matched boxes"
     asked: Acceptance
-    layout: BoxLayout
+    layout: BoxLayout | SelectedBoxes
     compared: Sequence[Elements]
     """The outputs' numbers of matched boxes, in the reference's order."""
     images: int = 0
@@ -62,11 +73,18 @@ class BoxCheck:
     missed: str = ""
     """The first box of the reference without a counterpart, in words."""
     problem: str = ""
+    blamed: str = ""
+    """The output that fails where boxes do and each output by itself is within tolerance."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of the outputs."""
-        return self.layout.outputs
+        """The names of the outputs that it decides of: of a NonMaxSuppression's candidates only where an overlap is asked for."""
+        layout = self.layout
+        return (layout.selected,) if isinstance(layout, SelectedBoxes) and self.asked.iou is None else layout.outputs
+
+    def passes(self, output: Elements) -> bool:
+        """True if an output passes: by the boxes, or as what fails them is in others."""
+        return self.passed or (output.within and output.name != self.blamed)
 
     def add(self, operands: Mapping[str, Operand], ours: Mapping[str, Array], theirs: Mapping[str, Array], label: str) -> None:
         """Count in one sample."""
@@ -149,6 +167,10 @@ class ClassCheck:
     missed: str = ""
     """The first sample whose top class differs, in words."""
 
+    def passes(self, output: Elements) -> bool:
+        """True if the output passes."""
+        return self.passed
+
     @property
     def outputs(self) -> tuple[str, ...]:
         """The name of the output."""
@@ -218,6 +240,7 @@ class Checks:
     def __init__(self, model: Model, asked: Acceptance, fresh: Callable[[Sequence[str]], Sequence[Elements]]) -> None:
         self._model, self._operands, self._asked = model, named_outputs(model), asked
         self._fresh = fresh
+        self._selected = selected_outputs(model)
         self._boxes: BoxCheck | None = None
         self._classes: dict[str, ClassCheck] = {}
         self._unlike = False
@@ -231,8 +254,8 @@ class Checks:
             self._add_classes(self._asked.top1, answers, theirs, label)
 
     def _add_boxes(self, ours: Mapping[str, Array], theirs: Mapping[str, Array], label: str) -> None:
-        layout = recognised(self._operands, theirs)
-        if layout is None or (self._boxes is not None and set(layout.outputs) != set(self._boxes.outputs)):
+        layout = self._layout(theirs)
+        if layout is None or (self._boxes is not None and set(layout.outputs) != set(self._boxes.layout.outputs)):
             self._unlike = True
             if self._asked.iou is not None:
                 raise InputError(Reason(f"detections among the outputs ({LAYOUTS})", _shapes(theirs), operand="--accept-iou"))
@@ -241,6 +264,10 @@ class Checks:
             self._boxes = BoxCheck(self._asked, layout, self._fresh(layout.by_box))
         self._boxes.layout = layout
         self._boxes.add(self._operands, ours, theirs, label)
+
+    def _layout(self, theirs: Mapping[str, Array]) -> BoxLayout | SelectedBoxes | None:
+        found = recognised(self._operands, theirs)
+        return found or (selection(self._selected[0], self._operands, theirs) if len(self._selected) == 1 else None)
 
     def _add_classes(self, share: float, ours: Mapping[str, Array], theirs: Mapping[str, Array], label: str) -> None:
         if not self._classes:
@@ -270,7 +297,10 @@ class Checks:
         asked = self._asked.iou is not None
         # Without a count, rows of zeros are no boxes, or no detections at all.
         likely = boxes is not None and bool(boxes.layout.count or boxes.boxes)
-        matched = boxes is not None and (asked or (likely and not all(by_name[name].within for name in boxes.outputs)))
+        inside = boxes is not None and all(by_name[name].within for name in boxes.outputs)
+        matched = boxes is not None and (asked or (likely and not inside))
+        if boxes is not None and inside:
+            boxes.blamed = boxes.layout.boxes or boxes.outputs[0]
         return [*self._classes.values(), *([boxes] if boxes is not None and matched else [])]
 
 

@@ -39,7 +39,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, is_extension
 
-_SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
+SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
 _SUM_MARGIN = 4.0
 """How many times what other orders of sums change a difference may be: each order is one sample of the rounding errors."""
 _LAST_PLACES = 8
@@ -68,7 +68,7 @@ _OTHERWISE: Mapping[Again, str] = {
     hard_swish: "computes HARD_SWISH as one operation and rounds it to 8 bits once, NNAPI as MUL and ADD below feature level 4",
     squared_difference: "computes SQUARED_DIFFERENCE in fixed point as one operation, NNAPI as SUB and MUL",
 }
-"""What LiteRT computes in integers otherwise than NNAPI → in which way."""
+"""What LiteRT computes in integers differently from NNAPI → in which way."""
 _HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.TRANSPOSE_CONV_2D)
 
 
@@ -159,11 +159,11 @@ def _random(case: LoneOperation) -> str:
     if not any(map(is_extension, case.operations)):
         return ""
     if case.operator.rpartition(" ")[2] in _DRAWING:
-        return f"draws random numbers, other ones than {case.reference}"
+        return f"draws random numbers, which differ from {case.reference}'s"
     first, second = (case.under(CpuDevice(Tier.REFERENCE)) for _ in range(2))
     if first is None or second is None or first.tobytes() == second.tobytes():
         return ""
-    return f"draws random numbers, other ones than {case.reference} and in each run"
+    return f"draws random numbers, which differ from {case.reference}'s and in each run"
 
 
 def _state_dropped(case: LoneOperation) -> str:
@@ -213,7 +213,7 @@ def _rescaled_mean(case: LoneOperation) -> Array | None:
 
 
 def _sign_flipped(case: LoneOperation) -> str:
-    """Kernels of uint8 and of int8 round otherwise: averages halves; RESIZE_BILINEAR truncates uint8 only."""
+    """Kernels of uint8 and of int8 round differently: averages halves; RESIZE_BILINEAR truncates uint8 only."""
     main = case.model.main
     flipped = {i for i, operand in enumerate(main.operands) if sign_flipped(operand, _A_BYTE).dtype == np.int8}
     if not flipped:
@@ -307,7 +307,7 @@ def _dynamic_range(case: LoneOperation) -> str:
     for quantised in (_symmetric, _asymmetric):
         inputs = [quantised(x) if k == 0 and x.dtype == np.float32 else x for k, x in enumerate(case.inputs)]
         if case.explained_by(case.under(arithmetic_device("exact"), inputs)):
-            return f"only weights are quantised: {case.reference} quantises its input while it runs, NNAPI computes on floats"
+            return f"only weights are quantised: {case.reference} quantises its input at run time, NNAPI computes on floats"
     return ""
 
 
@@ -335,7 +335,7 @@ def _sum_order(case: LoneOperation) -> str:
     """Rounding errors of sums: no larger than a few times what other orders change."""
     if case.expected.dtype != np.float32 or case.operations <= _WITHOUT_SUMS or case.off(case.actual) == np.inf:
         return ""
-    results = [r for name in _SUMS if (r := case.under(arithmetic_device(name))) is not None]
+    results = [r for name in SUMS if (r := case.under(arithmetic_device(name))) is not None]
     spread = max((_largest(result, case.actual) for result in results), default=0.0)
     if spread == 0 or case.off(case.actual) > _SUM_MARGIN * spread:
         return ""
@@ -351,7 +351,7 @@ def _function(case: LoneOperation) -> str:
         largest = max(np.abs(x[np.isfinite(x)]).max(initial=0.0) for x in numbers)
         magnitudes = np.maximum(np.where(np.isfinite(case.expected), np.abs(case.expected), 0), np.float32(largest))
         near = _apart(case.actual, case.expected) <= _LAST_PLACES * np.spacing(magnitudes)
-    return f"its function is rounded otherwise, by {_LAST_PLACES} units in the last place at most" if near.all() else ""
+    return f"its function rounds differently, by {_LAST_PLACES} units in the last place at most" if near.all() else ""
 
 
 def _apart(a: Array, b: Array) -> Array:

@@ -20,7 +20,7 @@ from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance, Tolerances, as_tolerances
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences, unknown_numbers
+from nnbridge.devices.evidence import Evidence, evidences, reservation, unknown_numbers
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
@@ -53,7 +53,7 @@ class OutputComparison:
     compared: int = 0
     """Elements that are finite on both sides, whose differences are counted."""
     non_finite: int = 0
-    """Elements that are infinite or no number on one side or both."""
+    """Elements that are infinite or NaN on one side or both."""
     non_finite_unequal: int = 0
     """Those of them that are not the same on both sides."""
     largest: float = 0.0
@@ -102,7 +102,7 @@ class OutputComparison:
     @property
     def passed(self) -> bool:
         """True if what decides does: the check, else the elements."""
-        return self.within if self.check is None else self.check.passed
+        return self.within if self.check is None else self.check.passes(self)
 
     @property
     def max_abs_diff(self) -> float | None:
@@ -259,6 +259,16 @@ class Comparison(NotebookResult):
         return unknown_numbers(self.evidence)
 
     @property
+    def idle(self) -> list[str]:
+        """The drivers that were offered the model where none of them ran anything: others computed all that was compared."""
+        return [share.device for share in self.shares] if self.samples and not self.evidence else []
+
+    @property
+    def reservation(self) -> str:
+        """The reason why the numbers say nothing of the devices; empty where they do."""
+        return reservation(self.evidence, self.idle)
+
+    @property
     def checks(self) -> list[tuple[Check, list[OutputComparison]]]:
         """The checks that decide in place of elements, with their outputs."""
         found = {id(output.check): output.check for output in self.outputs if output.check is not None}
@@ -271,10 +281,17 @@ class Comparison(NotebookResult):
 
     @property
     def verdict(self) -> str:
-        """``pass`` or ``FAIL`` and what decided in place of elements, or that the devices' numbers are unknown."""
+        """``pass`` or ``FAIL`` and what decided in place of elements, or why that cannot be said of the devices."""
         found = "pass" if self.passed else "FAIL" if self.failed else "not all compared"
         by = f" by {' and '.join(check.title for check, _ in self.checks)}" if self.checks else ""
-        return NUMBERS_UNKNOWN if self.unknown else f"{found}{by}"
+        return self.reservation or f"{found}{by}"
+
+    @property
+    def verdict_line(self) -> str:
+        """The verdict with what it is about, for the end of a long output; where it says nothing of the devices, also what was
+        computed."""
+        computed = f"; what was computed is {'within' if self.passed else 'outside'} tolerance" if self.reservation else ""
+        return f"{self.model} on {self.device}: {self.verdict}{computed}"
 
     @property
     def sentence(self) -> str:
@@ -284,13 +301,13 @@ class Comparison(NotebookResult):
         elements = f"beyond tolerance: {', '.join(failing)}" if failing else "all outputs are within tolerance"
         elements = elements.replace("all", "the other", 1) if self.checks else elements
         verdict = "; ".join([*self.check_sentences, *([elements] if others else [])])
-        verdict = f"{NUMBERS_UNKNOWN}; of what was computed, {verdict}" if self.unknown else verdict
+        verdict = f"{self.reservation}; of what was computed, {verdict}" if self.reservation else verdict
         samples = f"{self.samples} sample{'' if self.samples == 1 else 's'}"
         ended = f"; not compared, as {self.ended[0][1]}: {', '.join(label for label, _ in self.ended)}" if self.ended else ""
         return f"{self.model} on {self.device} against {self.reference}, {samples}: {verdict}{ended}"
 
     def records(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each output; ``pass`` is None where the devices' numbers are unknown."""
+        """A row for each output; ``pass`` is None where the numbers say nothing of the devices."""
         return [
             {
                 "output": o.name,
@@ -304,7 +321,7 @@ class Comparison(NotebookResult):
                 "unequal": o.mismatches / max(o.elements, 1),
                 "atol": o.atol,
                 "rtol": o.rtol,
-                "pass": None if self.unknown else o.passed,
+                "pass": None if self.reservation else o.passed,
                 "by": o.check.title if o.check is not None else "",
                 "problem": o.problem,
             }
@@ -333,6 +350,7 @@ class Comparison(NotebookResult):
             **ran,
             **ended,
             "pass": self.passed,
+            "verdict": self.verdict,
             "evidence": [each.as_dict() for each in self.evidence],
             "outputs": outputs,
             "checks": [check_as_dict(*each) for each in self.checks],

@@ -2,7 +2,8 @@
 
 A layout is recognised by the reference's outputs of a sample: boxes [n, 4] or [batch, n, 4] as corners, the first two no larger
 than the last two, with a class and a score for each, and their count where there is one; or rows of corners, score and class
-[batch, n, 6]. Where no count is stated, rows without a positive score are padding.
+[batch, n, 6]. Where no count is stated, rows without a positive score are padding. Or the rows [n, 3] of a NonMaxSuppression,
+which say which boxes it took: batch, class, box; the model says which output has them.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.samples import dequantised
+from nnbridge.compare.samples import dequantised, named_outputs
 from nnbridge.compare.tolerance import RELATIVE_TOLERANCE
 from nnbridge.extensions import codec_of
-from nnbridge.model import Operand
+from nnbridge.model import Model, Operand, Operation
 
 SAME_BOX = 0.5
 """Intersection over union from which two boxes of a class show the same object, as in Pascal VOC."""
-LAYOUTS = "boxes [n, 4] as corners with classes [n] and scores [n], or rows [batch, n, 6] of corners, score and class"
+LAYOUTS = (
+    "boxes [n, 4] as corners with classes [n] and scores [n], rows [batch, n, 6] of corners, score and class, or the rows of a "
+    "NonMaxSuppression"
+)
 _MOST_BOXES = 2048
 """More are candidates that nothing has suppressed yet, which have positions."""
 _SMALLEST = 1e-7
@@ -98,6 +102,93 @@ class BoxLayout:
             Boxes(rows[k, i, :4], classes[k, i], scores[k, i], {name: array[k, i] for name, array in stored.items()})
             for k, i in enumerate(chosen)
         ]
+
+
+@dataclass(frozen=True)
+class SelectedBoxes:
+    """The output of a NonMaxSuppression, by name, and the outputs that have its candidates, where there are any.
+
+    Without these a row stands for itself: it matches the same row at any position.
+    """
+
+    selected: str
+    boxes: str = ""
+    """[batch, n, 4]: two corners, or where no corners are in order centre and size."""
+    scores: str = ""
+    """[batch, classes, n]"""
+    count: str = ""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of all of them."""
+        return (self.selected, *self.by_box)
+
+    @property
+    def by_box(self) -> tuple[str, ...]:
+        """The names of those with numbers for each box."""
+        return (self.boxes, self.scores) if self.boxes else ()
+
+    def images(self, operands: Mapping[str, Operand], outputs: Mapping[str, Array]) -> list[Boxes] | None:
+        """The boxes that were taken, of each image; None where the shapes are not the layout's, or a row names no box."""
+        rows = outputs[self.selected].astype(np.int64)
+        if rows.ndim != 2 or rows.shape[1] != len(_SELECTED):
+            return None
+        rows = rows[(rows >= 0).all(1)]  # Others are padding.
+        if not self.boxes:
+            corners = np.concatenate([rows[:, [0, 2]], rows[:, [0, 2]] + 1], 1).astype(np.float64)
+            return [Boxes(corners, rows[:, 1].astype(np.float64), np.ones(len(rows)))]
+        boxes, scores = outputs[self.boxes], outputs[self.scores]
+        if boxes.ndim != 3 or scores.ndim != 3 or (rows >= (boxes.shape[0], scores.shape[1], boxes.shape[1])).any():
+            return None
+        real = {name: dequantised(operands[name], outputs[name]) for name in self.by_box}
+        found = []
+        for image in range(len(boxes)):
+            _, classes, index = rows[rows[:, 0] == image].T
+            stored = {self.boxes: boxes[image, index], self.scores: scores[image, classes, index]}
+            taken = real[self.scores][image, classes, index].astype(np.float64)
+            found.append(Boxes(_corners(real[self.boxes][image, index]), classes.astype(np.float64), taken, stored))
+        return found
+
+
+_SELECTED = ("batch", "class", "box")
+_PASSED_ON = frozenset({"Cast", "Identity"})
+
+
+def _corners(boxes: Array) -> Array:
+    """Boxes as corners, the smaller numbers first: ONNX has any two corners of a diagonal, or centre and size."""
+    first, second = boxes[:, :2].astype(np.float64), boxes[:, 2:].astype(np.float64)
+    if (first > second).any() and (second > 0).all():
+        return np.concatenate([first - second / 2, first + second / 2], 1)
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], 1)
+
+
+def selected_outputs(model: Model) -> tuple[str, ...]:
+    """The names of outputs that have the rows of a NonMaxSuppression of ONNX, or these in another type."""
+    main, found = model.main, []
+    for name, index in zip(named_outputs(model), model.own_outputs, strict=True):
+        producer = main.producers.get(index)
+        while producer is not None and _operator(main.operations[producer]) in _PASSED_ON:
+            producer = main.producers.get(main.operations[producer].inputs[0])
+        if producer is not None and _operator(main.operations[producer]) == "NonMaxSuppression":
+            found.append(name)
+    return tuple(found)
+
+
+def _operator(operation: Operation) -> str:
+    return "" if operation.source is None else operation.source.operator
+
+
+def selection(name: str, operands: Mapping[str, Operand], outputs: Mapping[str, Array]) -> SelectedBoxes | None:
+    """The layout of the rows of a NonMaxSuppression, with the only boxes and scores that have their candidates, if there are."""
+    held = {n: array for n, array in outputs.items() if n != name and codec_of(operands[n]) is None and array.ndim == 3}
+    pairs_of = [
+        SelectedBoxes(name, boxes, scores)
+        for boxes, b in held.items()
+        for scores, s in held.items()
+        if boxes != scores and b.shape[2] == 4 and (s.shape[0], s.shape[2]) == b.shape[:2]
+    ]
+    layout = pairs_of[0] if len(pairs_of) == 1 else SelectedBoxes(name)
+    return layout if layout.images(operands, outputs) is not None else None
 
 
 def recognised(operands: Mapping[str, Operand], outputs: Mapping[str, Array]) -> BoxLayout | None:

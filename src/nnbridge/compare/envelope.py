@@ -272,7 +272,7 @@ def envelope(
 def _placed(
     other: Deviation, known: Sequence[Deviation], beside: Sequence[OutputComparison], names: Sequence[Numerics]
 ) -> Deviation:
-    """Another side's deviation with where it lies in the envelope."""
+    """Another side's deviation with where it is in the envelope."""
     mine = [d for d in known if d.output == other.output]
     largest, rmse = other.largest * _ROUNDED, other.rmse * _ROUNDED
     within = largest <= max(d.largest for d in mine) and rmse <= max(d.rmse for d in mine)

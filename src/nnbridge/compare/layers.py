@@ -32,7 +32,7 @@ from nnbridge.compare.tensors import (
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidences, unknown_numbers
+from nnbridge.devices.evidence import Evidence, evidences, reservation, unknown_numbers
 from nnbridge.errors import NnapiError, NnbridgeError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
@@ -81,7 +81,7 @@ class Layer:
     cause: Cause | None = None
     """Why there is an own error; None if there is none, or nothing explains it."""
     hidden: str = ""
-    """Where operators without a tensor in the reference share an own error beyond tolerance: the first that computes otherwise
+    """Where operators without a tensor in the reference share an own error beyond tolerance: the first that computes differently
     than NNAPI's reference kernels, fed with what these compute."""
     worst: _Worst | None = field(default=None, repr=False)
     """The sample with the largest own error, whose cause is sought once all samples are known; None after that."""
@@ -93,7 +93,7 @@ class Layer:
 
     @property
     def place(self) -> str:
-        """The operation, its tensor, and the body where it stands."""
+        """The operation, its tensor, and the body where it is."""
         return place_of(self.operator, self.operation, self.tensor, self.position[0])
 
     def as_dict(self) -> dict[str, Any]:
@@ -120,6 +120,8 @@ class LayerComparison(NotebookResult):
     """Samples at which a runtime's process ended, and how: they are not compared."""
     evidence: tuple[Evidence, ...] = ()
     """The evidence of each driver that ran something."""
+    offered: tuple[str, ...] = ()
+    """The drivers that were offered the model."""
 
     @property
     def unknown(self) -> list[str]:
@@ -127,9 +129,14 @@ class LayerComparison(NotebookResult):
         return unknown_numbers(self.evidence)
 
     @property
+    def reservation(self) -> str:
+        """The reason why the numbers say nothing of the devices; empty where they do."""
+        return reservation(self.evidence, self.offered if self.samples else ())
+
+    @property
     def verdict(self) -> str:
-        """``pass`` or ``FAIL``, or that the devices' numbers are unknown."""
-        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"
+        """``pass`` or ``FAIL``, or why that cannot be said of the devices."""
+        return self.reservation or ("pass" if self.passed else "FAIL")
 
     @property
     def compared(self) -> tuple[Layer, ...]:
@@ -175,7 +182,7 @@ class LayerComparison(NotebookResult):
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
-        return f"{NUMBERS_UNKNOWN}; of what was computed: {self._found}" if self.unknown else self._found
+        return f"{self.reservation}; of what was computed: {self._found}" if self.reservation else self._found
 
     @property
     def _found(self) -> str:
@@ -185,7 +192,7 @@ class LayerComparison(NotebookResult):
         if first is None:
             if origin is None:
                 if any(layer.drift is not None and layer.drift.mismatches for layer in self.compared):
-                    return "no difference beyond tolerance; no operation is known to have an error of its own"
+                    return "no difference beyond tolerance; no operation is known to have its own error"
                 return f"no difference: {len(self.compared)} tensors are equal"
             why = f" ({origin.why})" if origin.why else ""
             return f"no difference beyond tolerance; largest own error: operator {origin.place}, {difference(origin.own)}{why}"
@@ -201,7 +208,7 @@ class LayerComparison(NotebookResult):
         if origin is not None and origin is not first:
             said += f": inherited from {origin.place}, own error {difference(origin.own)}"
         if origin is not None and origin.hidden:
-            said += f"; of the operators up to it that the reference has no tensors of, {origin.hidden} computes otherwise"
+            said += f"; among the operators up to it without tensors in the reference, {origin.hidden} differs"
         return said
 
     def records(self) -> Sequence[Mapping[str, Any]]:
@@ -304,11 +311,12 @@ def compare_layers(
     layers, ended = tuple(run.in_order()), tuple(endings.rows)
     ran = {layer.device for layer in layers}
     known = tuple(evidences(device for device in compilation.devices if device.name in ran))
-    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended, known)
+    offered = tuple(share.device for share in compilation.shares())
+    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended, known, offered)
 
 
 def place_of(operator: str, operation: str, tensor: str, within: str) -> str:
-    """An operator of the file or its operation, its tensor, and the body where it stands."""
+    """An operator of the file or its operation, its tensor, and the body where it is."""
     name = f" ({tensor})" if tensor else f": {operation}" if operation not in operator else ""
     return f"{operator}{name}" + (f" in {within}" if within else "")
 
@@ -466,7 +474,7 @@ class _Layers:
             layer.cause = explain(worst.case) if self.explained else None
 
     def _hidden(self, part: Compilation, inputs: Sequence[Array]) -> str:
-        """Of a part of several operators of the file, the one that computes otherwise than NNAPI's reference kernels."""
+        """Of a part of several operators of the file, the one that computes differently from NNAPI's reference kernels."""
         if len({operation.source for operation in part.model.main.operations}) < 2:
             return ""
         kernels = DeviceReference(part.model, "reference")

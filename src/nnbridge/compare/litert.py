@@ -5,6 +5,8 @@ The process that it runs in imports little beside it.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +38,12 @@ class NamedTensors:
         self.named[subgraph, name] = None if (subgraph, name) in self.named else value
 
 
+_log = logging.getLogger(__name__)
+_INSTEAD = ("reference", "optimised", "xnnpack")
+"""Sets of kernels; each is used where those before it do not load a file: a few operators have no reference kernel of their own,
+and MediaPipe's are XNNPACK's only."""
+
+
 class LiteRT:
     """LiteRT (TFLite) with its reference kernels, on one thread."""
 
@@ -57,19 +65,25 @@ class LiteRT:
         }
         self._signature = signature
         settings = {"num_threads": 1, "experimental_preserve_all_tensors": preserve}
-        self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], **settings)
-        try:
+        refused: Exception | None = None
+        for name in (kernels, *_INSTEAD[_INSTEAD.index(kernels) + 1 :]):
+            self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[name], **settings)
             try:
                 self._open()
-            except ValueError:
-                # A few operators have no reference kernel of their own.
-                self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver["optimised"], **settings)
-                self._open()
-        except (ValueError, RuntimeError) as error:
-            raise InputError(Reason("a model that LiteRT runs", first_line(error), file=str(path))) from error
+            except (ValueError, RuntimeError) as error:
+                refused = refused or error
+                continue
+            if refused is not None and name == _INSTEAD[-1]:
+                rule = "LiteRT's %s kernels do not load %s (%s): compared with its default ones, XNNPACK's"
+                _log.warning(rule, kernels, path.name, first_line(refused))
+            return
+        assert refused is not None
+        raise InputError(Reason("a model that LiteRT runs", first_line(refused), file=str(path))) from refused
 
     def _open(self) -> None:
-        self._interpreter = self._make()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of tensors that are preserved beside XNNPACK's
+            self._interpreter = self._make()
         self._interpreter.allocate_tensors()
         self._runner = self._interpreter.get_signature_runner(self._signature) if self._signature else None
 

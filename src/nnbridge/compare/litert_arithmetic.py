@@ -164,7 +164,7 @@ def _steps(value: Array, operand: Operand) -> Array:
 
 
 def _flag(model: Model, operation: Operation, name: str) -> bool | None:
-    """An optional flag, which is false if it is left out; None if it is no constant."""
+    """An optional flag, which is false if it is left out; None if it is not a constant."""
     place = input_places(model, operation).get(name)
     if place is None:
         return False

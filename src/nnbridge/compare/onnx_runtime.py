@@ -158,7 +158,9 @@ def _as_held(declared: str, value: Any) -> Array:
         from nnbridge.extensions import numpy_type
 
         return np.asarray(value).view(numpy_type("float8_e4m3fn"))  # The type that NumPy has not and it returns, as bits.
-    return codec.pack([np.asarray(one) for one in (value if isinstance(value, list) else [] if value is None else [value])])
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    # Of maps, such as ZipMap's, models hold the numbers in the order of the keys.
+    return codec.pack([np.asarray([one[k] for k in sorted(one)] if isinstance(one, dict) else one) for one in values])
 
 
 def opened(path: Path, signature: str, preserve: bool) -> OnnxRuntime:

@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from nnbridge.apart import Apart
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.litert import LiteRT, NamedTensors
-from nnbridge.compare.onnx_runtime import OnnxRuntime
+from nnbridge.compare.litert import NamedTensors
 from nnbridge.converters import opened
 from nnbridge.errors import InputError, Reason
 
+if TYPE_CHECKING:
+    from nnbridge.compare.litert_compiled import CompiledLiteRT
+
 FORMATS = {"litert": "tflite", "onnxruntime": "onnx"}
 """Name on the command line → the converter of the files that the reference reads."""
-REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
-"""Name on the command line → reference."""
 _OPENED = {"litert": "nnbridge.compare.litert:opened", "onnxruntime": "nnbridge.compare.onnx_runtime:opened"}
 """What creates it in its process."""
 _RUNTIMES = {"litert": ("LiteRT", "ai_edge_litert"), "onnxruntime": ("ONNX Runtime", "onnxruntime")}
@@ -52,8 +53,8 @@ class ApartReference:
         return NamedTensors(*self._apart.call("tensors"))
 
 
-def _compiled(path: Path, _: str, __: bool) -> LiteRT:
-    from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's route to MediaTek
+def _compiled(path: Path, _: str, __: bool) -> CompiledLiteRT:
+    from nnbridge.compare.litert_compiled import CompiledLiteRT  # with LiteRT's MediaTek route
 
     return CompiledLiteRT(path)
 
@@ -63,8 +64,8 @@ def reference(name: str, path: Path, signature: str = "", *, preserve: bool = Fa
 
     It runs in a separate process, which reads the file in the meantime where this one is not to ``wait``: until ``ready``.
     """
-    if name not in REFERENCES:
-        raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="reference"))
+    if name not in FORMATS:
+        raise InputError(Reason(f"{', '.join(FORMATS)} or a file ending in .npz", repr(name), operand="reference"))
     file = opened(path)
     form = file.name
     if form != FORMATS[name]:

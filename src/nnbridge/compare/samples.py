@@ -1,16 +1,18 @@
 """Samples: inputs with a reference's outputs, drawn with a seed or read from a file.
 
 Inputs are drawn by NumPy's ``default_rng(seed)`` in model-input order: floats standard normal, 8- and 16-bit integers over
-their full range, int32 and int64 in [0, 8), booleans with equal probability.
+their full range, int32 and int64 in [0, 8), booleans with equal probability. Whole numbers that a reference refuses, as they
+may be indexes, are drawn smaller, with a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from nnbridge.extensions import codec_of, is_tensor, operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.runtime.arguments import check_array
 from nnbridge.types import OperandCode
+
+_log = logging.getLogger(__name__)
+_Outputs = TypeVar("_Outputs")
 
 
 @dataclass(frozen=True)
@@ -187,14 +192,48 @@ def stating_open_dimensions(model: Model, stated: Iterable[str] = ()) -> Iterato
 
 def seeded_samples(model: Model, reference: Reference | None, seeds: Sequence[int], steps: int = 1) -> Iterator[Sample]:
     """Seeded inputs with a reference's outputs, if any: for each seed ``steps`` calls, between which states continue."""
+    most: int | None = None
     for seed in seeds:
         rng = np.random.default_rng(seed)
         outputs: Sequence[Array] | Mapping[str, Array] = {}
         for step in range(steps):
-            inputs = _drawn_inputs(model, rng)
+            inputs = _below(most, _drawn_inputs(model, rng))
             if reference is not None and not isinstance(outputs, Missing):  # Later steps would continue from nothing.
-                outputs = _answered_or_missing(model, reference, inputs, anew=step == 0)
+                try:
+                    outputs = _answered_or_missing(model, reference, inputs, anew=step == 0)
+                except InputError as error:
+                    if step:
+                        raise
+                    most, inputs, outputs = smaller(
+                        inputs, lambda drawn: _answered_or_missing(model, reference, drawn, anew=True), error
+                    )
             yield Sample(f"seed {seed}, step {step}", inputs, outputs, step > 0)
+
+
+def _below(most: int | None, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Inputs whose whole numbers are below a number, if one is known: those of 32 and 64 bits may be indexes."""
+    return {
+        name: array % most if most is not None and array.dtype.kind in "iu" and array.dtype.itemsize >= 4 else array
+        for name, array in inputs.items()
+    }
+
+
+def smaller(
+    inputs: Mapping[str, Array], run: Callable[[Mapping[str, Array]], _Outputs], error: NnbridgeError
+) -> tuple[int, dict[str, Array], _Outputs]:
+    """The bound of smaller whole numbers that a run does not refuse, such as types of tokens, they and its outputs; else the
+    error."""
+    for most in (4, 2, 1):
+        drawn = _below(most, inputs)
+        if all(np.array_equal(drawn[name], array) for name, array in inputs.items() if array.dtype.kind in "iu"):
+            continue
+        try:
+            outputs = run(drawn)
+        except (InputError, OpFailedError):
+            continue
+        _log.warning("whole numbers are drawn below %d: larger ones are refused (%s)", most, error.reason.found)
+        return most, drawn, outputs
+    raise error
 
 
 def input_samples(

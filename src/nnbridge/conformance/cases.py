@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -70,23 +71,27 @@ class Case:
 
 
 def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = ()) -> list[Path]:
-    """The spec files under a folder, in order, or one file; ``suites`` and ``specs`` pick some by name."""
+    """The spec files under a folder, in order, or one file; ``suites`` and ``specs`` pick some by name or pattern."""
     found = [folder] if os.path.isfile(folder) else sorted(folder.glob("*/*.json.gz")) if os.path.isdir(folder) else []
     if not found:
-        there = "none" if folder.exists() else NO_SUCH_FILE
+        there = "none" if os.path.exists(folder) else NO_SUCH_FILE
         raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", there, operand=str(folder)))
     known_suites = sorted({file.parent.name for file in found})
-    unknown = next((suite for suite in suites if suite not in known_suites), None)
+    unknown = next((suite for suite in suites if not any(fnmatchcase(name, suite) for name in known_suites)), None)
     if unknown is not None:
         raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", unknown, operand="suite"))
-    inside = [file for file in found if not suites or file.parent.name in suites]
+    inside = [file for file in found if not suites or _named(file.parent.name, suites)]
     known_specs = sorted({_spec_name(file) for file in inside})
     for spec in specs:
-        if spec not in known_specs:
+        if not any(fnmatchcase(name, spec) for name in known_specs):
             near = ", ".join(similar(spec, known_specs, least=0.6)) or f"{known_specs[0]} to {known_specs[-1]}"
             rule = f"a spec of {', '.join(suites) or folder} ({len(known_specs)}, such as {near})"
             raise InputError(Reason(rule, spec, operand="spec"))
-    return [file for file in inside if not specs or _spec_name(file) in specs]
+    return [file for file in inside if not specs or _named(_spec_name(file), specs)]
+
+
+def _named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _spec_name(path: Path) -> str:

@@ -44,9 +44,8 @@ def read_questions(path: Path) -> Iterator[Question]:
                 if line.strip():
                     yield _question(line, path, number)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(
-            Reason("a readable file of models", cannot_read(error), operand=f"after line {number}", file=str(path))
-        ) from error
+        where = f"after line {number}" if number else ""
+        raise InputError(Reason("a readable file of models", cannot_read(error), operand=where, file=str(path))) from error
 
 
 def _question(line: bytes, path: Path, number: int) -> Question:

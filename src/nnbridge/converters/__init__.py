@@ -101,7 +101,7 @@ class Importer(ABC):
     runtime_graph: ClassVar[RuntimeReader | None] = None
     """Reads the graph that an inference runtime hands over; without one, there is no provider for the format."""
     neuron: ClassVar[Callable[[], Route] | None] = None
-    """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
+    """What LiteRT's MediaTek route needs of the importer; None for formats that do not go that way."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -134,9 +134,9 @@ class Importer(ABC):
         return ()
 
     @property
-    def needs_more(self) -> bool:
-        """True if the file's own runtime loads it only with operators that the app registers."""
-        return False
+    def foreign(self) -> Collection[tuple[int, int]]:
+        """Operators, by subgraph and index, that the file's own runtime has no kernel for unless an app adds one."""
+        return ()
 
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         """The file's own graphs; none where only the NNAPI model has some."""
@@ -191,14 +191,8 @@ class Importer(ABC):
         for option in fields(options):
             value = getattr(options, option.name)
             if option.name not in self.options and value != getattr(standard, option.name) and value != PHONE:
-                raise OptionError(
-                    Reason(
-                        f"no such option, which does nothing with {self.name} files",
-                        str(value),
-                        operand=option.name,
-                        file=str(self.path),
-                    )
-                )
+                rule = f"does nothing with {self.name} files; leave it out"
+                raise OptionError(Reason(rule, operand=option.name, file=str(self.path)))
         for name, releases in RUNTIMES.items():
             releases.require(getattr(options, name))
         if options.mapping not in (PHONE, *self.mappings):
@@ -218,7 +212,7 @@ def converters() -> tuple[type[Importer], ...]:
 def opened(path: str | Path) -> Importer:
     """A model file, opened by the importer that its first bytes name, else its suffix; refused where the two disagree.
 
-    ConversionError for what is no file, and for files that cannot be models of any format.
+    ConversionError for what is not a file, and for files that cannot be models of any format.
     """
     path = Path(path)
     head = _head_of_model(path)

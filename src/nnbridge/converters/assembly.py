@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.converters.draft import Checked, Region, Step, Value, kinds_of
 from nnbridge.errors import BadDataError, Reason
-from nnbridge.model import INFERRED, Location, Model
+from nnbridge.model import INFERRED, Array, Location, Model
 from nnbridge.types import CONTROL_FLOW, MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, Lifetime, is_extension
+
+if TYPE_CHECKING:
+    from nnbridge.cpu.executor import Executor
 
 Node = TypeVar("Node")
 Key = TypeVar("Key", bound=Hashable)
@@ -28,6 +32,41 @@ def live_steps(steps: Sequence[Step], outputs: Sequence[Value]) -> list[Step]:
             live.append(step)
             required.update(map(id, step.inputs))
     return live[::-1]
+
+
+class DraftedModel:
+    """Drafted operations as a model, and its outputs by reference kernels, NNAPI's and the host's.
+
+    ``inputs`` are computed values. NnapiError for operations that no model can have.
+    """
+
+    def __init__(self, steps: Sequence[Step], inputs: Sequence[Value], results: Sequence[Value]) -> None:
+        self._inputs, self._results = inputs, results
+        live = live_steps(steps, results)
+        written = {id(value) for step in live for value in step.outputs}
+        own = {id(value): value for value in results if id(value) in written}
+        self._outputs = {key: n for n, key in enumerate(own)}
+        self.passed = list(own) != list(map(id, results))
+        """True if a result is an input, a constant, or listed twice."""
+        self.model = Assembly("host").build(inputs, list(own.values()), live) if own else None
+
+    @cached_property
+    def _executor(self) -> Executor | None:
+        from nnbridge.devices.host import mixed_executor
+
+        return None if self.model is None else mixed_executor(self.model)
+
+    def __call__(self, arrays: Sequence[Array | None]) -> list[Array]:
+        """The results; ValueError for one that is nothing's."""
+        computed = [] if self._executor is None else self._executor.run(arrays)
+        known = {id(value): array for value, array in zip(self._inputs, arrays, strict=True)}
+        found = [
+            computed[self._outputs[id(value)]].data if id(value) in self._outputs else known.get(id(value), value.data)
+            for value in self._results
+        ]
+        if any(array is None for array in found):
+            raise ValueError("values that do not depend on inputs")
+        return [array for array in found if array is not None]
 
 
 def own_outputs(outputs: Sequence[Value], used: set[int], copy: Callable[[Value], Value]) -> list[Value]:

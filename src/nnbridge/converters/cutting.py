@@ -16,7 +16,7 @@ class Excerpt(Generic[Tensor]):
     operators: tuple[int, ...]
     """In the graph's order."""
     inputs: tuple[Tensor, ...]
-    """What the operators read that is no constant and that none of them computes."""
+    """What the operators read that is not a constant and that none of them computes."""
 
 
 def cut(

@@ -1,4 +1,4 @@
-"""The declaration of an operator of a file format: everything that is known of it is in one place.
+"""The declaration of an operator of a file format: everything that is known about it is in one place.
 
 An operator module creates a definition and decorates its lowerings and its host kernel with it::
 

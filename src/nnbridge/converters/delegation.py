@@ -432,6 +432,6 @@ class InMemory:
     mark: tuple[int, bytes]
     """Where the format's mark lies, and what it is."""
     places: Callable[[memoryview, WorkBudget], Places | None]
-    """Where the tensors' names and constants lie; None for what is no file of the format. Decoding spends tables."""
+    """Positions of the tensors' names and constants; None for what is not a file of the format. Decoding spends tables."""
     open: Callable[[memoryview], Delegation]
     """Read the file; the bytes after it are passed over. ConversionError for a wrong one."""

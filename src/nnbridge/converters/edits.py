@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
+from os import SEEK_CUR
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
-from nnbridge.errors import ConversionError, Reason, Why
+from nnbridge.errors import Why
 
 Value: TypeAlias = "int | float | str"
 Key: TypeAlias = "tuple[int, int]"
@@ -17,14 +20,58 @@ WHOLE = -1
 """In place of an operator's index: the edit concerns the whole file."""
 
 
-MOST_EDITED = 1 << 30
-"""Bytes of a file with its weights beyond which it is not edited: each edit would be a file of that size."""
+LARGE = 1 << 30
+"""Bytes of a file with its weights from which on edited files are written in pieces, the weights out of the mapped original."""
+_HOLE = 4096
+"""Bytes up to which a piece of weights is written for plans, too: numbers that they may read, such as shapes."""
+
+Chunk: TypeAlias = "bytes | memoryview"
+Opened: TypeAlias = "Callable[[Path], AbstractContextManager[IO[bytes]]]"
 
 
-def require_editable(size: int, path: Path) -> None:
-    """ConversionError for a file that is too large to be edited; ``size``: its bytes with all weights."""
-    if size > MOST_EDITED:
-        raise ConversionError(Reason(f"at most {MOST_EDITED:,} bytes with all weights, to be edited", f"{size:,}", str(path)))
+def is_large(size: int) -> bool:
+    """True for a file of which no edit is held in memory; ``size``: its bytes with all weights."""
+    return size > LARGE
+
+
+def _opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+    return path.open("wb")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An edited file, and those beside it that hold its weights, before they are written."""
+
+    files: Callable[[str, bool], Mapping[str, Sequence[Chunk]]]
+    """The name of each file and its pieces, from the file's name, and False if weights are not written: pieces that are views."""
+
+    @classmethod
+    def of(cls, content: bytes) -> Content:
+        """A file whose bytes are there."""
+        return cls(lambda name, weights: {name: (content,)})
+
+    def write(self, path: Path, *, weights: bool = True, opened: Opened = _opened) -> None:
+        """Write the files, what is beside the file first; without ``weights``, which no plan reads, these are holes."""
+        for name, pieces in reversed([*self.files(path.name, weights).items()]):
+            with opened(path.with_name(name)) as file:
+                for piece in pieces:
+                    if weights or isinstance(piece, bytes) or len(piece) <= _HOLE:
+                        file.write(piece)
+                    else:
+                        file.seek(len(piece), SEEK_CUR)
+                if not weights:
+                    file.truncate()
+
+    def mark(self) -> bytes | None:
+        """A checksum that equal files share; None for weights that are too large to be read for it."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, pieces in self.files("", True).items():
+            digest.update(f"{name}\0".encode())
+            for piece in pieces:
+                if not isinstance(piece, bytes):
+                    return None
+                digest.update(piece)
+        return digest.digest()
 
 
 class Answers(str, Enum):
@@ -52,14 +99,14 @@ class Edit:
     operator: str
     text: str
     """The replacement of the operator."""
-    content: Callable[[], bytes]
-    """The bytes of the edited file."""
+    content: Callable[[], Content]
+    """The edited file."""
     answers: Answers = Answers.SAME
-    alone: Callable[[], bytes] | None = None
+    alone: Callable[[], Content] | None = None
     """A file of the replacement of the operator; None for edits of the whole file."""
     converter: str = ""
     """The option of the converter that does the same at the source, or the change of the model that does, in one sentence."""
-    several: Callable[[Sequence[Key]], bytes] | None = None
+    several: Callable[[Sequence[Key]], Content] | None = None
     """A file in which several operators are replaced so; None where each has a change for itself."""
     together: tuple[Key, ...] = ()
     """The operators of an edit of several of them."""
@@ -96,7 +143,7 @@ class Adjustable:
 
     operator: str
     parameters: tuple[Parameter, ...]
-    content: Callable[[Mapping[str, Value], bool], bytes]
+    content: Callable[[Mapping[str, Value], bool], Content]
     """``content(changes, alone)``: the edited file, or a file of only the operator; values by the names of parameters."""
     converter: str = ""
     """What may help at the source, where no edit of the file does."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 _TO_TFLITE = "convert its model to TFLite (litert-torch, or TensorFlow's converter)"
 _TO_ONNX = "export the model to ONNX (torch.onnx.export) or to TFLite (litert-torch)"
-_SOURCE = "give the file that it was made from"
+_SOURCE = "use the file that it was made from"
 _MARKS = (
     (0, b"version https://git-lfs", "a Git LFS pointer", "`git lfs pull` fetches the file that it represents"),
     (0, b"<!doctype html", "an HTML page, such as a download's error or preview page", "download the file itself"),
@@ -15,7 +15,7 @@ _MARKS = (
     (0, b"\x89hdf", "an HDF5 file of Keras", _TO_TFLITE),
     (4, b"et12", "an ExecuTorch program (.pte)", _TO_ONNX),
     (4, b"eh00", "an extended ExecuTorch program (.pte)", _TO_ONNX),
-    (4, b"ortm", "an ORT format model of ONNX Runtime", "give the ONNX file that it was converted from"),
+    (4, b"ortm", "an ORT format model of ONNX Runtime", "use the ONNX file that it was converted from"),
     (
         0,
         b"litertlm",
@@ -26,21 +26,21 @@ _MARKS = (
     (0, b"rknn", "an RKNN model, compiled for a Rockchip NPU", _SOURCE),
     (0, b"\x01hef", "a HEF, compiled for a Hailo device", _SOURCE),
     (0, b"ftrt", "a TensorRT engine", _SOURCE),
-    (0, b"\x7felf", "a shared library or program", "give the model file"),
+    (0, b"\x7felf", "a shared library or program", "use the model file"),
     (0, b"\x80\x02", "a Python pickle, such as an old PyTorch checkpoint", _TO_ONNX),
-    (0, b"\x1f\x8b", "a gzip archive", "unpack it, and give the model file in it"),
+    (0, b"\x1f\x8b", "a gzip archive", "unpack it, and use the model file in it"),
 )
 """Position, bytes in lower case (letters of either case fit), what such files are, what to do."""
 _MEMBERS = (
-    (".tflite", "a bundle with TFLite files, such as a MediaPipe task", "unzip it, and give one of them"),
+    (".tflite", "a bundle with TFLite files, such as a MediaPipe task", "unzip it, and use one of them"),
     (".dlc", "a bundle with Qualcomm DLC files", _SOURCE),
     ("model.params", "a Qualcomm DLC", _SOURCE),
     ("model.weights.h5", "a Keras model (.keras)", _TO_TFLITE),
     ("data.pkl", "a PyTorch file", _TO_ONNX),
-    (".onnx", "an archive with ONNX files", "unzip it, and give one of them"),
+    (".onnx", "an archive with ONNX files", "unzip it, and use one of them"),
     ("saved_model.pb", "a zipped TensorFlow SavedModel", _TO_TFLITE),
     (".mlmodel", "a Core ML package", _TO_ONNX),
-    ("", "a ZIP archive", "unzip it, and give the model file in it"),
+    ("", "a ZIP archive", "unzip it, and use the model file in it"),
 )
 """The end of a member's name in a ZIP archive, what such archives are, what to do."""
 _NAMES = {

@@ -74,23 +74,28 @@ class _Waves:
 
     @classmethod
     def of(cls, nodes: Sequence[PartitionedNode], included: frozenset[int], units: Sequence[frozenset[int]]) -> _Waves:
-        """The graph of the included nodes."""
-        unit_of = {i: i for i in included}
-        for unit in units:
-            if unit <= included:
-                unit_of.update(dict.fromkeys(unit, max(unit)))
-        members: dict[int, list[int]] = {}
+        """The graph of the included nodes.
+
+        A node of several units is done again in each: none of them depends on another for it, as ONNX Runtime copies a
+        DequantizeLinear for each of its readers.
+        """
+        members = {max(unit): sorted(unit) for unit in units if unit <= included}
+        alone = included.difference(*members.values())
+        members.update({i: [i] for i in alone})
+        owners: dict[int, list[int]] = {}
+        for number in sorted(members):
+            for i in members[number]:
+                owners.setdefault(i, []).append(number)
+        writers = {name: i for i in included for name in nodes[i].outputs if name}
+        readers: dict[int, list[int]] = {number: [] for number in members}
         sources: dict[int, set[int]] = {}
-        writers = {name: unit_of[i] for i in included for name in nodes[i].outputs if name}
-        for i, unit_number in unit_of.items():
-            members.setdefault(unit_number, []).append(i)
-            names = (*nodes[i].inputs, *nodes[i].captured)
-            sources.setdefault(unit_number, set()).update(writers[n] for n in names if n in writers)
-        readers: dict[int, list[int]] = {unit_number: [] for unit_number in members}
-        for unit_number in sorted(sources):
-            sources[unit_number].discard(unit_number)
-            for source in sources[unit_number]:
-                readers[source].append(unit_number)
+        for number in sorted(members):
+            inside = set(members[number])
+            names = {name for i in inside for name in (*nodes[i].inputs, *nodes[i].captured)}
+            written = {writers[name] for name in names if name in writers} - inside
+            sources[number] = {owners[i][0] for i in written} - {number}
+            for source in sources[number]:
+                readers[source].append(number)
         return cls(members, readers, {unit_number: len(found) for unit_number, found in sources.items()})
 
     def groups(self, claimed: frozenset[int]) -> list[frozenset[int]]:

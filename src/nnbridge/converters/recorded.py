@@ -97,7 +97,7 @@ class Passed:
 
 
 class Route(Protocol):
-    """A file format's part in LiteRT's route to MediaTek."""
+    """A file format's part in LiteRT's MediaTek route."""
 
     def express(self, recording: Recording) -> Expressed:
         """The graph that calls passed."""

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from nnbridge import storage
 from nnbridge.builder import ModelBuilder
 from nnbridge.converters import ConversionOptions, Importer
-from nnbridge.converters.edits import Adjustable, Edit, Parameter, Value
+from nnbridge.converters.edits import Adjustable, Content, Edit, Parameter, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model, Operand, Operation
@@ -75,7 +75,7 @@ class SavedModelFile(Importer):
         operation = operations[place]
         parameters = tuple(_parameters(model, operation))
 
-        def content(changes: Mapping[str, Value], alone: bool) -> bytes:
+        def content(changes: Mapping[str, Value], alone: bool) -> Content:
             return _content(model, place, changes, False, alone)
 
         return Adjustable(operation_name(operation.type), parameters, content)
@@ -111,10 +111,10 @@ def _parameters(model: Model, operation: Operation) -> Iterator[Parameter]:
             yield Parameter(name, int(old), low=0, high=_HIGH)
 
 
-def _content(model: Model, index: int, changes: Mapping[str, Value], apart: bool, alone: bool) -> bytes:
+def _content(model: Model, index: int, changes: Mapping[str, Value], apart: bool, alone: bool) -> Content:
     file = io.BytesIO()
     write_model(_Edited(model, index, changes, apart, alone).built(), file)
-    return file.getvalue()
+    return Content.of(file.getvalue())
 
 
 class _Edited:

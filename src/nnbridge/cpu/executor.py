@@ -1,11 +1,12 @@
 """The CPU executor: a subgraph is bound once for one set of input shapes, then run as a loop over its steps.
 
-``nnapi-reference``, the sample drivers and the tests all compute here. There are three kinds of step:
+``nnapi-reference``, sample drivers, the host, drivers with custom kernels and tests all compute here. The kinds of step:
 
 * *prepared*: the shapes are known when the subgraph is bound, and the kernel's first part has run (see
   :mod:`nnbridge.operations.kernels`);
 * *whole call*: the shapes are known, but the kernel looks at values, or its first part refuses, which the run reports;
-* *dynamic*: only the run knows the shapes, or which body of IF and WHILE comes next. Bodies are bound as the main subgraph is.
+* *dynamic*: only the run knows the shapes, or which body of IF and WHILE comes next. Bodies are bound as the main subgraph is;
+* *custom*: a function of the device's, see :mod:`nnbridge.cpu.custom`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import timeit
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -23,9 +24,11 @@ import numpy as np
 
 from nnbridge.cpu import compiled
 from nnbridge.cpu.arena import Lease, allocate, plan_arena
-from nnbridge.cpu.control_flow import CONTROL_FLOW, Limits
+from nnbridge.cpu.control_flow import CONTROL_FLOW, ControlFlow, Limits
+from nnbridge.cpu.custom import CustomKernel, CustomStep, typed
 from nnbridge.cpu.settings import Tier, current
 from nnbridge.errors import NnapiError, OpFailedError, Reason
+from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import INFERRED, Array, Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
@@ -33,7 +36,7 @@ from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, prepar
 from nnbridge.operations.kernels import InPlace
 from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
 from nnbridge.records import seldom_collected
-from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, operation_name
+from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name
 
 if TYPE_CHECKING:
     from nnbridge.cpu.compiled.program import Program
@@ -70,16 +73,21 @@ def _scalar(code: int, content: bytes) -> Arg:
     return Arg(code, value=np.frombuffer(content, TYPE_FACTS[OperandCode(code)].dtype).reshape(()), constant=True)
 
 
-def constant(model: Model, operand: Operand, store: Store | None) -> Arg | None:
-    """The argument for an operand that is known before a run: a constant or an omitted one."""
+def constant(model: Model, operand: Operand, store: Store | None, empty: bool = False) -> Arg | None:
+    """The argument for an operand that is known before a run: a constant or an omitted one.
+
+    NNAPI knows no constants without elements, which are omitted operands there; with ``empty`` they are constants.
+    """
     if operand.lifetime is Lifetime.CONSTANT_COPY and operand.type in _SCALARS and store is None:
         at = operand.location
         return _scalar(operand.type, model.operand_values[at.offset : at.offset + at.length])
     if operand.is_constant:
         value = model.value(operand)
+        if is_extension(operand.type) and value is not None:
+            value = value.view(operand_dtype(operand)).reshape(operand.dims)
         if store is not None and value is not None and value.dtype == np.float32:
             value = store(value)
-        return Arg.of(operand, value, present=value is None or value.size > 0)
+        return Arg.of(operand, value, present=empty or value is None or value.size > 0)
     return Arg.of(operand, present=False) if operand.lifetime is Lifetime.NO_VALUE else None
 
 
@@ -92,7 +100,7 @@ def declaration_of(operation: Operation) -> Any:
 
 
 def fully_known(operand: Operand) -> bool:
-    return not operand.is_tensor or (len(operand.dims) > 0 and 0 not in operand.dims)
+    return not is_tensor(operand) or (len(operand.dims) > 0 and 0 not in operand.dims)
 
 
 def as_operand(operand: Operand, arg: Arg) -> Arg:
@@ -171,8 +179,10 @@ def ignoring(function: Callable[[], None]) -> Step:
 _BOUND_PROGRAMS = 8
 """How many sets of input shapes of a subgraph stay bound."""
 
-Arrays: TypeAlias = Sequence["Array | None"]
+_OPEN = -1, 0
+"""Of an input in the key of a program: of any shape."""
 
+Arrays: TypeAlias = Sequence["Array | None"]
 
 NO_LIMITS = Limits()
 
@@ -183,10 +193,19 @@ class Executor:
     ``numerics`` names an arithmetic of :data:`~nnbridge.operations.numerics.NUMERICS`: ``exact`` is NNAPI's CPU, which computes
     relaxed float32 in float32; ``float16`` rounds every float32 result of a relaxed model to float16, as an accelerator may.
     ``kernels``: the highest tier of kernels that is used; default: as :mod:`nnbridge.cpu.settings` has it.
+    ``custom``: for each subgraph the operations, by position, that the device computes itself. Programs are then bound for inputs
+    as declared, and open for those of other shapes.
     """
 
     @seldom_collected()
-    def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        numerics: str = "exact",
+        kernels: Tier | None = None,
+        custom: Sequence[Mapping[int, CustomKernel]] | None = None,
+    ) -> None:
         settings = current()
         self.model = model
         self.kernels = settings.tier if kernels is None else kernels
@@ -195,9 +214,13 @@ class Executor:
         stored = self.numerics.stored if model.relaxed or not self.numerics.relaxed_only else "float32"
         self.store = None if stored == "float32" else STORED[stored]
         """What float32 numbers are rounded with before they are stored."""
-        self._subgraphs = [_Bindings(self, number, subgraph) for number, subgraph in enumerate(model.subgraphs())]
+        each = [None] * (1 + len(model.referenced)) if custom is None else custom
+        self._subgraphs = [
+            _Bindings(self, number, subgraph, kernels)
+            for number, (subgraph, kernels) in enumerate(zip(model.subgraphs(), each, strict=True))
+        ]
         main = model.main
-        if all(fully_known(main.operands[i]) for i in main.inputs):
+        if custom is not None or all(fully_known(main.operands[i]) for i in main.inputs):
             with using(self.numerics):
                 self._subgraphs[0].bound(tuple(main.operands[i].dims for i in main.inputs))
 
@@ -239,13 +262,24 @@ def _shapes(inputs: Arrays) -> tuple[Any, ...]:
 class _Bindings:
     """A subgraph and what it was bound to last: one program for each set of input shapes."""
 
-    def __init__(self, executor: Executor, number: int, subgraph: Subgraph) -> None:
+    def __init__(
+        self, executor: Executor, number: int, subgraph: Subgraph, custom: Mapping[int, CustomKernel] | None = None
+    ) -> None:
         # Without a cycle, a prepared model's memory is free as soon as no one holds it.
         self._executor: Executor = weakref.proxy(executor)
         self._number = number
         self._subgraph = subgraph
         store = executor.store if executor.numerics.all_stored else None
-        self._constants = [constant(executor.model, operand, store) for operand in subgraph.operands]
+        empty = custom is not None
+        self._constants = [constant(executor.model, operand, store, empty) for operand in subgraph.operands]
+        self._custom = {
+            k: CustomStep(executor.model, subgraph, subgraph.operations[k], kernel) for k, kernel in (custom or {}).items()
+        }
+        self._declared: list[tuple[int, ...] | None] | None = None
+        """Of a subgraph for a device's own functions, the shapes of the inputs as far as they are known."""
+        if custom is not None:
+            operands = [subgraph.operands[i] for i in subgraph.inputs]
+            self._declared = [operand.dims if fully_known(operand) else None for operand in operands]
         self._programs: OrderedDict[tuple[Any, ...], _Program] = OrderedDict()
         self._last: tuple[tuple[Any, ...], _Program] | None = None
         """The program that was asked for last, which most runs ask for again: read without the lock."""
@@ -259,6 +293,9 @@ class _Bindings:
 
         An observed one computes the same by the same kernels, and stores all values on the way.
         """
+        if self._declared is not None:
+            pairs = zip(shapes, self._declared, strict=True)
+            shapes = tuple([dims if dims is None or dims == declared else _OPEN for dims, declared in pairs])
         key = (shapes, observed)
         last = self._last
         if last is not None and last[0] == key:
@@ -271,7 +308,7 @@ class _Bindings:
                 return program
         # Constants may hold anything; the run reports what they overflow to.
         with np.errstate(all="ignore"):
-            program = _Program(self._executor, self._number, self._subgraph, self._constants, shapes, observed)
+            program = _Program(self._executor, self._number, self._subgraph, self._constants, self._custom, shapes, observed)
         with self._lock:
             self._programs[key] = program
             self._last = key, program
@@ -289,26 +326,32 @@ class _Program:
         number: int,
         subgraph: Subgraph,
         constants: Sequence[Arg | None],
+        custom: Mapping[int, CustomStep],
         shapes: Sequence[tuple[int, ...] | None],
         observed: bool = False,
     ) -> None:
         self._executor = executor
         self._number = number
         self._subgraph = subgraph
+        self._custom = custom
         self._specs = list(constants)
+        self._dynamic: set[int] = set()
         for i, dims in zip(subgraph.inputs, shapes, strict=True):
+            if dims == _OPEN:
+                self._specs[i] = None
+                self._dynamic.add(i)
+                continue
             arg = Arg.of(subgraph.operands[i], present=dims is not None)
             self._specs[i] = arg if dims is None else arg.with_value(None, tuple(dims))
         as_declared = all(dims == subgraph.operands[i].dims for i, dims in zip(subgraph.inputs, shapes, strict=True))
         self._inferred: frozenset[int] = subgraph.known.get(INFERRED, frozenset()) if as_declared else frozenset()
         """Operations whose outputs need not be inferred again, as long as what they read is as declared."""
-        self._others: set[int] = set()
-        """Operands that may be otherwise than declared."""
+        self._others = set(self._dynamic)
+        """Operands that may differ from what is declared."""
         self._buffers: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         """Shape and element type of what kernels write in place: outputs, then scratch buffers."""
         self._scratch: list[int] = []
         """The step of each scratch buffer."""
-        self._dynamic: set[int] = set()
         self._calls: dict[int, Call] = {}
         for position, operation in enumerate(subgraph.operations):
             self._infer(position, operation)
@@ -408,13 +451,18 @@ class _Program:
 
     def _bound_values(self, inputs: Arrays, outputs: Arrays) -> list[Any] | None:
         """The values of a run on these arrays; None if only a run knows what to do with them."""
+        if self._dynamic and not self._custom:
+            return None
         subgraph, values = self._subgraph, self._new_values()
         read, written = frozenset(subgraph.inputs), frozenset(subgraph.outputs)
         for i, array in zip((*subgraph.inputs, *subgraph.outputs), (*inputs, *outputs), strict=True):
             spec, as_is = self._specs[i], array is not None and array.flags.c_contiguous
-            if self._dynamic or spec is None or not (as_is or (i in read and array is None)):
+            if not (as_is or (i in read and array is None)):
                 return None
-            if array is not None and (array.shape != spec.dims or (i in written and array.dtype != spec.dtype)):
+            if i in self._dynamic:
+                values[i] = array if i in read else None
+                continue
+            if spec is None or (array is not None and (array.shape != spec.dims or (i in written and array.dtype != spec.dtype))):
                 return None
             values[i] = array
         return values
@@ -422,8 +470,10 @@ class _Program:
     def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None] | None:
         """A run on these arrays, with all else that it needs of its own; None if only a run knows what to do with them."""
         subgraph, values = self._subgraph, self._bound_values(inputs, outputs)
-        if values is None:
+        if values is None or any(subgraph.bodies(operation) for operation in subgraph.operations):
             return None
+        late = [(i, array) for i, array in zip(subgraph.outputs, outputs, strict=True) if i in self._dynamic]
+        """Outputs whose shapes each run finds out."""
         stays = {*self._offsets, *subgraph.inputs, *subgraph.outputs}
         run, steps = Run(values, NO_LIMITS), []
         for k, (step, ended) in enumerate(self._steps):
@@ -444,12 +494,17 @@ class _Program:
                     step(run)
                     for i in released:
                         values[i] = None
+            for i, array in late:
+                found, values[i] = values[i], None
+                if array is None or found.shape != array.shape or found.dtype != array.dtype:
+                    raise OpFailedError(Reason("an output of the dimensions that it had before", str(list(found.shape))))
+                np.copyto(array, found)
 
         return run_bound
 
     def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, list[float]]]:
         """Operation, tier and microseconds of each step, after one round that is not measured."""
-        values = self._bound_values(inputs, outputs)
+        values = None if self._dynamic else self._bound_values(inputs, outputs)
         if values is None:
             return []
         found, run = [], Run(values, NO_LIMITS)
@@ -466,9 +521,12 @@ class _Program:
         return found
 
     def _result(self, run: Run, i: int) -> Arg:
-        spec, value = run.resolved.get(i) or self._specs[i], run.values[i]
-        assert spec is not None
-        return spec.with_value(value, spec.dims if value is None else value.shape)
+        spec, value = run.resolved.get(i) or self._specs[i] or Arg.of(self._subgraph.operands[i]), run.values[i]
+        if value is None:
+            raise OpFailedError(
+                Reason("an operand with a value", "none", operand=self._subgraph.operands[i].name or f"operand {i}")
+            )
+        return spec.with_value(value, value.shape)
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -511,10 +569,11 @@ class _Program:
 
     def _infer(self, position: int, operation: Operation) -> None:
         """The known properties of one operation's outputs, and its call if that is known before a run."""
-        operands, control_flow = self._subgraph.operands, operation.type in CONTROL_FLOW
+        operands, custom = self._subgraph.operands, self._custom.get(position)
+        stated = custom is not None or operation.type in CONTROL_FLOW
         specs = [self._specs[i] for i in operation.inputs]
         inputs = [spec for spec in specs if spec is not None]
-        if not control_flow and len(inputs) == len(specs):
+        if not stated and len(inputs) == len(specs):
             known = position in self._inferred and self._others.isdisjoint(operation.inputs)
             if not known:
                 self._others.update(operation.outputs)
@@ -525,14 +584,21 @@ class _Program:
                     self._specs[i] = spec
                 return
         self._others.update(operation.outputs)
-        self._dynamic.update(operation.outputs)
         for i in operation.outputs:
-            # Control flow leaves exactly what its outputs declare, so that what follows can still be bound.
-            if control_flow and fully_known(operands[i]):
+            # Control flow and custom kernels leave exactly what their outputs declare, so that what follows can still be bound.
+            as_declared = stated and fully_known(operands[i])
+            if as_declared:
                 self._specs[i] = Arg.of(operands[i])
+            if custom is None or custom.kernel.control or not as_declared:
+                self._dynamic.add(i)
 
     def _step(self, position: int, operation: Operation) -> Step:
         """The step of an operation that no program covers."""
+        custom = self._custom.get(position)
+        if custom is not None:
+            return self._custom_step(custom) if not custom.kernel.control else self._control_step(operation, custom)
+        if operation.type in CONTROL_FLOW:
+            return self._control_step(operation)
         call = self._calls.get(position)
         return self._dynamic_step(operation) if call is None else self._static_step(position, operation, call)
 
@@ -576,11 +642,55 @@ class _Program:
 
         return in_place
 
+    def _custom_step(self, custom: CustomStep) -> Step:
+        """An operation that the device computes."""
+        if not self._number:
+            custom.prepare_declared()
+        planned = [i for i in custom.kernel.inputs if i in self._buffers]
+
+        def run_custom(run: Run) -> None:
+            values = run.values
+            for i, value in zip(custom.outputs, custom.compute(values), strict=True):
+                if values[i] is not None:
+                    np.copyto(values[i], value)
+                else:
+                    # The arena reuses the memory of what it plans; other memory lives as long as what is seen of it.
+                    shared = planned and any(np.may_share_memory(values[k], value) for k in planned)
+                    values[i] = value.copy() if shared else value
+
+        return run_custom
+
+    def _arguments(self, run: Run, inputs: Sequence[int]) -> list[Arg]:
+        """Operands with the values and dimensions of a run."""
+        args = []
+        for i in inputs:
+            arg, value = run.resolved.get(i) or self._specs[i] or Arg.of(self._subgraph.operands[i]), run.values[i]
+            args.append(arg.with_value(value, arg.dims if value is None else value.shape) if arg.present else arg)
+        return args
+
+    def _control_step(self, operation: Operation, custom: CustomStep | None = None) -> Step:
+        """IF, WHILE or a host operation like them, on bodies that the executor runs."""
+        executor, subgraph = self._executor, self._subgraph
+        control_flow: ControlFlow = CONTROL_FLOW[operation.type if custom is None else custom.kernel.control]
+        outs = [(i, subgraph.operands[i]) for i in operation.outputs]
+        if custom is not None:
+            operation = replace(operation, inputs=custom.kernel.inputs)
+
+        def run_control(run: Run) -> None:
+            results = control_flow(executor.run_body, subgraph, operation, self._arguments(run, operation.inputs), run.limits)
+            stored = []
+            for (i, out), inner in zip(outs, results, strict=True):
+                result = as_operand(out, inner)
+                run.resolved[i] = as_declared(operation, out, result)
+                stored.append(result.data if custom is None else typed(result.data, operand_dtype(out), custom.kernel.label))
+            store_results(run.values, operation.outputs, operation.inputs, stored, executor.store)
+
+        return run_control
+
     def _dynamic_step(self, operation: Operation) -> Step:
         """An operation whose shapes only the run knows."""
         executor, subgraph, specs = self._executor, self._subgraph, self._specs
         outs = [subgraph.operands[i] for i in operation.outputs]
-        control_flow = CONTROL_FLOW.get(operation.type)
         known: dict[tuple[Any, ...], PreparedRun | None] = {}
         """What was prepared for the shapes that came; None where values decide as well."""
 
@@ -606,22 +716,15 @@ class _Program:
             return known[key]
 
         def dynamic(run: Run) -> None:
-            found = prepared_for(run) if control_flow is None else None
+            found = prepared_for(run)
             if found is not None:
                 values = run.values
                 run.resolved.update(zip(operation.outputs, found.outs, strict=True))
                 results = found.compute(*[values[i] for i in found.sources])
                 store_results(values, operation.outputs, operation.inputs, results, executor.store)
                 return
-            args = []
-            for i in operation.inputs:
-                arg, value = run.resolved.get(i) or specs[i] or Arg.of(subgraph.operands[i]), run.values[i]
-                args.append(arg.with_value(value, arg.dims) if arg.present else arg)
-            if control_flow is None:
-                evaluated = evaluate(make_call(declaration_of(operation), args, [Arg.of(out) for out in outs]))
-            else:
-                inner = control_flow(executor.run_body, subgraph, operation, args, run.limits)
-                evaluated = [as_operand(out, arg) for out, arg in zip(outs, inner, strict=True)]
+            args = self._arguments(run, operation.inputs)
+            evaluated = evaluate(make_call(declaration_of(operation), args, [Arg.of(out) for out in outs]))
             for i, out, result in zip(operation.outputs, outs, evaluated, strict=True):
                 run.resolved[i] = as_declared(operation, out, result)
             store_results(run.values, operation.outputs, operation.inputs, [r.data for r in evaluated], executor.store)

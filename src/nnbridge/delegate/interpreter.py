@@ -102,7 +102,7 @@ class InterpreterContext:
         return [self.dims(i) for i in range(count)]
 
     def buffer(self, tensor: int) -> Any:
-        """A tensor's bytes where they lie; empty for a tensor without memory."""
+        """A tensor's bytes where they are; empty for a tensor without memory."""
         found = self._context.tensors[tensor]
         return self._ffi.buffer(found.data, found.bytes) if found.data != self._ffi.NULL else b""
 

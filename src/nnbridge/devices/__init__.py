@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nnbridge.devices.caching import CachingDevice
 from nnbridge.devices.checks import description_fault
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
-from nnbridge.devices.device import Device
+from nnbridge.devices.device import Device, require_driver
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
@@ -110,6 +110,8 @@ def device(name: str) -> Device:
         return found
     at_source = next((d for d in shipped_at_source() if name in (d.name, *d.aliases)), None)
     if at_source is not None:
+        if name != at_source.name:
+            LOG.warning("%s is another name of %s", name, at_source.name)
         return at_source
     if ":" in name:
         return _load(name)
@@ -180,7 +182,8 @@ def _near(name: str) -> str:
 
 
 def _at_level(found: Device, level: int) -> Device:
-    if found.kind != "device" or not 1 <= level <= found.feature_level:
+    require_driver(found, f"a feature level (@{level})")
+    if not 1 <= level <= found.feature_level:
         rule = f"a driver's name and a feature level of 1 to {found.feature_level}"
         raise InputError(Reason(rule, f"{found.name}@{level}", operand="device"))
     lowered = copy(found)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 
-from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig
+from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig, require_driver
 from nnbridge.devices.wrapped import WrappedDevice
-from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
+from nnbridge.errors import ConversionError, OpFailedError
 from nnbridge.model import Model
 from nnbridge.storage import model_in, write_model
 from nnbridge.types import POOL_ALIGNMENT
@@ -23,8 +23,7 @@ class CachingDevice(WrappedDevice):
     """A driver with one model cache file in front of one that has none."""
 
     def __init__(self, inner: Device) -> None:
-        if inner.kind != "device":
-            raise InputError(Reason('a driver\'s name after "caching:"', inner.name, operand="device"))
+        require_driver(inner, '"caching:"')
         super().__init__(inner)
         self.name = f"caching:{inner.name}"
 

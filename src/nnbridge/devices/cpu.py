@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.cpu.control_flow import Limits
+from nnbridge.cpu.custom import CustomKernel
 from nnbridge.cpu.executor import Executor
 from nnbridge.cpu.settings import Tier
 from nnbridge.devices.device import (
@@ -28,7 +29,7 @@ from nnbridge.devices.device import (
     uniform_capabilities,
 )
 from nnbridge.errors import MissedDeadlinePersistentError, NnapiError, Reason, Why
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Model, Operand, Operation, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
@@ -55,18 +56,23 @@ class CpuPreparedModel(PreparedModel):
         kernels: Tier | None = None,
         *,
         observed: Mapping[int, int] | None = None,
+        custom: Sequence[Mapping[int, CustomKernel]] | None = None,
     ) -> None:
         """``kernels``: default as :mod:`nnbridge.cpu.settings` has it.
 
         ``observed``: of a rewritten model, its operands → those that observers know; the others are not reported.
+        ``custom``: what the device computes itself, see :class:`~nnbridge.cpu.executor.Executor`. It is not NNAPI's CPU then:
+        loops have no default time-out, and every output's shape is stated.
         """
+        self._custom = custom is not None
         self._observed = observed
         self._outputs = [model.main.operands[i] for i in model.main.outputs]
         self._made = [_made(model, i) for i in model.main.outputs]
-        self._needed = [_refusal(model, i) for i in model.main.outputs]
-        self._unknown = next((name for s in model.subgraphs() for o in s.operations if (name := _unknown(o))), "")
+        self._needed = [None if self._custom else _refusal(model, i) for i in model.main.outputs]
+        operations = () if self._custom else (operation for s in model.subgraphs() for operation in s.operations)
+        self._unknown = next((name for operation in operations if (name := _unknown(operation))), "")
         """An operation that cannot be computed, which is found when it should be (facts U3, B9)."""
-        self._executor = None if self._unknown else Executor(model, numerics=numerics, kernels=kernels)
+        self._executor = None if self._unknown else Executor(model, numerics=numerics, kernels=kernels, custom=custom)
 
     def execute(self, request: Request) -> Result:
         """Run; errors come as codes with reasons, insufficient buffers with the true dimensions."""
@@ -80,7 +86,7 @@ class CpuPreparedModel(PreparedModel):
             return Result(
                 ResultCode.OP_FAILED, reason=Reason("an operation that the CPU executor knows", operation=self._unknown)
             )
-        loop_timeout = DEFAULT_LOOP_TIMEOUT_NS if request.loop_timeout is None else request.loop_timeout
+        loop_timeout = DEFAULT_LOOP_TIMEOUT_NS if request.loop_timeout is None and not self._custom else request.loop_timeout
         limits = Limits(request.deadline, loop_timeout, self._observer(request.observe))
         places = self._places(request)
         try:
@@ -93,7 +99,8 @@ class CpuPreparedModel(PreparedModel):
         )
         code = ResultCode.NO_ERROR
         if not all(shape.sufficient for shape in shapes):
-            code, shapes = ResultCode.OUTPUT_INSUFFICIENT_SIZE, self._known_so_far(shapes, request)
+            code = ResultCode.OUTPUT_INSUFFICIENT_SIZE
+            shapes = shapes if self._custom else self._known_so_far(shapes, request)
         if not request.measure:
             return Result(code, shapes)
         return Result(code, shapes, None, computed - started, time.perf_counter_ns() - started)
@@ -108,11 +115,11 @@ class CpuPreparedModel(PreparedModel):
     def profile(self, request: Request, rounds: int) -> list[tuple[int, str, list[float]]]:
         """For a request that can be bound: operation, tier and microseconds of each step; see :meth:`Executor.profile`."""
         places = self._places(request)
-        return [] if self._executor is None else self._executor.profile(request.inputs, places, rounds)
+        return [] if self._executor is None or self._custom else self._executor.profile(request.inputs, places, rounds)
 
     def _places(self, request: Request) -> list[npt.NDArray[Any] | None]:
         """The outputs' buffers as arrays of their types."""
-        return [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
+        return [_typed(buffer, operand) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
 
     def _observer(self, observe: Observe | None) -> Observe | None:
         observed = self._observed
@@ -162,13 +169,13 @@ def _refusal(model: Model, output: int) -> Reason | None:
     return Reason("a value", "an omitted output", declared.name, model.main.operands[output].name)
 
 
-def _typed(buffer: OutputBuffer, code: int) -> npt.NDArray[Any] | None:
+def _typed(buffer: OutputBuffer, operand: Operand) -> npt.NDArray[Any] | None:
     """The output buffer as an array of its shape and type, if it can be written in place."""
-    dtype = None if is_extension(code) else TYPE_FACTS[code].dtype
+    dtype = operand_dtype(operand) if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype
     if buffer.data is None or dtype is None or 0 in buffer.dims:
         return None
     size = math.prod(buffer.dims) * dtype.itemsize
-    if not buffer.dims and TYPE_FACTS[code].tensor:
+    if not buffer.dims and is_tensor(operand):
         return None
     if len(buffer.data) < size:
         return None

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import OpFailedError, Reason, pass_shortage
+from nnbridge.errors import InputError, OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import Extension, value_size
 from nnbridge.model import Model, Operand, known
 from nnbridge.types import (
@@ -242,6 +242,18 @@ def _without_config(prepare: Callable[..., PreparedModel]) -> Callable[..., Prep
         return prepare(self, model, PrepareModelConfig(preference, priority, deadline))
 
     return prepare_model
+
+
+def require_driver(device: Device, what: str) -> None:
+    """InputError for a device that is not a driver: NNAPI's CPU, the host or one that judges a file's operators before NNAPI.
+
+    ``what``: the form of a device that only a driver has.
+    """
+    if device.kind != "device":
+        raise InputError(Reason(f"a driver for {what}", device.name, operand="device"))
+    if device.before_nnapi:
+        rule = f"a driver for {what}, which takes NNAPI operations ({device.name} looks at a file's operators: name it by itself)"
+        raise InputError(Reason(rule, device.name, operand="device"))
 
 
 class Device(ABC):

@@ -16,6 +16,8 @@ from nnbridge.operations.numerics import EXACT
 
 NUMBERS_UNKNOWN = "numbers unknown (computed as NNAPI's CPU)"
 """The verdict on numbers of a device whose arithmetic nothing emulates."""
+IDLE = "nothing on the device"
+"""The verdict where no driver ran anything: what was compared says nothing of the device."""
 _PROCESS = "process:"
 _SHOWN = 80
 """Characters of a text of a profile that a clause has at most."""
@@ -62,6 +64,13 @@ def evidence(device: Device) -> Evidence:
     if isinstance(profile, (ProfileDevice, SourceProfile)):
         emulated = bool(profile.numerics_source) or profile.numerics != EXACT.name
         numbers = f"numbers emulated ({profile.numerics})" if emulated else "numbers not emulated (computed as NNAPI's CPU)"
+        faults = (
+            [c for c in found.claims if c.fault and found.answer(c.operator.index) is None]
+            if isinstance(found, BoundDevice)
+            else []
+        )
+        if faults:
+            emulated, numbers = False, f"numbers wrong on the device: {faults[0].operator.label}, {faults[0].fault}"
         rules = _rules(profile.source) if profile.source else "the profile names no source"
         return Evidence(device.name, rules, _verified(profile.verified, profile.name), numbers, emulated)
     if isinstance(profile, SampleDriver):
@@ -129,6 +138,15 @@ def _short(text: str) -> str:
 def unknown_numbers(found: Iterable[Evidence]) -> list[str]:
     """The devices whose arithmetic nothing emulates: NNAPI's CPU computes in their place."""
     return [each.device for each in found if not each.emulated]
+
+
+def reservation(found: Sequence[Evidence], offered: Sequence[str]) -> str:
+    """The reason why a comparison says nothing of its devices, as a verdict: their numbers are unknown, or none of those that
+    were offered the model ran anything. Empty where it does.
+
+    ``found``: the evidence of each driver that ran something.
+    """
+    return NUMBERS_UNKNOWN if unknown_numbers(found) else IDLE if offered and not found else ""
 
 
 def evidence_lines(found: Iterable[Evidence]) -> list[str]:

@@ -88,7 +88,7 @@ class _ProfileReader(TableValues):
         self._mistakes = {}
         self._work = expansions(self._too_much)
         self._inherits = False
-        """The device in question is like another one, whose mistakes are reported where they stand."""
+        """The device in question is like another one, whose mistakes are reported where they are."""
         try:
             if os.path.exists(path) and not os.path.isfile(path):
                 self._refuse("a profile's file", "something else")

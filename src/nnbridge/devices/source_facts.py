@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,8 @@ _COMMON: Mapping[str, str] = {
     "maps": OPERANDS,
     "version": NUMBER,
     "open_dims": LIST,
+    "runtime_inputs": NUMBER,
+    "constant_inputs": NUMBER,
     "unstated": OPERANDS,
     "scaleless": NUMBER,
     "largest_weight_sum": NUMBER,
@@ -55,9 +59,10 @@ _COMMON: Mapping[str, str] = {
     "zero_inputs": NUMBER,
 }
 """Names of every operator: ``maps`` are inputs and outputs without parameters, ``open_dims`` the dimensions that the file leaves
-open, ``unstated`` the maps and weights without quantisation parameters, ``scaleless`` how many have no positive scale,
-``largest_weight_sum`` the largest sum of absolute weights of an output channel, ``largest_bias`` the largest bias,
-``zero_inputs`` how many inputs are constants that are all zero."""
+open, ``runtime_inputs`` and ``constant_inputs`` how many inputs a run computes and the file stores, ``unstated`` the maps and
+weights without quantisation parameters, ``scaleless`` how many have no positive scale, ``largest_weight_sum`` the largest sum of
+absolute weights of an output channel, ``largest_bias`` the largest bias, ``zero_inputs`` how many inputs are constants that are
+all zero."""
 
 
 @cache
@@ -87,10 +92,17 @@ def _kind(default: object) -> str:
 class OperatorFacts:
     """One operator; what is costly to find is found when a condition asks for it."""
 
-    def __init__(self, graph: SourceGraph, operator: SourceOperator, hardware: Mapping[str, float], work: WorkBudget) -> None:
+    def __init__(
+        self,
+        graph: SourceGraph,
+        operator: SourceOperator,
+        hardware: Mapping[str, float],
+        work: WorkBudget,
+        unpacked: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self.operator = operator
         self.work = work
-        self._graph, self._hardware = graph, hardware
+        self._graph, self._hardware, self._unpacked = graph, hardware, unpacked
         self._names = declarations(graph.format)
         self._found: dict[str, Value] = {}
 
@@ -108,22 +120,30 @@ class OperatorFacts:
         declared = self._names.get(self.operator.name)
         for place, each in enumerate(declared.inputs if declared is not None else ()):
             if each.name == name and each.repeat:
-                return tuple(_fact(t) for t in self.operator.inputs[place:])
+                return tuple(self._fact(t) for t in self.operator.inputs[place:])
             if each.name == name:
-                return _fact(self.operator.input(place), single=name == "axis")
+                return self._fact(self.operator.input(place), single=name == "axis")
         if name in self._hardware:
             return self._hardware[name]
         value = self.operator.options.get(name)
         return tuple(value) if isinstance(value, list) else value
 
+    def _fact(self, tensor: SourceTensor | None, *, single: bool = False) -> Fact:
+        found = _fact(tensor, single=single)
+        if tensor is None:
+            return found
+        if tensor.index in self._unpacked:
+            found = replace(found, constant=True, stored=self._unpacked[tensor.index])
+        return found if self._graph.uses(tensor) else replace(found, used=False)
+
     def _inputs(self) -> Value:
-        return tuple(_fact(tensor) for tensor in self.operator.inputs if tensor is not None)
+        return tuple(self._fact(tensor) for tensor in self.operator.inputs if tensor is not None)
 
     def _outputs(self) -> Value:
-        return tuple(_fact(tensor) for tensor in self.operator.outputs)
+        return tuple(self._fact(tensor) for tensor in self.operator.outputs)
 
     def _output(self) -> Value:
-        return _fact(self.operator.outputs[0]) if self.operator.outputs else None
+        return self._fact(self.operator.outputs[0]) if self.operator.outputs else None
 
     def _version(self) -> Value:
         return self.operator.version
@@ -157,7 +177,7 @@ class OperatorFacts:
         return [t for name, t in self._named() if name not in PARAMETERS] + list(self.operator.outputs)
 
     def _maps(self) -> Value:
-        return tuple(_fact(tensor) for tensor in self._map_tensors())
+        return tuple(self._fact(tensor) for tensor in self._map_tensors())
 
     def _weight_tensors(self) -> list[SourceTensor]:
         return [t for name, t in self._named() if name in WEIGHTS]
@@ -166,8 +186,14 @@ class OperatorFacts:
         tensors = [*(t for t in self.operator.inputs if t is not None), *self.operator.outputs]
         return tuple(sorted({dim for tensor in tensors for dim in tensor.open_dims}))
 
+    def _runtime_inputs(self) -> Value:
+        return sum(not fact.constant for fact in self._inputs())
+
+    def _constant_inputs(self) -> Value:
+        return sum(fact.constant for fact in self._inputs())
+
     def _unstated(self) -> Value:
-        return tuple(_fact(t) for t in (*self._map_tensors(), *self._weight_tensors()) if not (t.scales and t.zero_points))
+        return tuple(self._fact(t) for t in (*self._map_tensors(), *self._weight_tensors()) if not (t.scales and t.zero_points))
 
     def _scaleless(self) -> Value:
         return sum(not (t.scales and min(t.scales) > 0) for t in (*self._map_tensors(), *self._weight_tensors()))
@@ -207,6 +233,8 @@ def _fact(tensor: SourceTensor | None, *, single: bool = False) -> Fact:
         zero_point=tensor.zero_points[0] if tensor.zero_points else 0,
         scales=tensor.scales if several else (),
         channel_dim=tensor.axis if several else -1,
+        zero_points=tensor.zero_points if tensor.scales else (),
+        quantised_dim=tensor.axis,
         constant=tensor.constant,
         itemsize=tensor.bits // 8,
         identity=tensor.index,

@@ -22,8 +22,8 @@ from nnbridge.operations.numerics import EXACT, NUMERICS
 LEVELS = ("tflite",)
 """The formats whose operators devices look at."""
 _TEXTS = ("name", "like", "level", "version", "source", "verified", "numerics", "numerics_source")
-_TABLES = ("hardware", "sets", "conditions", "operations")
-_KEYS = (*_TEXTS, *_TABLES, "rules", "partitions", "max_partitions", "cost", "notes", "aliases")
+_TABLES = ("hardware", "sets", "conditions", "operations", "unpacks", "faults")
+_KEYS = (*_TEXTS, *_TABLES, "rules", "static", "partitions", "max_partitions", "cost", "notes", "aliases")
 _RULE_KEYS = ("require", "when", "says", "uncertain", "except", "only", "fails_model")
 _PARTITIONS = ("all", "first")
 _TURNS = ("first", "", "last")
@@ -59,7 +59,7 @@ class _SourceProfileReader(TableValues):
                 if key not in _KEYS:
                     self.note(key, f"one of {', '.join(_KEYS)} in [[device]]{near(key, _KEYS)}", key)
             tables[name] = whole = _merged(base, table)
-            own = base is None or any(key in table for key in ("sets", "conditions", "operations", "rules"))
+            own = base is None or any(key in table for key in ("sets", "conditions", "operations", "unpacks", "faults", "rules"))
             rules[name] = self._rules(whole) if own else rules[table["like"]]
             found.append(self._device(name, whole, rules[name]))
         if self._mistakes:
@@ -78,6 +78,7 @@ class _SourceProfileReader(TableValues):
             self._text_of(table, "verified"),
             tuple(self._list(table, "notes", str)),
             self._hardware(table),
+            self._truth(table, "static"),
             partitions,
             self._limit(table),
             cost_of(self._table(table, "cost"), self.note) if table.get("cost", False) is not False else None,
@@ -101,30 +102,47 @@ class _SourceProfileReader(TableValues):
         level = self._text_of(table, "level")
         if level not in LEVELS:
             self.note("level", f"one of {', '.join(LEVELS)}", level)
-        known = declarations(level)
         named = {key: list(self._entries(key, value, {})) for key, value in self._table(table, "conditions").items()}
         common = list(self._entries("rules", table.get("rules", []), named))
         listed = self._table(table, "sets")
         sets = {key: tuple(self._list(listed, key, str)) for key in listed}
         texts = {name: entries[0]["require"] for name, entries in named.items() if len(entries) == 1}
-        operators = {}
-        for key, value in self._table(table, "operations").items():
-            if known and key not in known:
-                self.note(key, f"an operator of {level}{near(key, known)}", key)
-                continue
-            self._work.spend(RULE_WEIGHT, key)
-            words = _words(level, key, sets, tuple(self._hardware(table)))
-            words = replace(words, conditions=texts, work=self._work)
-            several = isinstance(value, list) and bool(value) and all(isinstance(v, list) for v in value)
-            found = []
-            for alternative in value if several else [value]:
-                entries = [e for e in (*common, *self._entries(key, alternative, named)) if self._applies(key, e)]
-                made = tuple(c for e in entries for c in self._conditions(e, words))
-                for contradicting, subject in contradictions(made):
-                    self.note(key, f"conditions on {subject} that some {key} can meet", contradicting.text)
-                found.append(tuple(sorted(made, key=lambda each: _TURNS.index(each.fails_model))))
-            operators[key] = tuple(found)
-        return SourceRules(level, operators)
+        operators, unpacks, faults = (
+            {
+                key: tuple(self._alternatives(key, value, words, common if part == "operations" else (), named))
+                for key, value in self._table(table, part).items()
+                if (words := self._vocabulary(level, key, sets, texts, table)) is not None
+            }
+            for part in ("operations", "unpacks", "faults")
+        )
+        return SourceRules(level, operators, unpacks, faults)
+
+    def _vocabulary(
+        self, level: str, key: str, sets: Mapping[str, Sequence[str]], texts: Mapping[str, str], table: Mapping[str, Any]
+    ) -> Vocabulary | None:
+        """The words of an operator's conditions; None, with a note, for one that the format does not have."""
+        known = declarations(level)
+        if known and key not in known:
+            self.note(key, f"an operator of {level}{near(key, known)}", key)
+            return None
+        self._work.spend(RULE_WEIGHT, key)
+        return replace(_words(level, key, sets, tuple(self._hardware(table))), conditions=texts, work=self._work)
+
+    def _alternatives(
+        self,
+        key: str,
+        value: Any,
+        words: Vocabulary,
+        common: Sequence[dict[str, Any]],
+        named: Mapping[str, list[dict[str, Any]]],
+    ) -> Iterator[tuple[RuleCondition, ...]]:
+        several = isinstance(value, list) and bool(value) and all(isinstance(v, list) for v in value)
+        for alternative in value if several else [value]:
+            entries = [e for e in (*common, *self._entries(key, alternative, named)) if self._applies(key, e)]
+            made = tuple(c for e in entries for c in self._conditions(e, words))
+            for contradicting, subject in contradictions(made):
+                self.note(key, f"conditions on {subject} that some {key} can meet", contradicting.text)
+            yield tuple(sorted(made, key=lambda each: _TURNS.index(each.fails_model)))
 
     def _entries(self, key: str, value: Any, named: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
         for item in value if isinstance(value, list) else [value]:
@@ -158,6 +176,12 @@ class _SourceProfileReader(TableValues):
             self.note("fails_model", "true (when the file is read) or last (when it is compiled)", fails)
         turn = "first" if fails is True else "last" if fails else ""
         yield replace(made, says=says, uncertain=uncertain, fails_model=turn)
+
+    def _truth(self, table: Mapping[str, Any], key: str) -> bool:
+        value = table.get(key, False)
+        if not isinstance(value, bool):
+            self.note(key, "true or false", value)
+        return value is True
 
     def _limit(self, table: Mapping[str, Any]) -> int:
         value = table.get("max_partitions", 0)

@@ -1,12 +1,12 @@
 """Devices that look at a file's operators before NNAPI: ahead-of-time compilers and TFLite's delegates (``level = "tflite"``).
 
 Such a device is asked once about a file (:meth:`SourceProfile.bound`). What it claims is planned and computed by it, operation by
-operation as the importer mapped it, with the arithmetic that is known of it; everything else goes to the CPU.
+operation as the importer mapped it, with the arithmetic that is known about it; everything else goes to the CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -28,7 +28,7 @@ from nnbridge.devices.requantise import prepared_with
 from nnbridge.devices.rules import RuleCondition, Suspects, suspects
 from nnbridge.devices.rules.facts import evaluations
 from nnbridge.devices.source_facts import OperatorFacts
-from nnbridge.errors import InapplicableError, InputError, Reason
+from nnbridge.errors import InapplicableError, InputError, Reason, Why
 from nnbridge.estimate.numbers import Cost
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operation
@@ -46,6 +46,10 @@ class SourceRules:
     format: str
     operators: Mapping[str, tuple[tuple[RuleCondition, ...], ...]]
     """Operator → alternatives; the conditions of one of them must all hold."""
+    unpacks: Mapping[str, tuple[tuple[RuleCondition, ...], ...]] = field(default_factory=dict)
+    """Operator → when it is computed while the device is prepared: its output is a constant then."""
+    faults: Mapping[str, tuple[tuple[RuleCondition, ...], ...]] = field(default_factory=dict)
+    """Operator → what is computed right. One that is accepted and breaks a condition has wrong numbers on the device."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Claim:
     """Why it is left to the CPU; None if the device takes it."""
     uncertain: str = ""
     """Why the answer is open."""
+    fault: str = ""
+    """The known fault of the device that makes its numbers wrong; empty where none is known."""
 
     @property
     def accepted(self) -> bool:
@@ -76,6 +82,8 @@ class SourceProfile(Device):
     notes: tuple[str, ...] = ()
     """What the source leaves open, in sentences."""
     hardware: Mapping[str, float] = field(default_factory=dict)
+    static: bool = False
+    """A file with a tensor whose dimensions only a run computes is refused."""
     partitions: str = "all"
     """``all``, or ``first``: what follows the first refused operator is refused, too."""
     max_partitions: int = 0
@@ -104,23 +112,49 @@ class SourceProfile(Device):
         """The answer for each operator of a file."""
         if graph.format != self.format:
             raise InapplicableError(Reason(f"a {self.format} file", f"a {graph.format} file", self.name))
+        if self.static and graph.dynamic is not None:
+            return tuple(Claim(o, replace(graph.dynamic, operation=o.label)) for o in graph.operators)
         asked = ((conditions, o) for o in graph.operators for conditions in self.rules.operators.get(o.name, ()))
         work = evaluations(len(graph.operators), self.name)
-        left = suspects(asked, partial(self._facts, graph, work))
-        found = [self._claim(graph, work, operator, left) for operator in graph.operators]
+        unpacked = self._unpacked(graph, work)
+        facts = partial(self._facts, graph, work, _stored(unpacked))
+        left = suspects(asked, facts)
+        found = [Claim(o) if o.index in unpacked else self._claim(facts, o, left) for o in graph.operators]
         fatal = next((c for c in found if c.reason is not None and c.reason.rule.startswith(_FATAL)), None)
         if fatal is not None:
             return tuple(replace(claim, reason=claim.reason or fatal.reason) for claim in found)
+        found = [self._checked(facts, claim) for claim in _read_by_the_device(graph, found, unpacked)]
         return tuple(_first_run(found) if self.partitions == "first" else found)
 
-    def _facts(self, graph: SourceGraph, work: WorkBudget, operator: SourceOperator) -> OperatorFacts:
-        return OperatorFacts(graph, operator, self.hardware, work)
+    def _checked(self, facts: Callable[[SourceOperator], OperatorFacts], claim: Claim) -> Claim:
+        """A claim with the known fault that an accepted operator meets."""
+        conditions = self.rules.faults.get(claim.operator.name, ()) if claim.accepted else ()
+        if not conditions:
+            return claim
+        subject = facts(claim.operator)
+        met = next((c for each in conditions for c in each if c.broken(subject)), None)
+        return claim if met is None else replace(claim, fault=met.says or met.sentence)
 
-    def _claim(self, graph: SourceGraph, work: WorkBudget, operator: SourceOperator, left: Suspects) -> Claim:
+    def _unpacked(self, graph: SourceGraph, work: WorkBudget) -> dict[int, SourceOperator]:
+        """The operators that are computed when the device is prepared, by index."""
+        found: dict[int, SourceOperator] = {}
+        for operator in graph.operators if self.rules.unpacks else ():
+            alternatives = self.rules.unpacks.get(operator.name, ())
+            subject = self._facts(graph, work, _stored(found), operator)
+            if any(not any(c.broken(subject) for c in conditions) for conditions in alternatives):
+                found[operator.index] = operator
+        return found
+
+    def _facts(
+        self, graph: SourceGraph, work: WorkBudget, unpacked: Mapping[int, str], operator: SourceOperator
+    ) -> OperatorFacts:
+        return OperatorFacts(graph, operator, self.hardware, work, unpacked)
+
+    def _claim(self, facts: Callable[[SourceOperator], OperatorFacts], operator: SourceOperator, left: Suspects) -> Claim:
         alternatives = self.rules.operators.get(operator.name, ())
         if not alternatives:
-            return Claim(operator, Reason("an operator that the profile lists", operator.name, operator.label))
-        subject = self._facts(graph, work, operator)
+            return Claim(operator, Reason("an operator that the profile lists", operator.name, operator.label, kind=Why.OPERATOR))
+        subject = facts(operator)
         first: Claim | None = None
         for conditions in alternatives:
             broken = next((c for c in left.get((id(conditions), id(operator)), conditions) if c.broken(subject)), None)
@@ -148,6 +182,24 @@ class SourceProfile(Device):
 
 
 _FATAL = "a file that can be compiled: "
+
+
+def _stored(unpacked: Mapping[int, SourceOperator]) -> dict[int, str]:
+    """Tensor → the type of the constant that an operator unpacks into it."""
+    return {o.outputs[0].index: o.inputs[0].type for o in unpacked.values() if o.outputs and o.inputs and o.inputs[0] is not None}
+
+
+def _read_by_the_device(graph: SourceGraph, claims: Sequence[Claim], unpacked: Mapping[int, SourceOperator]) -> list[Claim]:
+    """Claims of which those of operators that unpack a constant for the CPU are refused."""
+    refused = {claim.operator.index for claim in claims if not claim.accepted}
+    found = []
+    for claim in claims:
+        operator = claim.operator
+        readers = (r for t in operator.outputs for r in graph.readers.get(t.index, ())) if operator.index in unpacked else ()
+        left = next((reader for reader in readers if reader.index in refused), None)
+        rule = "operators that the device takes read the unpacked constant"
+        found.append(claim if left is None else replace(claim, reason=Reason(rule, left.label, operator.label)))
+    return found
 
 
 def _first_run(claims: Sequence[Claim]) -> list[Claim]:

@@ -15,6 +15,7 @@ from nnbridge.devices.device import (
     PreparedModel,
     PrepareModelConfig,
     Support,
+    require_driver,
 )
 from nnbridge.extensions import Extension
 from nnbridge.model import Model, Operand
@@ -24,6 +25,8 @@ class WrappedDevice(Device):
     """Every answer is the inner driver's, but for those that a subclass replaces."""
 
     def __init__(self, inner: Device) -> None:
+        if inner.before_nnapi:
+            require_driver(inner, type(self).__name__)
         self.inner = inner
         self.name, self.version, self.kind = inner.name, inner.version, inner.kind
         self.feature_level, self.type = inner.feature_level, inner.type

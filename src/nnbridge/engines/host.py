@@ -10,11 +10,14 @@ import numpy as np
 
 from nnbridge.apart import EndedError
 from nnbridge.converters.hosted import Ends, GraphKey, Piece, SourceParts
+from nnbridge.cpu.custom import Args, CustomKernel, Function, declared_argument
+from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Tier
+from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import PreparedModel, PrepareModelConfig
-from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel
-from nnbridge.devices.functions import Tensor as Value
-from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, host_functions, name_of, sign_flipped
+from nnbridge.devices.host import Computing, HostDevice, HostPreparedModel, body_kernels, host_kernels, sign_flipped
 from nnbridge.errors import BadDataError, ConversionError, InputError, OpFailedError, Reason, first_line, pass_shortage
+from nnbridge.extensions import Arg
 from nnbridge.model import Array, Model, Operation, Source, Subgraph
 from nnbridge.types import WRITTEN, Lifetime
 
@@ -30,7 +33,7 @@ class Engine(Protocol):
 
     version: str
     fuses: bool
-    """Nodes are computed otherwise together than one by one."""
+    """Nodes are computed differently together than one by one."""
 
     def open(self, piece: Piece, dims: Sequence[tuple[int, ...]]) -> Run:
         """Load a part of the file for inputs of these dimensions (0: not known yet). InputError for one that it does not run."""
@@ -103,21 +106,20 @@ class _Loading:
         main = self._model.main
         if not any(self._ends):
             return HostPreparedModel(self._model)
-        own: Sequence[Function] = () if all(self._ends) else host_functions(self._model)
+        own = {} if all(self._ends) else host_kernels(self._model, main)
         operations: list[Operation] = []
-        functions: list[Function] = []
-        names: list[str] = []
+        kernels: list[CustomKernel] = []
         for members in self._groups:
             if self._ends[members[0]] is not None:
                 group, function = self._loaded[tuple(members)]
-                functions.append(function)
+                kernels.append(CustomKernel(self._host.title, group.reads, function))
                 operations.append(Operation(main.operations[members[0]].type, group.reads, group.writes))
-                names.append(self._host.title)
             else:
-                functions += [own[k] for k in members]
+                kernels += [own[k] for k in members]
                 operations += [main.operations[k] for k in members]
-                names += [name_of(own[k], main.operations[k]) for k in members]
-        return _EnginePreparedModel(self._model, operations, functions, names)
+        model = replace(self._model, main=replace(main, operations=tuple(operations)))
+        custom = [dict(enumerate(kernels)), *(body_kernels(model) if own else [{}] * len(model.referenced))]
+        return CpuPreparedModel(model, kernels=Tier.REFERENCE, custom=custom)
 
     def _ends_of(self, operation: Operation) -> Ends | None:
         try:
@@ -165,15 +167,6 @@ class _Loading:
             self.refused[operation.source] = why
 
 
-class _EnginePreparedModel(FunctionPreparedModel):
-    """A step, each of whose groups is one function."""
-
-    def __init__(
-        self, model: Model, operations: Sequence[Operation], functions: Sequence[Function], names: Sequence[str]
-    ) -> None:
-        self._graph = FunctionGraph(model, replace(model.main, operations=tuple(operations)), functions, names)
-
-
 def _groups(main: Subgraph, kinds: Sequence[GraphKey | None]) -> list[list[int]]:
     """Operations that run as one: of one graph of the file, or (None) added by the importer, which come as soon as they can."""
     unknown = {i for operation in main.operations for i in operation.outputs}
@@ -217,8 +210,9 @@ class _HostedGroup:
     def function(self, host: EngineHost) -> Function:
         """Compute the group's outputs, then its variables."""
         operands = self._model.main.operands
-        declared = FunctionGraph(self._model, replace(self._model.main, operations=()), (), ()).declared
-        constants = {t: data for t, i in self._known.items() if (data := declared[i].data) is not None}
+        constants = {
+            t: data for t, i in self._known.items() if (data := declared_argument(self._model, operands[i]).value) is not None
+        }
         starts = [t for t in self._inputs if t not in self._states]
         piece = host.parts.piece(self._graph, starts, list(self._outputs), constants)
         places = {**self._known, **self._inputs}
@@ -228,9 +222,9 @@ class _HostedGroup:
         before = {piece.variables[t]: self._inputs.get(t, self._known.get(t)) for t in self._states}
         after = [piece.variables[t] for t in self._states]
 
-        def compute(inputs: Sequence[Value], outputs: Sequence[Value]) -> Sequence[Array]:
+        def compute(inputs: Args, outputs: Args) -> Sequence[Array]:
             def value(i: int) -> Array:
-                array = inputs[position[i]].data
+                array = inputs[position[i]].value
                 assert array is not None
                 return sign_flipped(array) if operands[i].is_sign_flipped else array
 
@@ -242,7 +236,7 @@ class _HostedGroup:
                 if host.strict or isinstance(error, EndedError):
                     raise OpFailedError(replace(error.reason, operation=host.label)) from error
                 host.leave([o.source for o in self._operations if o.source is not None], error.reason)
-                return self._own().run([tensor.data for tensor in inputs])
+                return [out.data for out in self._own().run([arg.value for arg in inputs])]
             except Exception as error:
                 pass_shortage(error)
                 # The runtimes' errors have no common class.
@@ -254,17 +248,15 @@ class _HostedGroup:
 
         return compute
 
-    def _own(self) -> FunctionGraph:
+    def _own(self) -> Executor:
         """The same operators by nnbridge's own host."""
-        main, functions = self._model.main, host_functions(self._model)
-        own = {id(operation): function for operation, function in zip(main.operations, functions, strict=True)}
-        found = [own[id(operation)] for operation in self._operations]
-        names = [name_of(*pair) for pair in zip(found, self._operations, strict=True)]
+        main = self._model.main
         part = replace(main, operations=tuple(self._operations), inputs=self.reads, outputs=self.writes)
-        return FunctionGraph(self._model, part, found, names)
+        kernels = [host_kernels(self._model, part), *body_kernels(self._model)]
+        return Executor(replace(self._model, main=part), kernels=Tier.REFERENCE, custom=kernels)
 
 
-def _as_declared(array: Array, out: Value) -> Array:
+def _as_declared(array: Array, out: Arg) -> Array:
     """A result as NNAPI has it: a scalar is a vector of one element."""
     array = array.view(np.uint8) if array.dtype == np.bool_ and out.dtype == np.uint8 else array
     return array.reshape(out.dims or (1,)) if array.ndim == 0 and array.size == 1 and 0 not in out.dims else array

@@ -50,7 +50,9 @@ class OnnxRuntimeEngine:
         for declared in (*session.get_inputs(), *session.get_outputs()):
             if _dtype(declared.type) is None:
                 rule = "values between operators in types of NumPy's, in which ONNX Runtime takes and returns them"
-                raise InputError(Reason(rule, f"{declared.type} {declared.name}", file=str(self._path)))
+                remedy = " (a classifier's probabilities are a tensor without its ZipMap: skl2onnx has zipmap=False)"
+                found = f"{declared.type} {declared.name}{remedy if 'map(' in declared.type else ''}"
+                raise InputError(Reason(rule, found, file=str(self._path)))
 
         def run(arrays: Sequence[Array], variables: Mapping[int, Array]) -> tuple[Sequence[Array], Mapping[int, Array]]:
             given = zip(piece.inputs, arrays, strict=True)

@@ -60,7 +60,7 @@ def tint(colour: str) -> str:
 
 
 def _typed(text: str) -> dict[str, Any]:
-    """Keyword arguments of :func:`nnbridge.api.plan` from options as they are typed; InputError for what is no option."""
+    """Keyword arguments of :func:`nnbridge.api.plan` from options as they are typed; InputError for what is not an option."""
     parser = ArgumentParser(prog=OPTIONS, add_help=False, exit_on_error=False, argument_default=SUPPRESS)
     parser.add_argument("--device", action="append")
     parser.add_argument("--shape", action="append", type=_shape)
@@ -100,7 +100,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def planned_graphs(path: Path, text: str | None = None) -> list[ExplorerGraph]:
-    """The graphs of a file under the options of :data:`OPTIONS`, or of a text like it; InputError for what is no option."""
+    """The graphs of a file under the options of :data:`OPTIONS`, or of a text like it; InputError for what is not an option."""
     words = os.environ.get(OPTIONS, "") if text is None else text
     planned = plan(path, **_typed(words))
     compilation, mapped, found, own = planned.compilation, planned.mapped, planned.file.graphs, planned.file.has_graphs

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from nnbridge import __version__
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.extensions import TYPES, operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph, input_name, output_name
 from nnbridge.operations.validation import byte_size
@@ -109,7 +109,7 @@ def _require_ours(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(Reason("a file that can be replaced", error.strerror or str(error), file=str(path))) from error
+        raise InputError(Reason("a file that can be replaced", cannot_read(error), file=str(path))) from error
     if _MARK not in start and not start.startswith(_WEIGHTS_MARK):
         raise InputError(Reason(f"no {path.name} of another origin beside the output", "one", file=str(path)))
 

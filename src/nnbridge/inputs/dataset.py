@@ -237,7 +237,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
             raise ValueError(f"more than {MAX_LABELS_BYTES:,} bytes")
         lines = content.decode("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
-        found = getattr(error, "strerror", None) or str(error)
+        found = cannot_read(error)
         raise InputError(Reason("a text file with a label in each line", found, "labels", str(path), file=str(path))) from error
     while lines and not lines[-1].strip():
         lines.pop()

@@ -16,7 +16,7 @@ _MAX_TEXT = 1_500
 _MAX_TERMS = 2
 """Texts of one operation for what is refused for sure; fewer where a profile would be larger than it may be."""
 _VERSION = "learned from logs"
-_UNSEEN = "nothing like it is in the logs"
+_UNSEEN = "the logs have nothing like it"
 _PERFORMANCE = {"other": [0.9, 0.9]}
 _NOT_LOGGED = "not in a log: just better than the CPU's, so that the device gets what it supports"
 
@@ -45,7 +45,7 @@ def _delegate(name: str, table: Mapping[str, Operators], source: str) -> Iterato
         if each.accepted and not each.refused and not each.open:
             operations[key], comments[key] = [], f"{each.accepted} taken"
         elif each.accepted or each.open:
-            why = f"{each.accepted} taken, {each.refused} refused, {each.open} not known" + (
+            why = f"{each.accepted} supported, {each.refused} refused, {each.open} not known" + (
                 f": {each.says}" if each.says else ""
             )
             operations[key] = [{"require": "version >= 1", "uncertain": why}]

@@ -21,7 +21,8 @@ from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Reference, Sample, named_inputs, named_outputs, seeded_inputs
 from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.cost.plan import cost_of
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN
+from nnbridge.devices.cpu import CPU_NAME
+from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import InapplicableError, InputError, NnbridgeError, OpFailedError, Reason, shortage_of
@@ -176,10 +177,19 @@ class Cell:
         return self.answered and self.on_device == self.operations
 
     @property
+    def idle(self) -> bool:
+        """True if nothing runs on the device, which may be NNAPI's CPU: whatever was compared, others computed."""
+        on_named = self.on_device + (self.on_cpu if CPU_NAME in self.device.split(_AND) else 0)
+        return self.answered and self.operations > 0 and on_named == 0
+
+    @property
     def verdict(self) -> str:
-        """``failed``, ``n/a``, ``not compared``, ``pass`` or ``FAIL``; or that the device's numbers are unknown."""
+        """``failed``, ``n/a``, ``nothing on the device``, ``not compared``, ``pass`` or ``FAIL``; or that the device's numbers
+        are unknown."""
         if not self.answered:
             return FAILED if self.error else INAPPLICABLE
+        if self.idle:
+            return IDLE
         if self.passed is None:
             return NOT_COMPARED
         return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"

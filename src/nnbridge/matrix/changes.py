@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE
 from nnbridge.errors import InputError, Reason
 from nnbridge.matrix.budget import MatrixLimit, broken_limits
 from nnbridge.matrix.cells import Cell
-from nnbridge.matrix.tables import androids, difference, first
-from nnbridge.report.terminal import counted
+from nnbridge.matrix.tables import JunitCase, androids, difference, first, junit
+from nnbridge.report.terminal import counted, counted_kinds
 from nnbridge.types import android_name
 
 _ON = "device"
@@ -49,7 +50,7 @@ class Move:
 
 @dataclass(frozen=True)
 class CellChange:
-    """Two cells of one model that are not the same."""
+    """Two cells of one model."""
 
     model: str
     level: int
@@ -93,12 +94,21 @@ class CellChange:
 class Changes:
     """The differences between two runs."""
 
-    compared: int
-    """Cells that both runs have."""
-    changes: tuple[CellChange, ...]
+    pairs: tuple[CellChange, ...]
+    """The cells that both runs have, also those that are the same."""
     removed: tuple[str, ...] = ()
     """Models, devices and Android versions that the new run does not have, in words."""
     added: tuple[str, ...] = ()
+
+    @property
+    def compared(self) -> int:
+        """The number of cells that both runs have."""
+        return len(self.pairs)
+
+    @cached_property
+    def changes(self) -> tuple[CellChange, ...]:
+        """The cells that are not the same."""
+        return tuple(change for change in self.pairs if change.moves or change.lines or change.worse)
 
     @property
     def worse(self) -> list[CellChange]:
@@ -152,13 +162,13 @@ def _worse_place(old: Cell, new: Cell, moves: Sequence[Move]) -> Iterator[str]:
 def _worse_numbers(old: Cell, new: Cell) -> Iterator[str]:
     if old.passed is None:
         if new.passed is False:
-            yield "not compared → outside tolerance"
+            yield f"{old.verdict} → outside tolerance"
         return
     if new.passed is None:
-        yield f"{old.verdict} → not compared"
+        yield f"{old.verdict} → {new.verdict}"
     elif old.passed and not new.passed:
         yield f"within → outside tolerance ({difference(new)})"
-    elif _grown(old, new):
+    elif old.idle == new.idle and _grown(old, new):  # Else the numbers are of another device.
         yield f"difference {difference(old)} → {difference(new)}"
 
 
@@ -188,8 +198,7 @@ def changes(old: Sequence[Cell], new: Sequence[Cell], limits: Sequence[MatrixLim
     found = [
         CellChange(new.model, new.level, old, new, _moves(old, new), _newly_exceeded(old, new, limits)) for old, new in pairs
     ]
-    changed = tuple(change for change in found if change.moves or change.lines or change.worse)
-    return Changes(len(pairs), changed, _only_in(before, after), _only_in(after, before))
+    return Changes(tuple(found), _only_in(before, after), _only_in(after, before))
 
 
 def _newly_exceeded(old: Cell, new: Cell, limits: Sequence[MatrixLimit]) -> tuple[str, ...]:
@@ -268,12 +277,26 @@ def change_lines(found: Changes, top: int = 0) -> list[str]:
     return [*blocks, *first([""] * len(ordered), top)[top or len(ordered) :], "", verdict(found)]
 
 
+def changes_as_junit(found: Changes) -> str:
+    """A test for each cell that both runs have, which fails where the cell got worse; skipped where neither run has a result."""
+    return junit("nnbridge matrix --diff", [_case(change) for change in found.pairs])
+
+
+def _case(change: CellChange) -> JunitCase:
+    if change.worse:
+        return JunitCase(change.new, "failure", "; ".join(change.worse))
+    return JunitCase(change.new) if change.new.answered else JunitCase(change.new, "skipped", _answer(change.new))
+
+
 def _moved(change: CellChange) -> list[str]:
     """A line for the operations of a type that moved alike."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for move in change.moves:
         groups.setdefault((move.type.removeprefix(_OF_HOST), move.before, move.after), []).append(move.name or str(move.index))
-    return [f"{kind}×{len(names)} {_way(before, after)} [{_names(names)}]" for (kind, before, after), names in groups.items()]
+    return [
+        f"{counted_kinds([kind] * len(names))} {_way(before, after)} [{_names(names)}]"
+        for (kind, before, after), names in groups.items()
+    ]
 
 
 def _way(before: str, after: str) -> str:

@@ -23,6 +23,7 @@ from nnbridge.matrix.tables import (
     judgement,
     percent,
     placed,
+    reservation,
     size,
     summary,
     verdict_words,
@@ -81,7 +82,7 @@ def _legend(cells: Sequence[Cell]) -> list[Markup]:
     text = (
         "Each cell: share of operations on the device, and in how many partitions; the largest difference from the reference, "
         "where one was asked for; the share of multiply-adds, if different; bytes that cross borders; times. "
-        f"{estimated} n/a: the device looks at files of another format."
+        f"{estimated} n/a: the device is for files of another format."
     )
     shades = ("0\xa0%", "to 50\xa0%", "to 90\xa0%", "below 100\xa0%", "100\xa0%")
     spans = (element("span", shade, class_=f"s{i}") for i, shade in enumerate(shades))
@@ -143,7 +144,7 @@ def _box(column: str, number: int | None, cells: Sequence[Cell], broken: Broken,
 
 
 def _kind(cell: Cell) -> str:
-    return "bad" if not cell.passed else "unknown" if cell.unknown else "good"
+    return "bad" if not cell.passed else "unknown" if reservation(cell) else "good"
 
 
 def _shade(cell: Cell) -> int:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 from xml.etree import ElementTree
 
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN
+from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN
 from nnbridge.matrix.cells import FAILED, INAPPLICABLE, NOT_COMPARED, Cell
 from nnbridge.report.csv_text import csv_text
 from nnbridge.report.terminal import Table, counted, printable
@@ -66,16 +66,23 @@ def difference(cell: Cell) -> str:
     """A cell's largest difference from the reference, with a mark where it is outside tolerance; not of unknown numbers."""
     if cell.passed is None:
         return "-"
-    if cell.passed and cell.unknown:
-        return UNKNOWN
-    text = f"{UNKNOWN}; as computed {_largest(cell)}" if cell.unknown else _largest(cell)
+    reserved = reservation(cell)
+    if cell.passed and reserved:
+        return reserved
+    text = f"{reserved}; as computed {_largest(cell)}" if reserved else _largest(cell)
     return text if cell.passed else f"{text}{OUTSIDE}"
+
+
+def reservation(cell: Cell) -> str:
+    """The reason why a comparison says nothing of the cell's device, in short; empty where it does."""
+    return IDLE if cell.idle else UNKNOWN if cell.unknown else ""
 
 
 def verdict_words(cell: Cell) -> str:
     """A cell's verdict with its sign: ``✓ equal``, ``✕ 3 steps``, ``numbers unknown``."""
-    if cell.unknown:
-        return UNKNOWN if cell.passed else f"{UNKNOWN}, as computed ✕ {_largest(cell)}"
+    reserved = reservation(cell)
+    if reserved:
+        return reserved if cell.passed else f"{reserved}, as computed ✕ {_largest(cell)}"
     return f"{'✓' if cell.passed else '✕'} {_largest(cell)}"
 
 
@@ -126,7 +133,7 @@ def _one_or_count(names: Sequence[str], noun: str) -> str:
 
 def compared(verdicts: Mapping[str, int]) -> str:
     """The number of cells of each verdict on numbers, or that nothing was compared."""
-    words = {"pass": "within tolerance", "FAIL": "outside tolerance", NUMBERS_UNKNOWN: NUMBERS_UNKNOWN}
+    words = {"pass": "within tolerance", "FAIL": "outside tolerance", NUMBERS_UNKNOWN: NUMBERS_UNKNOWN, IDLE: f"with {IDLE}"}
     found = [f"{verdicts[verdict]} {word}" for verdict, word in words.items() if verdicts.get(verdict)]
     if found and verdicts.get(NOT_COMPARED):
         found.append(f"{verdicts[NOT_COMPARED]} {NOT_COMPARED}")
@@ -136,8 +143,9 @@ def compared(verdicts: Mapping[str, int]) -> str:
 def judgement(cells: Sequence[Cell], broken: Broken) -> tuple[bool, str]:
     """True for a build that fails, and why."""
     outside = [cell for cell in cells if cell.passed is False]
-    verdicts, unknown = Counter(cell.verdict for cell in cells), sum(cell.unknown for cell in outside)
-    computed = f", {unknown} of them as NNAPI's CPU computes" if unknown else ""
+    verdicts, counts = Counter(cell.verdict for cell in cells), Counter(cell.verdict for cell in outside)
+    words = {NUMBERS_UNKNOWN: "as NNAPI's CPU computes", IDLE: f"with {IDLE}"}
+    computed = "".join(f", {counts[verdict]} of them {word}" for verdict, word in words.items() if counts[verdict])
     complaints = [
         *([f"{counted(verdicts[FAILED], 'cell')} failed"] if verdicts[FAILED] else []),
         *([f"{len(outside)} outside tolerance{computed}"] if outside else []),
@@ -227,19 +235,31 @@ def _exceeded(cells: Sequence[Cell], broken: Broken, top: int) -> Table:
 
 
 _SHOWN = ("model", "device", "Android", "on device", "work", "moved", "verdict", "largest", "ms", "estimate")
-_SUMMED = ("Android", "cells", "complete", "share", "outside", "unknown", "n/a", "failed")
-_MEANING = (
-    f"complete: every operation on the device; share: of operations; outside: tolerance, of those compared; "
-    f"unknown: {NUMBERS_UNKNOWN}; each cell: --top 0, --csv, --html"
-)
+_SUMMED = ("Android", "cells", "complete", "share", "outside", "unknown", "none", "n/a", "failed")
+_MEANINGS = {
+    "on device": "on device: operations, in how many partitions",
+    "work": "work: multiply-adds",
+    "moved": "moved: across partition borders",
+    "complete": "complete: every operation on the device",
+    "share": "share: of operations",
+    "outside": "outside: tolerance, of those compared",
+    "unknown": f"unknown: {NUMBERS_UNKNOWN}",
+    "none": f"none: {IDLE}",
+}
+"""The captions of columns whose headings do not say it."""
 
 
 def _table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", known: Sequence[str] = ()
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], caption: Sequence[str] = (), known: Sequence[str] = ()
 ) -> Table:
-    """A table without columns that have nothing in them, and without ``known`` ones: the summary has what they have."""
+    """A table without columns that have nothing in them, and without ``known`` ones: the summary has what they have.
+
+    ``caption``: lines, of which names of columns stand for their meanings where the column is there.
+    """
     kept = [k for k, name in enumerate(columns) if name not in known and any(row[k] != _NOTHING for row in rows)]
-    return Table(title, [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], caption)
+    names = [columns[k] for k in kept]
+    said = [_MEANINGS[text] if text in names else text for text in caption if text in names or text not in _MEANINGS]
+    return Table(title, names, [[row[k] for k in kept] for row in rows], "; ".join(said))
 
 
 def _known(cells: Sequence[Cell]) -> list[str]:
@@ -254,9 +274,9 @@ def _every(cells: Sequence[Cell]) -> Table:
     for cell in cells:
         rows.setdefault((cell.model, cell.device, *_row(cell)), []).append(_version(cell))
     merged = [(model, device, ", ".join(versions), *figures) for (model, device, *figures), versions in rows.items()]
-    meaning = ["on device: operations, in how many partitions; work: multiply-adds; moved: across partition borders"]
+    meaning = list(_MEANINGS)
     meaning += [NUMBERS_UNKNOWN] if any(cell.unknown for cell in cells) else []
-    return _table("", _SHOWN, merged, "; ".join(meaning), [] if len(cells) == 1 else _known(cells))
+    return _table("", _SHOWN, merged, meaning, [] if len(cells) == 1 else _known(cells))
 
 
 def _row(cell: Cell) -> tuple[str, ...]:
@@ -265,9 +285,10 @@ def _row(cell: Cell) -> tuple[str, ...]:
     counts = f"{cell.on_device}/{cell.operations}" + (f" in {cell.partitions}" if cell.partitions else "")
     times = (_NOTHING if ms is None else f"{ms:.3g}" for ms in (cell.time_ms, cell.estimated_ms))
     moved = size(cell.transfers) if cell.transfers else _NOTHING
-    verdict = _NOTHING if cell.passed is None else UNKNOWN if cell.unknown else cell.verdict
-    largest = _NOTHING if cell.passed is None or (cell.passed and cell.unknown) else _largest(cell)
-    largest = f"{largest} outside" if cell.passed is False and cell.unknown else largest
+    reserved = reservation(cell)
+    verdict = _NOTHING if cell.passed is None else reserved or cell.verdict
+    largest = _NOTHING if cell.passed is None or (cell.passed and reserved) else _largest(cell)
+    largest = f"{largest} outside" if cell.passed is False and reserved else largest
     return counts, percent(cell.mac_share), moved, verdict, largest, *times
 
 
@@ -284,17 +305,18 @@ def _by_side(cells: Sequence[Cell], top: int) -> list[Table]:
     sides = [("device", {cell.device for cell in cells}), ("model", {cell.model for cell in cells})]
     sides.sort(key=lambda side: -len(side[1]))
     shown = [name for name, names in sides if len(names) > 1] or ["device"]
-    return [_by(name, cells, top, _MEANING if name == shown[-1] else "") for name in shown]
+    meanings = [*_MEANINGS, "each cell: --top 0, --csv, --html"]
+    return [_by(name, cells, top, meanings if name == shown[-1] else []) for name in shown]
 
 
-def _by(side: str, cells: Sequence[Cell], top: int, caption: str) -> Table:
+def _by(side: str, cells: Sequence[Cell], top: int, caption: Sequence[str]) -> Table:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((getattr(cell, side), _version(cell)), []).append(cell)
     found = list(groups.items())
     if top and len(found) > top:
         found.sort(key=lambda group: _badness(group[1]), reverse=True)
-        caption = "; ".join(filter(None, (f"the worst first, {_more(len(found), top)}", caption)))
+        caption = [f"the worst first, {_more(len(found), top)}", *caption]
     rows: dict[tuple[str, ...], list[str]] = {}
     for (name, version), members in found[:top] if top else found:
         rows.setdefault((name, *_counts(members)), []).append(version)
@@ -314,15 +336,19 @@ def _counts(cells: Sequence[Cell]) -> tuple[str, ...]:
     """The figures of a device or a model."""
     done = [cell for cell in cells if cell.answered]
     verdicts = Counter(cell.verdict for cell in cells)
-    known, unknown = ([cell for cell in done if cell.passed is not None and cell.unknown is kind] for kind in (False, True))
-    outside, computed = (sum(not cell.passed for cell in members) for members in (known, unknown))
-    numbers = f"{outside} of {len(known)}" if known else _NOTHING
-    if done and not known and not unknown:
+    known = [cell for cell in done if cell.passed is not None and not reservation(cell)]
+    numbers = f"{sum(not cell.passed for cell in known)} of {len(known)}" if known else _NOTHING
+    if verdicts[NOT_COMPARED] and verdicts[NOT_COMPARED] == len(done) - verdicts[IDLE]:
         numbers = NOT_COMPARED
-    unclear = f"{len(unknown) or _NOTHING}" + (f" ({computed} outside)" if computed else "")
+    unclear = (_reserved([cell for cell in done if cell.verdict == verdict]) for verdict in (NUMBERS_UNKNOWN, IDLE))
     others = (str(verdicts[word] or _NOTHING) for word in (INAPPLICABLE, FAILED))
     share = percent(_share(done)) if done else _NOTHING
-    return str(len(cells)), str(sum(cell.whole for cell in done)), share, numbers, unclear, *others
+    return str(len(cells)), str(sum(cell.whole for cell in done)), share, numbers, *unclear, *others
+
+
+def _reserved(cells: Sequence[Cell]) -> str:
+    outside = sum(cell.passed is False for cell in cells)
+    return f"{len(cells) or _NOTHING}" + (f" ({outside} outside)" if outside else "")
 
 
 @dataclass(frozen=True)
@@ -393,7 +419,7 @@ def _plain(name: str) -> str:
 def _short(cell: Cell, broken: Sequence[str]) -> str:
     if not cell.answered:
         return cell.verdict
-    unknown = [UNKNOWN] if cell.unknown else []
+    unknown = [reservation(cell)] if reservation(cell) else []
     differs = [f"differs by {_largest(cell)}"] if cell.passed is False else []
     limits = [counted(len(broken), "limit") + " exceeded"] if broken else []
     return ", ".join([placed(cell), *unknown, *differs, *limits, *figures(cell)])
@@ -409,31 +435,54 @@ def figures(cell: Cell) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class JunitCase:
+    """A cell as a test of JUnit."""
+
+    cell: Cell
+    outcome: str = ""
+    """``error``, ``failure`` or ``skipped``; empty for a test that passed."""
+    message: str = ""
+
+
 def as_junit(cells: Sequence[Cell], broken: Broken) -> str:
     """A test suite for each device; failures are limits exceeded and differences, errors are cells that failed, and what does
-    not apply is skipped."""
-    root = ElementTree.Element("testsuites", name="nnbridge matrix")
-    for device in dict.fromkeys(cell.device for cell in cells):
-        members = [(i, cell) for i, cell in enumerate(cells) if cell.device == device]
-        found = {i: _complaints(cell, broken.get(i, [])) for i, cell in members}
-        numbers = Counter(_outcome(cell, found[i]) for i, cell in members)
-        counts = {"tests": len(members), **{key: numbers[key] for key in ("errors", "failures", "skipped")}}
+    not apply, or does not run on the device, is skipped."""
+    return junit("nnbridge matrix", [_case(cell, broken.get(i, [])) for i, cell in enumerate(cells)])
+
+
+_TOTALS = {"error": "errors", "failure": "failures", "skipped": "skipped"}
+"""Outcome → the attribute of a suite that counts it."""
+
+
+def junit(title: str, cases: Sequence[JunitCase]) -> str:
+    """JUnit XML with a suite for each device."""
+    suites: dict[str, list[JunitCase]] = {}
+    for case in cases:
+        suites.setdefault(case.cell.device, []).append(case)
+    root = ElementTree.Element("testsuites", name=title)
+    for device, members in suites.items():
+        numbers = Counter(case.outcome for case in members)
+        counts = {"tests": len(members), **{total: numbers[outcome] for outcome, total in _TOTALS.items()}}
         attributes = {"name": printable(device), **{key: str(number) for key, number in counts.items()}}
         suite = ElementTree.SubElement(root, "testsuite", attributes)
-        for i, cell in members:
-            names = {"classname": printable(f"{device}.{cell.android}"), "name": printable(cell.model)}
-            case = ElementTree.SubElement(suite, "testcase", names)
-            if cell.error:
-                ElementTree.SubElement(case, "error", message=printable(cell.error))
-            elif cell.inapplicable:
-                ElementTree.SubElement(case, "skipped", message=printable(cell.inapplicable))
-            elif found[i]:
-                ElementTree.SubElement(case, "failure", message=printable("; ".join(found[i])))
+        for case in members:
+            names = {"classname": printable(f"{device}.{case.cell.android}"), "name": printable(case.cell.model)}
+            test = ElementTree.SubElement(suite, "testcase", names)
+            if case.outcome:
+                ElementTree.SubElement(test, case.outcome, message=printable(case.message))
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
-def _outcome(cell: Cell, complaints: Sequence[str]) -> str:
-    return "errors" if cell.error else "skipped" if cell.inapplicable else "failures" if complaints else "passed"
+def _case(cell: Cell, broken: Sequence[str]) -> JunitCase:
+    if cell.error:
+        return JunitCase(cell, "error", cell.error)
+    if cell.inapplicable:
+        return JunitCase(cell, "skipped", cell.inapplicable)
+    complaints = _complaints(cell, broken)
+    if complaints:
+        return JunitCase(cell, "failure", "; ".join(complaints))
+    return JunitCase(cell, "skipped", IDLE) if cell.idle else JunitCase(cell)
 
 
 def _complaints(cell: Cell, broken: Sequence[str]) -> list[str]:

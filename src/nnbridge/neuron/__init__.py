@@ -1,4 +1,4 @@
-"""LiteRT's route to MediaTek: libneuron_adapter.so, against which LiteRT's compiler compiles for nnbridge's devices."""
+"""LiteRT's MediaTek route: libneuron_adapter.so, against which LiteRT's compiler compiles for nnbridge's devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnbridge.neuron.signatures import NEURON_SIGNATURES, STRUCTURES
 
 ADAPTER = "libneuron_adapter.so"
 DISPATCH = "libLiteRtDispatch_nnbridge.so"
-_WHAT = ("LiteRT's route to MediaTek", "nnbridge plan shows what devices accept")
+_WHAT = ("LiteRT's MediaTek route", "nnbridge plan shows what devices accept")
 """What the libraries are called in refusals, and what there is where they cannot be built."""
 
 

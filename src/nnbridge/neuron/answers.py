@@ -42,7 +42,7 @@ def route() -> Route:
     """The importer that reads what the compiler passes on. InputError if none is installed."""
     found = next((converter.neuron for converter in converters() if converter.neuron is not None), None)
     if found is None:
-        raise InputError(Reason("an importer that takes part in LiteRT's route to MediaTek", "none"))
+        raise InputError(Reason("an importer that supports LiteRT's MediaTek route", "none"))
     return found()
 
 

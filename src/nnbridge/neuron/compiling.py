@@ -72,7 +72,7 @@ def compile_file(
     passed = route().passed(model)
     litert = litert_folder()
     if target.resolve() == model.resolve():
-        raise InputError(Reason("another file than the model", str(target), operand="output"))
+        raise InputError(Reason("a file other than the model", str(target), operand="output"))
     library = adapter().cached()
     with tempfile.TemporaryDirectory() as work:
         out, report = Path(work, "out.tflite"), Path(work, "report")

@@ -51,7 +51,7 @@ class Invocation:
         return value_size(operand)
 
     def compute(self, places: tuple[int, ...], buffers: Callable[[], Sequence[Any]]) -> None:
-        """Compute on buffers of inputs, then of outputs; ``places``: where they lie."""
+        """Compute on buffers of inputs, then of outputs; ``places``: where they are."""
         if self._execution is None or places != self._places:
             execution, (inputs, outputs) = Execution(self._compilation), self.sides
             execution.set_reusable(True)

@@ -95,7 +95,7 @@ def _squash(
         summary=summary,
         types=[*_FIRST_TYPES[:2], types(level8, T=T.TENSOR_QUANT8_ASYMM), _FIRST_TYPES[3]],
         inputs=[_INPUT],
-        outputs=[Output("output", "T", "result; 8-bit parameters are laid down", fixed(parameters))],
+        outputs=[Output("output", "T", "result; 8-bit parameters are fixed", fixed(parameters))],
         shape=same_as_input,
         zero_sized=True,
     )
@@ -248,7 +248,7 @@ def _softmax_shape(call: Call) -> tuple[int, ...]:
         Output(
             "output",
             "T",
-            "shares of 1; 8-bit parameters are laid down",
+            "shares of 1; 8-bit parameters are fixed",
             fixed({T.TENSOR_QUANT8_ASYMM: (1 / 256, 0), T.TENSOR_QUANT8_ASYMM_SIGNED: (1 / 256, -128)}),
         )
     ],

@@ -53,7 +53,7 @@ _control_flow(
     "Repeats a body model while a condition model says so.",
     Input("condition", T.MODEL, "model with one output, TENSOR_BOOL8 [1]"),
     Input("body", T.MODEL, "model that computes the next values"),
-    Input("values", "*", "initial values: those that come out, state, and what stays", repeat=True),
+    Input("values", "*", "initial values: outputs, state, and values that stay the same", repeat=True),
 )
 
 

@@ -251,7 +251,7 @@ def _nms_shape(call: Call) -> list[tuple[int, ...]]:
     inputs=[
         Input("scores", "T", "[boxes, classes]; class 0 is the background", rank=rank(2)),
         Input("rois", "B", "[boxes, 4 * classes]: x1, y1, x2, y2", rank=rank(2)),
-        Input("batches", T.TENSOR_INT32, "image number of each box; boxes of an image stand together", rank=rank(1)),
+        Input("batches", T.TENSOR_INT32, "image number of each box; boxes of an image are contiguous", rank=rank(1)),
         Input("score_threshold", "S", "boxes must score more"),
         Input("max_detections", T.INT32, "boxes retained for each image; negative: all"),
         Input("nms_kernel", T.INT32, "0 hard, 1 linear, 2 gaussian"),

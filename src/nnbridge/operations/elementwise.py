@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.errors import Reason
+from nnbridge.extensions import real_numbers
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     FLOAT_RANGES,
@@ -27,7 +28,7 @@ from nnbridge.operations.arithmetic import (
     sum_multipliers,
     with_each_row,
 )
-from nnbridge.operations.call import Arg, Call, real_numbers
+from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, tensors, types, up_to
 from nnbridge.operations.kernels import Function, InPlace, prepared
 from nnbridge.operations.shapes import broadcast, same_as_input

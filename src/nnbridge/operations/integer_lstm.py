@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.extensions import HostTensor, StatedKernel
+from nnbridge.extensions import Arg, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate
 from nnbridge.operations.fixedpoint import logistic16, tanh16
+from nnbridge.types import OperandCode
 
-Tensors: TypeAlias = Sequence[HostTensor]
+Tensors: TypeAlias = Sequence[Arg]
 Options: TypeAlias = Mapping[str, Any]
 
 GATES = ("input", "forget", "output", "cell")
@@ -45,7 +46,7 @@ class GateSource:
     shift: Array
 
     @classmethod
-    def of(cls, weights: HostTensor, activations: HostTensor, bias: HostTensor | None, scale: float) -> GateSource:
+    def of(cls, weights: Arg, activations: Arg, bias: Arg | None, scale: float) -> GateSource:
         """The source of one gate, whose sums have a scale."""
         rows = len(data_of(weights))
         factor = float(np.float32(weights.scale) * np.float32(activations.scale) / np.float32(scale))
@@ -77,18 +78,18 @@ def _sat16(values: Array) -> Array:
     return values.clip(_LOW, _HIGH)
 
 
-def _present(inputs: Tensors, i: int) -> HostTensor | None:
-    return inputs[i] if i < len(inputs) and inputs[i].data is not None else None
+def _present(inputs: Tensors, i: int) -> Arg | None:
+    return inputs[i] if i < len(inputs) and inputs[i].value is not None else None
 
 
-def data_of(tensor: HostTensor) -> Array:
+def data_of(tensor: Arg) -> Array:
     """A tensor's array; ValueError where it is not known."""
-    if tensor.data is None:
+    if tensor.value is None:
         raise ValueError("constant weights")
-    return tensor.data
+    return tensor.value
 
 
-def _centred(tensor: HostTensor, kind: npt.DTypeLike = np.int64) -> Array:
+def _centred(tensor: Arg, kind: npt.DTypeLike = np.int64) -> Array:
     return data_of(tensor).astype(kind) - tensor.zero_point
 
 
@@ -123,7 +124,7 @@ class IntegerLstm(StatedKernel):
         projection = _present(inputs, _PROJECTION)
         self.projection: GateSource | None = None
         if projection is not None:
-            like = HostTensor(None, (), np.dtype("i1"), hidden_scale, self.hidden_point)
+            like = Arg(OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, (), hidden_scale, self.hidden_point)
             self.projection = GateSource.of(projection, like, _present(inputs, _PROJECTION_BIAS), previous.scale)
         self.signed_point = previous.zero_point - (128 if previous.dtype == np.uint8 else 0)
         """The output state's zero point as int8 has it."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor, StatedKernel
+from nnbridge.extensions import Arg, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 
@@ -20,7 +20,7 @@ class IntegerMean(StatedKernel):
 
     places = (0,)
 
-    def __init__(self, inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], axes: Sequence[int], *, keep: bool) -> None:
+    def __init__(self, inputs: Sequence[Arg], outputs: Sequence[Arg], axes: Sequence[int], *, keep: bool) -> None:
         """``axes`` count from 0; ``keep``: axes of size 1 stay."""
         self.inputs, self.outputs = inputs, outputs
         self.axes, self._keep = tuple(sorted(axes)), keep

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor, StatedKernel
+from nnbridge.extensions import Arg, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.operations.integer_lstm import data_of
@@ -23,14 +23,14 @@ class IntegerSvdf(StatedKernel):
 
     places = (DATA, STATE)
 
-    def __init__(self, inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], rank: int) -> None:
+    def __init__(self, inputs: Sequence[Arg], outputs: Sequence[Arg], rank: int) -> None:
         """``rank``: filters of one unit. ValueError for other numbers, or where weights are not known."""
         data, features, time, bias, state = inputs
         if data.scale == 0 or outputs[0].scale == 0 or data.dtype.kind == "f":
             raise ValueError("integer activations")
         self.inputs, self.outputs, self.rank = inputs, outputs, rank
         self.features, self.time = data_of(features), data_of(time)
-        self.bias = np.zeros(len(self.features) // rank, np.int32) if bias.data is None else bias.data
+        self.bias = np.zeros(len(self.features) // rank, np.int32) if bias.value is None else bias.value
         self.factors = [
             quantize_multiplier(float(np.float32(a.scale) * np.float32(b.scale) / np.float32(c.scale)))
             for a, b, c in ((data, features, state), (state, time, outputs[0]))

@@ -39,7 +39,7 @@ def embedding_lookup(call: Call) -> Callable[[Array, Array], Array]:
 
     def look_up(rows: Array, table: Array) -> Array:
         try:
-            # Seen without sign, negative numbers lie outside as well.
+            # Seen without sign, negative numbers are outside as well.
             return table.take(rows.view(np.uint32), axis=0)
         except IndexError:
             outside = rows[rows.view(np.uint32) >= len(table)]

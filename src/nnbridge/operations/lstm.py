@@ -319,7 +319,7 @@ def _lstm_shape(call: Call) -> list[tuple[int, ...]]:
     inputs=[tensor("input", "T", 2), *_CELL, *_STATES, *_SCALARS, *layer_norm_inputs("", "T")],
     counts={23: 1, 27: 3},
     outputs=[
-        Output("scratch", "T", "gate values [batch, 4 * units], 3 * units with CIFG; of no use to callers"),
+        Output("scratch", "T", "scratch: gate values [batch, 4 * units], 3 * units with CIFG"),
         Output("output_state_out", "T", "new output state [batch, outputs]"),
         Output("cell_state_out", "T", "new cell state [batch, units]"),
         Output("output", "T", "the same values as output_state_out"),

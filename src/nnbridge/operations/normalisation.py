@@ -43,7 +43,7 @@ def _along_axis(call: Call) -> tuple[int, ...]:
         Output(
             "output",
             "T",
-            "result; 8-bit parameters are laid down",
+            "result; 8-bit parameters are fixed",
             fixed({T.TENSOR_QUANT8_ASYMM: (1 / 128, 128), T.TENSOR_QUANT8_ASYMM_SIGNED: (1 / 128, 0)}),
         )
     ],

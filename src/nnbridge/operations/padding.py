@@ -65,7 +65,7 @@ def _around(call: Call, value: Array) -> Function:
 @moves(
     OperationCode.PAD_V2,
     since=3,
-    summary="A value of choice around a tensor.",
+    summary="A chosen value around a tensor.",
     types=[
         types(3, T=T.TENSOR_FLOAT32, P=T.FLOAT32),
         types(3, T=T.TENSOR_FLOAT16, P=T.FLOAT16),

@@ -66,7 +66,7 @@ def _over_windows(rows: Window, columns: Window, fill: Any, ufunc: np.ufunc, dty
 
 
 def _inside(window: Window, tap: int, length: int, positions: int) -> tuple[int, int]:
-    """First and last + 1 output position whose tap lies inside the input."""
+    """First and last + 1 output position whose tap is inside the input."""
     first = max(0, -(-(window.before - tap) // window.stride))
     last = (length - 1 + window.before - tap) // window.stride
     return first, min(positions, last + 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from nnbridge.errors import Reason
+from nnbridge.extensions import real_numbers
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range
-from nnbridge.operations.call import Call, real_numbers
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import same_as_input

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnbridge.extensions import HostTensor, PreparedHostKernel, StatedKernel
+from nnbridge.extensions import Arg, PreparedHostKernel, StatedKernel
 from nnbridge.model import Array
 
 ACTIVATIONS = {"relu": 1, "tanh": 4, "sigmoid": 6}
@@ -18,8 +18,8 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 class RecurrentLayer(StatedKernel):
     """RNN, GRU or LSTM over whole sequences, in one or both directions."""
 
-    inputs: Sequence[HostTensor]
-    outputs: Sequence[HostTensor]
+    inputs: Sequence[Arg]
+    outputs: Sequence[Arg]
     """The sequence, the last states and the last cell states, as far as ``present`` says so."""
     places: tuple[int, ...]
     """The sequence, then the first states, where there are any."""

@@ -38,7 +38,7 @@ _INPUTS = (
     Input("height", "P", "height of the output, or a factor"),
     Input("nchw", T.BOOL, "true: input 0 and the output are NCHW", default=False),
     Input("align_corners", T.BOOL, "true: the corner pixels' centres coincide", default=False),
-    Input("half_pixel_centers", T.BOOL, "true: pixels' centres lie at halves", default=False),
+    Input("half_pixel_centers", T.BOOL, "true: pixels' centres are at halves", default=False),
 )
 
 
@@ -299,7 +299,7 @@ def _copied(images: Array) -> Array:
 
 
 def _picker(shape: tuple[int, int, int], dims: tuple[int, ...], steps: list[Step]) -> Mixer | None:
-    """For an axis along which all positions lie on pixels: a view of these."""
+    """For an axis along which all positions are on pixels: a view of these."""
     (_, [(places, share), *others]), *more = steps
     if more or others or not isinstance(places, slice) or share != 1:
         return None

@@ -27,7 +27,7 @@ def _topk_shape(call: Call) -> list[tuple[int, ...]]:
 @operation(
     OperationCode.TOPK_V2,
     since=3,
-    summary="The k largest values along the last axis, descending, and where they stand.",
+    summary="The k largest values along the last axis, descending, and their indexes.",
     types=moved_types(3, integers=3),
     inputs=[ANY_RANK, Input("k", T.INT32, "how many values")],
     outputs=[

@@ -481,9 +481,9 @@ def _of_operation(line: _AboutLine, facts: PlanFacts) -> _Found:
     name, device = line.get("operation"), line.get("device")
     keys = (line.place,) if line.place is not None else facts.by_type.get(name) or _prefixed(facts, name)
     if not keys or line.pattern.name == "placed":
-        return keys, "" if keys else f"no operator of the file becomes {name}: the log is of another file"
+        return keys, "" if keys else f"no operator of the file becomes {name}: the log is about another file"
     if device not in [driver.name for driver in facts.planned.drivers]:
-        return keys, f"{device or 'the driver'} is no device of this plan; --device with a profile of it names the rule"
+        return keys, f"{device or 'the driver'} is not a device of this plan; --device with its profile names the rule"
     why = "; ".join(dict.fromkeys(facts.by_device[key] for key in keys if key in facts.by_device))
     return keys, why or f"this plan's {device} supports it: the phone's driver differs from the profile"
 
@@ -506,7 +506,7 @@ def _before_node(line: _AboutLine, facts: PlanFacts) -> _Found:
 
 def _of_flex(line: _AboutLine, facts: PlanFacts) -> _Found:
     keys = tuple(sorted(key for name, several in facts.by_name.items() if name.startswith("Flex") for key in several))
-    return keys, "" if keys else "the file has no operator of TensorFlow's: the log is of another file"
+    return keys, "" if keys else "the file has no operator of TensorFlow's: the log is about another file"
 
 
 def _of_custom(line: _AboutLine, facts: PlanFacts) -> _Found:
@@ -528,7 +528,7 @@ def _of_tensor(line: _AboutLine, facts: PlanFacts) -> _Found:
 
 def _of_type(line: _AboutLine, facts: PlanFacts) -> _Found:
     keys = facts.types.get(line.get("found_type"), ())
-    return keys, _failing(facts, keys) or "by this plan NNAPI refuses no operator for this type: the log is of another file"
+    return keys, _failing(facts, keys) or "by this plan NNAPI refuses no operator for this type: the log is about another file"
 
 
 def _at_building(line: _AboutLine, facts: PlanFacts) -> _Found:
@@ -546,8 +546,8 @@ def _dynamic(line: _AboutLine, facts: PlanFacts) -> _Found:
     writers = facts.writer(tensor) if tensor >= 0 else ()
     if writers and writers != mine:
         now = f"this plan's TFLite stops at {said}" if said else "this plan's TFLite computes it early: a newer release helps"
-        return writers, f"tensor {tensor} has dimensions that only a run knows; {now}"
-    return mine, said or "by this plan no tensor is dynamic: another file, or inputs that were resized"
+        return writers, f"tensor {tensor} has dimensions that are known only at run time; {now}"
+    return mine, said or "no tensor is dynamic in this plan: the log is about another file, or inputs were resized"
 
 
 def _of_session(line: _AboutLine, facts: PlanFacts) -> _Found:
@@ -567,7 +567,7 @@ def _of_provider(line: _AboutLine, facts: PlanFacts) -> _Found:
         why = facts.by_client.get(named, "")
         if line.get("supported") == "1":
             return (named,), f"this plan differs: {why}" if why else ""
-        return (named,), why or "this plan's provider takes it: the phone's ONNX Runtime is of another release"
+        return (named,), why or "this plan's provider accepts it: the phone's ONNX Runtime is of another release"
     if line.get("operation_code"):
         return facts.by_type.get(operation_name(_number(line.get("operation_code"))), ()), ""
     if line.get("tensor_name"):

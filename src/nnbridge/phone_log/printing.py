@@ -36,7 +36,7 @@ _LINE_OF_OPERATION, _LINE_OF_COMPILATION, _LINE_OF_RUN = 1144, 4716, 5259
 """Where LiteRT's nnapi_delegate.cc adds operations, creates compilations and runs them."""
 _CUSTOM = 32
 """The builtin code of custom operators."""
-_FORM = "lines as `logcat -v tag` shows them, with debug.nn.vlog=compilation; those that begin with nnbridge: are no phone's"
+_FORM = "lines as `logcat -v tag` shows them, with debug.nn.vlog=compilation; those that begin with nnbridge: are nnbridge's own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def phone_lines(planned: Planned) -> Iterator[PhoneLine]:
         )
     if planned.bound:
         names = ", ".join(device.name for device in planned.bound)
-        yield PhoneLine(f"{names}: looks at the file before NNAPI, which logs nothing of it")
+        yield PhoneLine(f"{names}: sees the file before NNAPI, which logs nothing about it")
         return
     clients: Mapping[str, Callable[[Planned], Iterator[PhoneLine]]] = {"delegate": _tflite, "provider": _provider}
     try:
@@ -99,7 +99,7 @@ def _tflite(planned: Planned) -> Iterator[PhoneLine]:
     if any(stay(graph) for graph in verdict.graphs if graph.subgraph == 0):
         yield from _unknown_operators(planned)
         yield line("xnnpack-created")
-        yield PhoneLine("XNNPACK's lines of the nodes that it takes are not emulated")
+        yield PhoneLine("XNNPACK's lines about its nodes are not emulated")
 
 
 def _graph(planned: Planned, graph: GraphVerdict, parts: Sequence[HandedPart]) -> Iterator[PhoneLine]:
@@ -121,7 +121,7 @@ def _graph(planned: Planned, graph: GraphVerdict, parts: Sequence[HandedPart]) -
 def _fails(planned: Planned, reason: Reason) -> Iterator[PhoneLine]:
     """The model cannot be built. Devices are asked before nodes are replaced; without devices, the new node fails."""
     if not target_drivers(planned):
-        yield PhoneLine('a line "Replacing … node(s)" comes before, with the nodes that the delegate takes')
+        yield PhoneLine('a line "Replacing … node(s)" comes before, with the nodes that the delegate accepts')
     place = " ".join(part for part in (reason.operation, reason.operand) if part)
     found = f", found {reason.found}" if reason.found else ""
     yield PhoneLine(f"building fails at {place}: NNAPI requires {reason.rule}{found}")

@@ -78,7 +78,7 @@ class GraphReader:
         return names
 
     def _value(self, info: Any) -> RuntimeValue | None:
-        """The type of a value; None for what is no tensor, or of no known type."""
+        """The type of a value; None for what is not a tensor, or of no known type."""
         ort = self._ort
         type = ort.get("GetValueInfoTypeInfo", info, "const void*")
         if type == ort.ffi.NULL or ort.get("GetOnnxTypeFromTypeInfo", type, "int") != _TENSOR:

@@ -1,4 +1,4 @@
-"""Parts of a source file beside an outside runtime: what nnbridge answers otherwise than LiteRT or ONNX Runtime."""
+"""Parts of a source file beside an outside runtime: what nnbridge computes differently from LiteRT or ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def source_part(path: Path, model: Model, operations: Iterable[int]) -> bytes:
     # An input in another layout is the same tensor of the file; results that no one reads may have no name there.
     ends = [name for name in outputs if name and name not in inputs]
     if not ends:
-        raise ConversionError(Reason("operations that operators of the file stand for", "none", file=str(path)))
+        raise ConversionError(Reason("operations that come from operators of the file", "none", file=str(path)))
     return opened(path).part(inputs, ends)
 
 

@@ -27,7 +27,7 @@ from nnbridge.compare.tensors import DeviceReference
 from nnbridge.compare.tolerance import Tolerances
 from nnbridge.devices import CPU_NAME
 from nnbridge.devices.device import Device
-from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason
+from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, pass_shortage
 from nnbridge.model import Model
 from nnbridge.reduction.parts import ReductionCandidate
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
@@ -176,6 +176,7 @@ def _exits_with_0(command: Sequence[str], timeout: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     except OSError as error:
+        pass_shortage(error)
         raise InputError(
             Reason("a command that can be started", f"{command[0]}: {error.strerror}", operand="predicate")
         ) from error

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nnbridge.advice import Advice, Advised, Unmoved
 from nnbridge.report.terminal import Table
 
-_KINDS = {"round": "edit, rounding differs", "change": "edit, results change", "calibrate": "edit, scales from data"}
+_KINDS = {"round": "edit, rounding differs", "change": "edit, results change", "calibrate": "edit, needs calibration"}
 
 
 def advice_tables(found: Advised) -> list[Table | str]:
@@ -43,12 +43,17 @@ def _changes(found: Sequence[Advice]) -> Table | str:
     )
 
 
+def _share(ones: Sequence[Unmoved]) -> str:
+    """The share of the file's multiply-adds."""
+    return "-" if ones[0].share is None else f"{sum(one.share or 0 for one in ones):.1%}"
+
+
 def _unmoved(found: Sequence[Unmoved]) -> Table:
     """Operators that are searched alike in one row."""
-    groups: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[Unmoved]] = {}
     for one in found:
         tried = ", ".join(text.partition(":")[0] for text in one.tried)
-        groups.setdefault((one.operator, one.alone, tried, one.converter), []).append(str(one.index))
-    rows = [(", ".join(at), *one) for one, at in groups.items()]
-    columns = ("operator", "type", "would work by itself", "tried", "at the source")
+        groups.setdefault((one.operator, one.alone, tried, one.converter), []).append(one)
+    rows = [(", ".join(str(one.index) for one in ones), row[0], _share(ones), *row[1:]) for row, ones in groups.items()]
+    columns = ("operator", "type", "work", "would work by itself", "tried", "at the source")
     return Table("No change helps these operators", columns, rows)

@@ -130,7 +130,7 @@ class Agreement:
         if self.boxes or self.own_boxes:
             mean = f", mean IoU {self.overlap / self.matched:.4f}" if self.matched else ""
             found = f"{self.matched} of the reference's {self.boxes}, {self.own_boxes} here{mean}"
-            lines.append(f"boxes that overlap by half at least: {found}")
+            lines.append(f"boxes that overlap by at least half: {found}")
         if self.pixels:
             lines.append(f"masks: mean IoU {self.mean_iou:.4f} over {len(self.pixels)} classes")
         if self.points:

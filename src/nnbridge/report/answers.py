@@ -197,7 +197,7 @@ class Accuracy:
         """Nothing where no sample has a label."""
         shares = f"{whose}: top-1 {self.top1} of {self.labelled} ({self.top1 / max(self.labelled, 1):.2%}), "
         lines = [shares + f"top-5 {self.top5} ({self.top5 / max(self.labelled, 1):.2%})"] if self.labelled else []
-        return lines + ([f"labels that are no class's: {', '.join(self.unknown)}"] if self.unknown else [])
+        return lines + ([f"labels of no class: {', '.join(self.unknown)}"] if self.unknown else [])
 
 
 def real_numbers(model: Model, outputs: Mapping[str, Array], values: bool) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ def envelope_tables(found: Envelope) -> list[Table | str]:
         ]
         blocks.append(Table("Other outputs, compared with the envelope", other, lines))
     blocks += ended_lines(found.ended)
-    return [*blocks, *(["Interrupted: the samples above are those that were done."] if found.interrupted else [])]
+    return [*blocks, *(["Interrupted: only the samples above were finished."] if found.interrupted else [])]
 
 
 def _figures(d: Deviation) -> tuple[str, ...]:

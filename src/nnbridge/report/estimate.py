@@ -14,7 +14,7 @@ from nnbridge.report.terminal import Table, counted
 
 LEAST_FOR_A_BAND = 9
 """Held-out networks without which no band of 90 % can be stated."""
-NOT_THE_CHIP = "of estimates or measurements of the oracle, not a measurement of your chip"
+NOT_THE_CHIP = "of the estimates or measurements that it was fitted to, not a measurement of your chip"
 
 
 def estimate_on(device: BoundDevice, cpu: str = ESTIMATE_CPU, memory: int | None = None) -> Estimate:
@@ -134,7 +134,7 @@ def _sentences(found: Estimate) -> list[str]:
     ]
     said.append(f"All values in one memory, those of the CPU included: {_bytes(found.arena_bytes)}.")
     if found.unknown:
-        said.append(f"No formula is known for {', '.join(found.unknown)}: the times are too short by these.")
+        said.append(f"No formula is known for {', '.join(found.unknown)}: their time is not included.")
     for name, cost in ((found.device, found.cost), (found.cpu, found.cpu_cost)):
         said.append(f"{name}: {_band_sentence(cost)} Source: {cost.source}.")
     if found.cost.partition.call_us == 0:

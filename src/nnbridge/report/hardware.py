@@ -1,4 +1,4 @@
-"""Chips, boards and phones as lines: which profiles there are, and what is known of them."""
+"""Chips, boards and phones as lines: which profiles there are, and what is known about them."""
 
 from __future__ import annotations
 

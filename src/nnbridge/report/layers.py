@@ -22,7 +22,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     shown = [layer for layer in comparison.layers if layer.drift or layer.own]
     places = {(layer.device, layer.step) for layer in shown}
     at = len(places) > 1
-    words = ("outside tolerance", "within tolerance") if comparison.unknown else ("FAIL", "pass")
+    words = ("outside tolerance", "within tolerance") if comparison.reservation else ("FAIL", "pass")
     rows = [
         (
             f"{layer.operator} in {layer.position[0]}" if layer.position[0] else layer.operator,
@@ -47,7 +47,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
         blocks.append(f"{counted(len(sentences) - MAX_CAUSES, 'more cause')}: see --json")
     blocks += ended_lines(comparison.ended)
     if comparison.interrupted:
-        blocks.append("Interrupted: the samples above are those that were done.")
+        blocks.append("Interrupted: only the samples above were finished.")
     alone = [
         *((layer.place, "only in the plan", layer.note) for layer in comparison.layers if not layer.drift and not layer.own),
         *((name, "only in the reference", why) for name, why in comparison.unmatched),

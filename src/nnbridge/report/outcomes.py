@@ -13,7 +13,7 @@ from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.extensions import readable_operation
 from nnbridge.model import Operation
-from nnbridge.plan_data import reasons
+from nnbridge.plan_data import bound_devices, reasons
 from nnbridge.report.plan import reason_line
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.placement import Placement
@@ -30,7 +30,7 @@ NOWHERE = {
     "inlined": "inlined: the operators that it calls replace it",
     "state": "state: it reads or writes what is stored between runs",
 }
-"""Mapping of operators that nothing runs → what is said of them."""
+"""Mapping of operators that nothing runs → what is said about them."""
 _MERGED = "merged: part of another operator's operation"
 
 
@@ -90,10 +90,11 @@ def outcomes_of(
             outcome.steps.append(placed.step)
         outcome.reasons += [line for line in placed.reasons if line not in outcome.reasons]
         made |= {name: outcome for computed in placed.computes for name in file_names(computed)}
+    handed = not _only_before_nnapi(compilation.plan)
     for key, each in mappings.items():
         outcome = found.setdefault(key, OperatorOutcome())
         outcome.nowhere = "" if outcome.devices else NOWHERE.get(each.mapping, _MERGED)
-        if each.mapping not in ON_NNAPI:
+        if each.mapping not in ON_NNAPI and handed:
             outcome.reasons += [f"NNAPI: requires {r.rule}" + (f", found {r.found}" if r.found else "") for r in each.reasons]
     for graph in graphs:
         _place_merged(graph, found, made)
@@ -106,14 +107,22 @@ def reasons_off(
     """The reason why an operation runs nowhere else: of one on the host, the rule by which the file's operator was not handed
     to NNAPI.
 
-    The host refuses nothing of a driver's: it takes what NNAPI cannot express.
+    The host refuses nothing of a driver's: it takes what NNAPI cannot express. Devices before NNAPI are handed nothing: they
+    answer for each operator themselves.
     """
     operation = plan.partition.sources[source].model.main.operations[placement.operation]
-    if plan.device_of(placement.operation, source).kind == "host" and operation.source is not None:
+    on_host = plan.device_of(placement.operation, source).kind == "host"
+    if on_host and operation.source is not None and not _only_before_nnapi(plan):
         found = mapped.get(operation.source.key)
         if found is not None and found.reasons:
             return [{"device": who_refuses(found.reasons[0], mapping), **found.reasons[0].as_dict(), "host": True}]
     return [reason for reason in reasons(plan, placement, source) if reason["device"] != HOST_NAME]
+
+
+def _only_before_nnapi(plan: Plan) -> bool:
+    """True if every driver of a plan looks at the file's operators: nothing is handed to NNAPI."""
+    bound = bound_devices(plan)
+    return bool(bound) and len(bound) == sum(device.kind == "device" for device in plan.devices)
 
 
 def _place_merged(graph: FileGraph, found: Mapping[Key, OperatorOutcome], made: Mapping[str, OperatorOutcome]) -> None:
@@ -157,7 +166,8 @@ def _placed(compilation: Compilation) -> Iterator[_Placed]:
                 device = plan.device_of(i, number)
                 # The CPU computes what is left, the host what NNAPI cannot express: neither refuses anything of a driver's.
                 known = {HOST_NAME, *([CPU_NAME] if device.kind == "device" else [])}
-                others = () if device.kind == "host" else reasons(plan, placements[i], number)
+                silent = device.kind == "host" and not _only_before_nnapi(plan)
+                others = () if silent else reasons(plan, placements[i], number)
                 lines = tuple(reason_line(r, kind_of, measure) for r in others if r["device"] not in known)
                 here = _Placed((graph, i), operation, device.name, device.kind, steps.get((number, i)), lines, names)
             yield here

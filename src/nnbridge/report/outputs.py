@@ -139,7 +139,7 @@ def output_lines(item: Mapping[str, Any]) -> list[str]:
 
 def comparison_tables(comparison: Comparison) -> list[Table | str]:
     """One row for each output, and below the table where those that fail differ or why they could not be compared."""
-    words = ("outside tolerance", "within tolerance") if comparison.unknown else ("FAIL", "pass")
+    words = ("outside tolerance", "within tolerance") if comparison.reservation else ("FAIL", "pass")
     title = f"{comparison.model} on {comparison.device} against {comparison.reference}"
     columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
     rows = [(o.name, o.type, str(o.elements), *_differences(o), _verdict(o, words)) for o in comparison.outputs]
@@ -151,22 +151,27 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     lines += [*(f"Cause: {sentence}" for sentence in causes[:MAX_CAUSES]), *more]
     lines += ended_lines(comparison.ended)
     if comparison.interrupted:
-        lines.append("Interrupted: the samples above are those that were done.")
+        lines.append("Interrupted: only the samples above were finished.")
     table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {comparison.verdict}", columns, rows)
-    return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_unknown(comparison)]
+    return [table, *_metrics(comparison.outputs), *lines, *evidence_lines(comparison.evidence), *_reserved(comparison)]
 
 
 def _verdict(output: OutputComparison, words: tuple[str, str]) -> str:
-    return words[output.passed] + (f" ({output.check.form})" if output.check is not None else "")
+    decided = output.check is not None and output.check.passed == output.passed
+    return words[output.passed] + (f" ({output.check.form})" if decided and output.check is not None else "")
 
 
-def _unknown(comparison: Comparison) -> list[str]:
-    """The part of a comparison that is known, and the part that is not, for devices whose numbers nothing emulates."""
-    if not comparison.unknown:
+def _reserved(comparison: Comparison) -> list[str]:
+    """The part of a comparison that is known, and the part that is not, where the numbers say nothing of the devices."""
+    if not comparison.reservation:
         return []
     found = "within" if comparison.passed else "outside"
-    status = f"what NNAPI's CPU computed in place of {', '.join(comparison.unknown)} is {found} tolerance"
-    return [f"{NUMBERS_UNKNOWN}: {status}, which the exit status says"]
+    computed = (
+        f"what NNAPI's CPU computed in place of {', '.join(comparison.unknown)}"
+        if comparison.unknown
+        else f"nothing runs on {', '.join(comparison.idle)}; what {comparison.device} computed"
+    )
+    return [f"{comparison.reservation}: {computed} is {found} tolerance, which the exit status says"]
 
 
 def ended_lines(ended: Sequence[tuple[str, str]]) -> list[str]:
@@ -215,7 +220,7 @@ def _failure(output: OutputComparison) -> list[str]:
     lines = [output.problem] if output.problem else []
     if output.non_finite:
         unequal = f", {output.non_finite_unequal} of them not the same" if output.non_finite_unequal else ", all of them the same"
-        lines.append(f"{counted(output.non_finite, 'element')} infinite or no number on one side or both{unequal}")
+        lines.append(f"{counted(output.non_finite, 'element')} infinite or NaN on one side or both{unequal}")
     if output.beyond and output.worst is not None:
         at = f"{list(output.worst.index)} of {output.worst.sample}" if output.worst.sample else str(list(output.worst.index))
         found = f"{_number(output.worst.actual)}, reference {_number(output.worst.expected)}"

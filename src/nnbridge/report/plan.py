@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import Device
@@ -25,6 +25,7 @@ from nnbridge.types import OperandCode
 
 _WIDE = "beyond what TFLite's delegate or ONNX Runtime's provider hands to NNAPI"
 
+_FOUND = ", found "
 _UNDECLARED = 1e30
 """Performance figures from here on are Android's default, FLT_MAX, of drivers that state none."""
 
@@ -32,26 +33,31 @@ _UNDECLARED = 1e30
 def operators_tables(plan: Plan, full: bool = False) -> list[Table | str]:
     """The operators that stay on the CPU grouped by reason, or each one; nothing without such devices."""
     devices = bound_devices(plan)
-    return _tables(operators_of(devices, dict(ran_on(plan))), full) if devices else []
+    ran = dict(ran_on(plan))
+    return _tables(operators_of(devices, ran), full, ran) if devices else []
 
 
 def operators_only(devices: list[BoundDevice], full: bool = False) -> list[Table | str]:
     """The same of a file that is not converted."""
-    return _tables(operators_of(devices, {}), full)
+    return _tables(operators_of(devices, {}), full, {})
 
 
-def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
+def _tables(rows: list[dict[str, Any]], full: bool, ran: Mapping[int, str]) -> list[Table | str]:
+    for row in rows:
+        if row["place"] == "cpu":
+            on = ran.get(row["index"], HOST_NAME)
+            row["device"] = {CPU_NAME: PLACES["cpu"], HOST_NAME: PLACES["host"]}.get(on, on)
     placed = Counter(row["device"] for row in rows)
     title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in placed.items())}"
     if full:
         listed = [(str(row["index"]), row["operator"], row["device"], "; ".join(_texts(row))) for row in rows]
-        return [Table(title, ("operator", "type", "place", "why not the device"), listed)]
+        return [Table(title, ("operator", "type", "on", "why not the device"), listed)]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if row["place"] == "cpu" or "uncertain" in row:
             groups.setdefault((row["device"], "; ".join(_texts(row))), []).append(row)
-    listed = [(_kinds(members), counted(len(members), "operator"), place, why) for (place, why), members in groups.items()]
-    return [Table(title, ("type", "", "place", "why not the device"), listed)] if listed else [title + "."]
+    grouped = [(_kinds(members), place, why) for (place, why), members in groups.items()]
+    return [Table(title, ("operators", "on", "why not the device"), grouped)] if grouped else [title + "."]
 
 
 def _kinds(members: list[dict[str, Any]]) -> str:
@@ -142,7 +148,10 @@ def cache_lines(compilation: Compilation) -> list[str]:
 
 
 def _not_handed(planned: Planned) -> dict[tuple[int, int], str]:
-    """Operator of the file → why it is not handed to NNAPI."""
+    """Operator of the file → why it is not handed to NNAPI, or to the devices before NNAPI."""
+    if planned.bound:
+        rows = operators_of(planned.bound, dict(ran_on(planned.compilation.plan)))
+        return {(planned.bound[0].graph.subgraph, row["index"]): "; ".join(_texts(row)) for row in rows if row["reasons"]}
     return {
         m.key: reason_line({"device": who_refuses(m.reasons[0], planned.mapping), **m.reasons[0].as_dict()}, m.operator, "")
         for m in planned.mapped
@@ -167,12 +176,35 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
         if why or full:
             place = _place(operation["device"], operation["place"])
             groups.setdefault((place, why, operation["name"] if full else ""), []).append(operation)
-    rows = [(name or counted_kinds(map(_mapped, members)), place, why or "-") for (place, why, name), members in groups.items()]
+    alike = groups if full else _merged(groups)
+    rows = [(name or counted_kinds(map(_mapped, members)), place, why or "-") for (place, why, name), members in alike.items()]
     elsewhere = any(operation["place"] != PLACES["device"] for members in groups.values() for operation in members)
     title = "Why not on a device" if elsewhere else "Why not on another device"
     if any("uncertain" in operation for operation in data["operations"]):
         title += ", and uncertain answers"
     return Table("Operations" if full else title, ("operations", "on", "why"), rows, ruled=True)
+
+
+_Group: TypeAlias = "tuple[str, tuple[str, ...], str]"
+_FEW_FOUND = 3
+"""Rows of one rule that differ in what was found only; more are one row."""
+
+
+def _merged(groups: Mapping[_Group, list[dict[str, Any]]]) -> dict[_Group, list[dict[str, Any]]]:
+    """The groups, those that break the same rules by many different findings as one, with the first finding."""
+    by_rules: dict[_Group, list[_Group]] = {}
+    for key in groups:
+        place, why, name = key
+        by_rules.setdefault((place, tuple(line.partition(_FOUND)[0] for line in why), name), []).append(key)
+    found: dict[_Group, list[dict[str, Any]]] = {}
+    for keys in by_rules.values():
+        if len(keys) <= _FEW_FOUND:
+            found |= {key: groups[key] for key in keys}
+            continue
+        place, why, name = keys[0]
+        lines = tuple(f"{line} and others" if _FOUND in line else line for line in why)
+        found[place, lines, name] = [member for key in keys for member in groups[key]]
+    return found
 
 
 def _mapped(operation: dict[str, Any]) -> str:
@@ -193,7 +225,7 @@ def reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
         return f"{device}: {figure}, {winner}'s is {reason['best']:.4g}"
     where = f" ({reason['operand']})" if "operand" in reason else ""
     found = reason.get("found", "")
-    tail = f", found {found}" if found and found != kind else ""
+    tail = f"{_FOUND}{found}" if found and found != kind else ""
     says = f' ("{reason["says"]}")' if "says" in reason else ""
     return f"{device}{where}: requires {reason['rule']}{tail}{says}"
 

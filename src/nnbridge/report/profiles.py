@@ -62,7 +62,7 @@ def source_profile_as_dict(profile: SourceProfile, operator: str = "") -> dict[s
         "verified": profile.verified,
         "numerics": profile.numerics if profile.numerics_source else "",
         "numerics_source": profile.numerics_source or OPEN_NUMERICS,
-        "notes": list(profile.notes),
+        "notes": [*profile.notes, *_faults(profile)],
         "operands": [],
         "operations": {
             name: {
@@ -73,6 +73,15 @@ def source_profile_as_dict(profile: SourceProfile, operator: str = "") -> dict[s
             for name, alternatives in rules.items()
         },
     }
+
+
+def _faults(profile: SourceProfile) -> Iterator[str]:
+    """A sentence for each known fault of the device, with its operators."""
+    found: dict[str, list[str]] = {}
+    for name, alternatives in profile.rules.faults.items():
+        for made in (each for conditions in alternatives for each in conditions):
+            found.setdefault(made.says or made.sentence, []).append(name)
+    yield from (f"Known fault of {', '.join(dict.fromkeys(names))}: {text}" for text, names in found.items())
 
 
 def profile_tables(data: Mapping[str, Any]) -> list[Table | str]:

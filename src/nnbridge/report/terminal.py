@@ -18,17 +18,23 @@ from nnbridge.errors import counted as counted
 from nnbridge.escaping import printable as printable
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.measure import Measurement
+    from rich.console import Console
 
 Cell: TypeAlias = "str | Sequence[str]"
 """The text of a cell, or its lines."""
 
 _NUMBERS = re.compile(r"[-+.,\d%/ ]*(e[-+]\d[-+.,\d%/ ]*)?(inf|nan)?")
 """No two repetitions of the same characters meet: names have any length."""
-_PIECES = re.compile(r"[^:./#@]*[:./#@]+|[^:./#@]+")
-_SMALLER = re.compile(r"[^_-]*[_-]+|[^_-]+")
-"""What stays together of a name that is too long for a line, and of a piece of it that is."""
+_PIECES = (
+    re.compile(r"(?:[^:./#@;,|]|(?<=\d)\.(?=\d))*[:./#@;,|]+|[^:./#@;,|]+"),
+    re.compile(r"[^_-]*[_-]+|[^_-]+"),
+    re.compile(r"[A-Z]+(?![a-z])[^A-Za-z]*|.[^A-Z]*"),
+)
+"""What stays together of a name that is too long for a line, of a piece of it that still is, and so on: words come last."""
+_TAIL = 2
+"""Characters of a last piece that stays with the one before it."""
+_TALLER = 1.25
+"""How much higher a table may be for names that are not broken."""
 _WIDEST = 400
 """Characters that a plain column is padded to; a longer cell moves what follows it in its row."""
 _NUMBER = 24
@@ -95,7 +101,7 @@ def show(blocks: Iterable[Table | str], out: Console, top: int | None = None, ve
         if shown.title:
             out.print(printable(shown.title), style="bold", soft_wrap=not limited)
         if limited:
-            out.print(_bordered(shown))
+            out.print(_bordered(shown, out.width))
         else:
             out.print("\n".join(_plain(shown)), soft_wrap=True)
         if more > 0:
@@ -125,17 +131,68 @@ def _numeric(cells: Sequence[Sequence[Sequence[str]]], column: int) -> bool:
     return all(len(line) <= _NUMBER and _NUMBERS.fullmatch(line) for row in cells for line in row[column])
 
 
-def _bordered(table: Table) -> Any:
+def _bordered(table: Table, width: int) -> Any:
+    """A table with borders that fits a width."""
     from rich.table import Table as Grid
+    from rich.text import Text
 
     cells = _cells(table)
-    grid = Grid(show_lines=table.ruled, padding=(0, 0))
     numeric = [_numeric(cells, k) for k in range(len(table.columns))]
-    for column, right in zip(table.columns, numeric, strict=True):
-        grid.add_column(column, justify="right" if right else "left", no_wrap=right)
-    for row in cells:
-        grid.add_row(*(lines[0] if right else Names("\n".join(lines)) for lines, right in zip(row, numeric, strict=True)))
+    texts = [[lines[0] if right else "\n".join(lines) for lines, right in zip(row, numeric, strict=True)] for row in cells]
+    widths = _widths(table.columns, texts, numeric, width - len(table.columns) - 1)
+    grid = Grid(show_lines=table.ruled, padding=(0, 0))
+    for column, each, right in zip(table.columns, widths, numeric, strict=True):
+        grid.add_column("\n".join(_broken(column, each)), justify="right" if right else "left", width=each)
+    for row in texts:
+        broken = ("\n".join(_broken(text, each)) for text, each in zip(row, widths, strict=True))
+        grid.add_row(*(Text(part, _VERDICTS.get(text, ""), overflow="fold") for part, text in zip(broken, row, strict=True)))
     return grid
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], available: int) -> list[int]:
+    """The characters of each column: as many as its text needs, if all fit. Else names break after separators, and words only
+    where nothing else is left; but for a table that is much higher, names are not kept whole."""
+    every = [[column, *(row[k] for row in rows)] for k, column in enumerate(columns)]
+    most = [max(len(line) for text in texts for line in text.split("\n")) for texts in every]
+    if sum(most) <= available:
+        return most
+    found: tuple[float, list[int]] | None = None
+    for level in range(len(_PIECES) + 1):
+        least = [
+            max(map(len, row_texts[1:]), default=0) if right else max(_longest(text, level) for text in row_texts)
+            for row_texts, right in zip(every, numeric, strict=True)
+        ]
+        least = [max(own, _longest(column, len(_PIECES))) for own, column in zip(least, columns, strict=True)]
+        if sum(least) <= available:
+            widths = _shared(least, most, available)
+            height = _height(rows, widths) * _TALLER**level
+            if found is None or height < found[0]:
+                found = height, widths
+    if found is not None:
+        return found[1]
+    # Nothing fits: the widest columns give, whatever breaks.
+    return _shared([min(own, max(1, available // len(most))) for own in least], most, available)
+
+
+def _shared(least: Sequence[int], most: Sequence[int], available: int) -> list[int]:
+    """Widths from ``least`` to ``most``, the columns below their most alike, that use up what is there."""
+    low, high = 0, max(most)
+    while low < high:
+        level = (low + high + 1) // 2
+        low, high = (level, high) if sum(_limited(least, most, level)) <= available else (low, level - 1)
+    widths = _limited(least, most, low)
+    for k in range(len(widths)):
+        if sum(widths) < available and widths[k] < most[k]:
+            widths[k] += 1
+    return widths
+
+
+def _limited(least: Sequence[int], most: Sequence[int], level: int) -> list[int]:
+    return [min(upper, max(lower, level)) for lower, upper in zip(least, most, strict=True)]
+
+
+def _height(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> int:
+    return sum(max(sum(1 for _ in _broken(text, width)) for text, width in zip(row, widths, strict=True)) for row in rows)
 
 
 def _plain(table: Table) -> Iterator[str]:
@@ -149,38 +206,35 @@ def _plain(table: Table) -> Iterator[str]:
         yield "  ".join(padded).rstrip()
 
 
-@dataclass(frozen=True)
-class Names:
-    """A cell of a bordered table: text that breaks at spaces, and in names too long for the column after separators only."""
-
-    text: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines that fit."""
-        from rich.text import Text
-
-        lines = (line for text in self.text.split("\n") for line in _lines(text, options.max_width))
-        yield Text("\n".join(lines), style=_VERDICTS.get(self.text, ""), overflow="fold")
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """From the longest piece to the longest line."""
-        from rich.measure import Measurement
-
-        pieces = [piece for word in self.text.split() for piece in _PIECES.findall(word)]
-        most = min(max(map(len, self.text.split("\n"))), options.max_width)
-        return Measurement(min(max(map(len, pieces), default=0), most), most)
+def _split(text: str, level: int) -> list[str]:
+    """A word in the pieces of a level; a short last one stays with the one before it."""
+    pieces: list[str] = _PIECES[level].findall(text)
+    return [*pieces[:-2], "".join(pieces[-2:])] if len(pieces) > 1 and len(pieces[-1]) <= _TAIL else pieces
 
 
-def _pieces(word: str, width: int) -> Iterator[str]:
-    if len(word) <= width:
-        yield word
+def _longest(text: str, level: int) -> int:
+    """Characters of the longest piece of a text, where its words are broken by the first ``level`` of :data:`_PIECES`."""
+    pieces = text.split()
+    for each in range(level):
+        pieces = [part for piece in pieces for part in _split(piece, each)]
+    return max(map(len, pieces), default=0)
+
+
+def _pieces(word: str, width: int, level: int = 0) -> Iterator[str]:
+    """The pieces of a word that fit a width, as large as they can be."""
+    if len(word) <= width or level == len(_PIECES):
+        yield from (word[k : k + width] for k in range(0, len(word), width)) if width else [word]
         return
-    for piece in _PIECES.findall(word):
-        yield from [piece] if len(piece) <= width else _SMALLER.findall(piece)
+    for piece in _split(word, level):
+        yield from _pieces(piece, width, level + 1)
+
+
+def _broken(text: str, width: int) -> Iterator[str]:
+    """The lines of a text that fit a width: they break at spaces, and in longer words after the pieces of :data:`_PIECES`."""
+    return (line for part in text.split("\n") for line in _lines(part, width))
 
 
 def _lines(text: str, width: int) -> Iterator[str]:
-    """Lines of a width at most, where no piece of a name is longer."""
     line = ""
     for word in text.split(" "):
         if line and len(line) + 1 + len(word) <= width:
@@ -189,7 +243,7 @@ def _lines(text: str, width: int) -> Iterator[str]:
         if line:
             yield line
         line = ""
-        # A word that is too long begins a line of its own.
+        # A word that is too long begins a separate line.
         for piece in _pieces(word, width):
             if line and len(line) + len(piece) > width:
                 yield line

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import BadDataError, Reason
-from nnbridge.extensions import operand_dtype
+from nnbridge.errors import BadDataError, Reason, first_line
+from nnbridge.extensions import Codec, codec_of, is_tensor, operand_dtype
 from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.runtime.driver_calls import read_only
@@ -54,10 +54,14 @@ def bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:
 def as_array(operand: Operand, value: object, call: str) -> Array:
     """An array of the operand's element type: arrays as they are, numbers and lists of numbers converted.
 
-    BAD_DATA for anything else, for another type or shape, and for numbers that the element type does not have.
+    One number may be of rank 0 where the operand is a vector of one, as scalars of files are; text, sequences and optional
+    values are packed. BAD_DATA for anything else, for another type or shape, and for numbers that the element type does not have.
     """
+    if (codec := codec_of(operand)) is not None and getattr(value, "dtype", None) != np.uint8:
+        return _packed(codec, value, operand, call)
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         array = np.asarray(value)
+        array = array.reshape(1) if array.ndim == 0 and is_tensor(operand) and operand.dims in ((0,), (1,)) else array
         check_array(operand, array, call)
         return np.ascontiguousarray(array)
     rule = "an array, a number or a list of numbers"
@@ -74,6 +78,15 @@ def as_array(operand: Operand, value: object, call: str) -> Array:
         raise BadDataError(Reason(f"numbers of {dtype}", str(value)[:60], call, operand.name))
     check_array(operand, array, call)
     return np.ascontiguousarray(array)
+
+
+def _packed(codec: Codec, value: object, operand: Operand, call: str) -> Array:
+    """The bytes of a sequence (a list of arrays), an optional value (one array) or text."""
+    listed = codec.several and isinstance(value, list | tuple)
+    try:
+        return codec.pack([np.asarray(one) for one in (value if listed else [value])])  # type: ignore[attr-defined]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadDataError(Reason("text, or a list of arrays for a sequence", first_line(error), call, operand.name)) from error
 
 
 def check_array(operand: Operand, value: Array, call: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property
@@ -95,6 +95,8 @@ class Compilation:
         """What every device answered to :meth:`finish`, after one that failed as well."""
         self.not_run: NnbridgeError | None = None
         """Why the app never comes to run the model, if that is so; raised where an execution begins."""
+        self.refused: Collection[int] = ()
+        """Operators of the file's main graph that drivers were asked about before, and that stay with the app since."""
         self._finished = False
         self._falling_back = threading.Lock()
         self._cpu_plan: Plan | None = None
@@ -271,7 +273,7 @@ class Compilation:
 
     def shares(self) -> tuple[Share, ...]:
         """The share of the model of each driver that was offered it, none where everything fell back to the CPU."""
-        return self.plan.shares(self._devices)
+        return self.plan.shares(self._devices, self.refused)
 
     @property
     def is_ready(self) -> bool:

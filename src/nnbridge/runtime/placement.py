@@ -79,7 +79,7 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
         raise
     except (Exception, SystemExit) as error:
         pass_shortage(error)
-        rule, found = "a right answer of getSupportedOperations", f"{type(error).__name__}: {error}"
+        rule, found = "a valid reply to getSupportedOperations", f"{type(error).__name__}: {error}"
         for i in part.included:
             reason = Reason(rule, found, model.operation_name(main.operations[i]), kind=Why.INTERNAL)
             answers[i] = Answer(device.name, None, reason, wrong=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from nnbridge.devices.device import Device, PreparedModel
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, counted
+from nnbridge.extensions import TYPES
 from nnbridge.model import known
 from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.partitioner import ExecutionStep, Partition
@@ -79,17 +80,33 @@ class Plan:
         device = self.partition.device_of.get((source, operation))
         return INTERPRETER if device is None else self.devices[device]
 
-    def shares(self, offered: Sequence[Device]) -> tuple[Share, ...]:
-        """The operations that each of these drivers accepted and runs: none where everything fell back to the CPU."""
+    def shares(self, offered: Sequence[Device], refused: Collection[int] = ()) -> tuple[Share, ...]:
+        """The operations that each of these drivers accepted and runs: none where everything fell back to the CPU.
+
+        ``refused``: operators of the file's main graph that drivers were asked about before, and that stay with the app since.
+        """
         placed = list(self.placed())
         counts = Counter(id(self.device_of(placement.operation, source)) for source, placement in placed)
         wrong = {a.device: a.reason.found for _, placement in placed for a in placement.answers if a.wrong and a.reason}
         accepted = Counter(a.device for _, placement in placed for a in placement.answers if a.supported)
+        kept = sum(self._kept(source, placement, refused) for source, placement in placed)
+        asked = {id(d): len(placed) - (0 if _takes_host_extensions(d) else kept) for d in offered}
         return tuple(
-            Share(d.name, counts[id(d)], len(placed), wrong.get(d.name, ""), accepted[d.name])
+            Share(d.name, counts[id(d)], len(placed), wrong.get(d.name, ""), accepted[d.name], asked[id(d)])
             for d in offered
             if d.kind == "device"
         )
+
+    def _kept(self, source: int, placement: Placement, refused: Collection[int]) -> bool:
+        """True for an operation that no driver was asked about: its operator is not handed to NNAPI."""
+        operation = self.partition.sources[source].model.main.operations[placement.operation]
+        asked = source == 0 and operation.source is not None and operation.source.index in refused
+        return operation.mapping == "host" and not asked
+
+
+def _takes_host_extensions(device: Device) -> bool:
+    """True for a device that is asked about what NNAPI cannot express, too: one that looks at the file's operators."""
+    return any(extension in TYPES.host_extensions().values() for extension in device.supported_extensions())
 
 
 @dataclass(frozen=True)
@@ -105,8 +122,11 @@ class Share:
     """What it returned or raised instead of an answer to ``getSupportedOperations``."""
     accepted: int = 0
     """Operations that it supports."""
+    asked: int = 0
+    """Operations that it was asked about: without those that are not handed to NNAPI."""
 
     def __str__(self) -> str:
-        wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
+        wrong = f"; its reply to getSupportedOperations was malformed: {self.wrong_answer}" if self.wrong_answer else ""
         runs = "" if self.operations == self.accepted else f" and runs {self.operations}"
-        return f"{self.device} accepted {self.accepted} of {self.of} operation{'' if self.of == 1 else 's'}{runs}{wrong}"
+        kept = f"; {self.of - self.asked} of the model's {self.of} not handed to NNAPI" if self.asked < self.of else ""
+        return f"{self.device} accepted {self.accepted} of {counted(self.asked, 'operation')}{runs}{kept}{wrong}"

@@ -183,7 +183,7 @@ class PlanRunner:
     def bound(self, request: Request) -> Callable[[], None] | None:
         """A function that computes again what :meth:`execute` computed, without fallback; None if there is none.
 
-        It raises something where dimensions come out otherwise than they did.
+        It raises something where dimensions differ from those before.
         """
         plan = self._plan
         if self.report.fallback is not None or self._observer is not None or any(step.fallback for step in self.report.steps):
@@ -295,7 +295,7 @@ class PlanRunner:
     ) -> Result:
         """A step whose dynamic temporaries grow until it succeeds (facts R9 to R11)."""
         slots = [run.slot((step.source, i)) for i in step.outputs]
-        # The host is no driver of Android's: its temporaries need not start with one element.
+        # The host is not a driver of Android's: its temporaries need not start with one element.
         least = _HOST_CAPACITY if plan.devices[step.device].kind == "host" else 0
         buffers = [slot.buffer or _temporary(slot.operand, least) for slot in slots]
         inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 
 _STALE_AFTER = 3600.0
 """Seconds without a write after which a temporary file belongs to a writer that was killed."""
@@ -118,7 +118,8 @@ def _named(path: Path, rule: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(Reason(rule, error.strerror or str(error), file=str(path))) from error
+        found = "no such folder" if isinstance(error, FileNotFoundError) else cannot_read(error)
+        raise InputError(Reason(rule, found, file=str(path))) from error
 
 
 def _change_mode(descriptor: int, path: Path, mode: int) -> None:

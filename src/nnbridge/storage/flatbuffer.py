@@ -125,7 +125,7 @@ def read(schema: Schema, data: memoryview, source: str, version: int | None = No
     """The root table as plain values: scalars, strings, bytes for vectors of ubyte, lists, dicts.
 
     Absent fields get 0, "", empty or None (tables). ConversionError names the source and the field for anything that
-    does not lie inside ``data``, for a wrong identifier, for another ``version`` than the one required, if there is one, and for
+    is not inside ``data``, for a wrong identifier, for another ``version`` than the one required, if there is one, and for
     files that repeat parts beyond their size.
     """
     reader = _TableReader(schema, data, source)

@@ -31,7 +31,7 @@ from nnbridge.cli.output import (
     result_last,
     verbose,
 )
-from nnbridge.cli.sections import option_sections, write_sections
+from nnbridge.cli.sections import FoldedHelp, option_sections, write_sections
 from nnbridge.errors import NnbridgeError, near, pass_shortage
 from nnbridge.report.terminal import printable
 
@@ -46,7 +46,7 @@ SECTIONS = {
 }
 """Commands as ``nnbridge --help`` lists them; a new one is listed last until it has a place here."""
 _OTHERS = "Others"
-_FIRST_STEPS = """With a file of yours, model.tflite or model.onnx:
+_FIRST_STEPS = """With your file, model.tflite or model.onnx:
 
   nnbridge inspect model.tflite                       what it holds, and what NNAPI can express of it
   nnbridge plan model.tflite --device vsi-nn-sl       what runs on that device, and why not the rest
@@ -65,7 +65,7 @@ _TYPED = "nnbridge.cli.typed"
 """Where the root context's ``meta`` has the words of the command line."""
 
 
-class _Group(click.Group):
+class _Group(FoldedHelp, click.Group):
     """Finds the commands; errors end as one message on standard error and exit status 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -245,8 +245,8 @@ def _stop(message: str) -> NoReturn:
     sys.exit(2)
 
 
-_CONFIG = """Defaults of options: a TOML file, or none. Without it: nnbridge.toml, or [tool.nnbridge] of pyproject.toml, from the
-current folder upwards, which decides nothing that runs, imports, connects or writes (docs/defaults.md, docs/security.md)."""
+_CONFIG = """Read defaults of options from this TOML file, or from none. Without it: from nnbridge.toml, or [tool.nnbridge] of
+pyproject.toml, in the current folder or above (docs/defaults.md, docs/security.md)."""
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -21,10 +21,10 @@ KINDS = ("fails", "falls-back", "differs", "slow")
 
 @command(short_help="Find the operations that cause an error on a device.")
 @MODEL
-@option("--predicate", values=(WHAT, *KINDS), default=WHAT, help="What to look for; any: all but slow.")
+@option("--predicate", values=(WHAT, *KINDS), default=WHAT, help="What to look for; any: everything but slow.")
 @of_comparison("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with. Default: NNAPI's CPU.")
 @of_comparison("--against", metavar="DEVICE", help="A device as reference; reference is NNAPI's reference kernels.")
-@of_devices("--max-partitions", type=click.IntRange(min=0), metavar="N", help="As for plan: the limit of what drivers get.")
+@of_devices("--max-partitions", type=click.IntRange(min=0), metavar="N", help="As for plan.")
 @of_search("--max-runs", type=click.IntRange(min=1), metavar="N", default=500, help="Runs after which the search ends.")
 @input_options
 @search_options
@@ -44,8 +44,8 @@ def bisect(
 ) -> None:
     """Find the operations that, placed on a device, cause a difference, a failure, a fallback or a delay.
 
-    Operations that are not on the device run on NNAPI's CPU. Exit status 0 if operations were found without which the device
-    is right, 1 if there is nothing wrong or it is not the device, 130 after Ctrl-C.
+    Operations that are not on the device run on NNAPI's CPU. Exit status 0 if operations at fault were found,
+    1 if nothing is wrong or the device is not at fault, 130 after Ctrl-C.
 
     \b
     Examples:

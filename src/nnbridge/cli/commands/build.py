@@ -15,7 +15,7 @@ from nnbridge.cli.sections import group
 
 @group(short_help="Compile libraries for other programs: NNAPI clients, TFLite, ONNX Runtime.")
 def build() -> None:
-    """Compile the libraries with which other programs use nnbridge's devices, and put them into a folder.
+    """Compile the libraries through which other programs use nnbridge's devices, and write them to a folder.
 
     \b
     Examples:
@@ -28,8 +28,7 @@ def build() -> None:
 
 @build_command(build, "ndk", "The C library libneuralnetworks.so, for NNAPI clients.")
 def ndk(folder: str) -> dict[str, object]:
-    """Compile the C library libneuralnetworks.so, for NNAPI clients that know nothing of nnbridge, and put it, with a header,
-    into a folder.
+    """Compile the C library libneuralnetworks.so, for unmodified NNAPI clients, and write it, with a header, to a folder.
 
     \b
     Example:
@@ -43,11 +42,11 @@ def ndk(folder: str) -> dict[str, object]:
     return {"library": library, "header": library.with_name(clib.HEADER)}
 
 
-@build.command("ndk-env", short_help="Print the environment of such a client for the shell to read.")
+@build.command("ndk-env", short_help="Print the environment of an NNAPI client for the shell to read.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("."))
 @json_option
 def ndk_env(folder: Path, as_json: bool) -> None:
-    """Print what the process of an NNAPI client needs in its environment, for the shell to read.
+    """Print the environment variables that an NNAPI client needs, for the shell to read.
 
     \b
     Example:
@@ -67,7 +66,8 @@ def ndk_env(folder: Path, as_json: bool) -> None:
 
 @build_command(build, "delegate", "The TFLite delegate libnnbridge_delegate.so.")
 def delegate(folder: str) -> dict[str, object]:
-    """Compile the TFLite external delegate libnnbridge_delegate.so, with which TFLite's own interpreters use nnbridge's devices.
+    """Compile the TFLite external delegate libnnbridge_delegate.so, through which TFLite's own interpreters use nnbridge's
+    devices.
 
     \b
     Example:
@@ -83,8 +83,8 @@ def delegate(folder: str) -> dict[str, object]:
 
 @build_command(build, "provider", "The ONNX Runtime provider libnnbridge_provider.so.")
 def provider(folder: str) -> dict[str, object]:
-    """Compile the execution provider libnnbridge_provider.so, with which stock ONNX Runtime (1.23 and later) uses nnbridge's
-    devices.
+    """Compile the execution provider libnnbridge_provider.so, through which stock ONNX Runtime (1.23 and later) uses
+    nnbridge's devices.
 
     \b
     Example:
@@ -98,7 +98,7 @@ def provider(folder: str) -> dict[str, object]:
     return {"library": build(folder), "options": list(READERS)}
 
 
-@build_command(build, "neuron", "LiteRT's route to MediaTek: its compiler's and its runtime's library.")
+@build_command(build, "neuron", "LiteRT's MediaTek route: the libraries of its compiler and its runtime.")
 def neuron(folder: str) -> dict[str, object]:
     """Compile libneuron_adapter.so, for LiteRT's MediaTek compiler, and libLiteRtDispatch_nnbridge.so, for LiteRT's runtime.
 

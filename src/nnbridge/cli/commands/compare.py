@@ -63,12 +63,16 @@ if TYPE_CHECKING:
 )
 @input_options
 @of_comparison("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
-@of_comparison("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed, for models with states.")
+@of_comparison(
+    "--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Invocations per seed, for models with states."
+)
 @of_comparison(
     "--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude."
 )
 @of_comparison("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
-@of_comparison("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
+@of_comparison(
+    "--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers, in steps."
+)
 @of_comparison(
     "--tolerances", type=click.Path(path_type=Path), metavar="FILE.toml", help="Tolerances of single outputs, by name."
 )
@@ -99,9 +103,9 @@ def compare(
 ) -> None:
     """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
 
-    Detections that are outside it by position are compared as their boxes match.
+    Detections that are outside it by position are compared by matching boxes.
 
-    After Ctrl-C the samples that are done are compared; the exit status is 130.
+    After Ctrl-C the finished samples are compared; the exit status is 130.
 
     \b
     Examples:
@@ -259,7 +263,8 @@ def _layers(subject: _Subject) -> LayerComparison:
         )
     if subject.csv_file is not None:
         write_csv(found, subject.csv_file)
-    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines()], found.sentence)
+    verdict = f"Verdict: {found.verdict}"
+    subject.print(found.as_dict(), lambda: [*layer_tables(found), *subject.evidence_lines(), verdict], found.sentence)
     return found
 
 
@@ -312,4 +317,5 @@ def _outputs(subject: _Subject) -> Comparison:
             echo(line)
         for line in () if files is None else files.dataset.notes:
             echo(line, err=True)
+        print_blocks([f"Verdict: {found.verdict_line}"])
     return found

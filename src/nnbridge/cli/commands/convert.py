@@ -44,7 +44,7 @@ def convert(
 ) -> None:
     """Convert a TFLite or ONNX file, or some operations of it, into a saved NNAPI model, C source or a conformance case.
 
-    Of a part, what other operations compute is an input, and what others read is an output.
+    For a part, values from other operations become inputs, and values that others read become outputs.
 
     \b
     Examples:

@@ -38,7 +38,7 @@ class _Families(SectionGroup):
     cls=_Families, invoke_without_command=True, short_help="List devices by family, find them by chip or phone, check profiles."
 )
 @click.option("--all", "every", is_flag=True, help="List every device in a separate row, with its declared performance.")
-@click.option("--profiles", is_flag=True, help="List the shipped profiles so.")
+@click.option("--profiles", is_flag=True, help="List the shipped profiles only, each in a separate row.")
 @json_option
 @click.pass_context
 def devices(context: click.Context, every: bool, profiles: bool, as_json: bool) -> None:
@@ -118,7 +118,7 @@ def _family_names() -> list[str]:
 @click.argument("name", nargs=-1, required=True)
 @json_option
 def devices_find(name: tuple[str, ...], as_json: bool) -> None:
-    """Find the devices that emulate a chip, board or phone, or what is known of it. Exit status 2 if it is not listed.
+    """Find the devices that emulate a chip, board or phone, or what is known about it. Exit status 2 if it is not listed.
 
     \b
     Examples:
@@ -133,7 +133,7 @@ def devices_find(name: tuple[str, ...], as_json: bool) -> None:
     typed = " ".join(name)
     found = find(typed)
     if not found:
-        rule = "a chip, board, phone or vendor that is listed; nothing is known of another (nnbridge devices has all families)"
+        rule = "a listed chip, board, phone or vendor (nnbridge devices lists all families)"
         raise InputError(Reason(rule, typed, operand="NAME"))
     if as_json:
         print_json("devices-find", {"hardware": [hardware_as_dict(entry) for entry in found]})
@@ -181,8 +181,8 @@ def devices_ask(device: str, models: Path, as_json: bool) -> None:
     """Ask a device which operations of the models in a file it supports, without running anything.
 
     MODELS is a .jsonl or .jsonl.gz file: a line for each model, {"model": …}, in the form of the conformance cases; other keys
-    are ignored. With --json each model is answered by a line {"supported": [true, …], "reasons": [null, …]}, and "uncertain"
-    where a profile's source leaves the answer open.
+    are ignored. With --json, a line for each model: {"supported": [true, …], "reasons": [null, …]}, with "uncertain" where a
+    profile's source leaves the reply open.
 
     \b
     Examples:
@@ -212,7 +212,7 @@ def devices_ask(device: str, models: Path, as_json: bool) -> None:
 def devices_explain(name: str, operation: str, as_json: bool) -> None:
     """Print the rules of a device's profile as sentences, of all its operations or of one.
 
-    Each has the driver's own words for a refusal where they are known, and the place in the source that it was read from.
+    Each rule has the driver's own message, where it is known, and its place in the source.
 
     \b
     Examples:

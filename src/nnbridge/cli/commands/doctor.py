@@ -11,8 +11,8 @@ from nnbridge.cli.options import kernel_option, option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
 from nnbridge.cli.sections import command
 
-WARM = """Compile the kernels that these model files need, without files those of common networks, and store them in the cache.
-Kernels are compiled by families: other models mostly find what they need."""
+WARM = """Compile kernels for these model files, or for common networks if none is given, and store them in the cache. Kernels are
+compiled by family, so most other models find theirs, too."""
 
 
 @command(short_help="Show kernels and extras; compile kernels ahead of their first use.")
@@ -21,7 +21,7 @@ Kernels are compiled by families: other models mostly find what they need."""
 @kernel_option
 @json_option
 def doctor(warm: bool, models: tuple[Path, ...], as_json: bool) -> None:
-    """Show which kernels the CPU computes with and why not with others, their cache, and the versions of extras.
+    """Show the CPU's kernels, why others are not used, the kernels' cache, and the versions of extras.
 
     \b
     Examples:

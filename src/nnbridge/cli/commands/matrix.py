@@ -56,7 +56,7 @@ _OF_RUNS = (
         "--time",
     ),
     "--store",
-    *("--fresh", "--html", "--reports", "--csv", "--markdown", "--junit", "--github", "--jobs", "--timeout", "--scheduler"),
+    *("--fresh", "--html", "--reports", "--csv", "--markdown", "--github", "--jobs", "--timeout", "--scheduler"),
 )
 """Options of a run, which ``--diff`` has no use for."""
 
@@ -79,7 +79,7 @@ of_run = in_section(RUN)
     multiple=True,
     metavar="VERSION[,…]",
     shell_complete=completion.words(lambda: ANDROID_LEVELS),
-    help="Android's versions, such as 10,13.",
+    help="Android versions, such as 10,13.",
 )
 @of_conversion("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
 @of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as for plan.")
@@ -88,14 +88,14 @@ of_run = in_section(RUN)
 @of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @file_options
-@of_run("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
+@of_run("--time", "timed", is_flag=True, help="Also measure runs of the emulation on this machine.")
 @of_run("--store", type=_PATH, metavar="FILE", help="Store results here; a run that ended continues. Default: matrix.db")
 @of_run("--fresh", is_flag=True, help="Compute stored cells again.")
 @option("--html", type=WRITTEN, metavar="FILE", help="Write a page.")
 @of_output("--reports", type=_FOLDER, metavar="FOLDER", help="Write the report of each cell there; the page has links to them.")
 @of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="Write a row for each cell.")
 @of_output("--markdown", type=WRITTEN, metavar="FILE", help="Write tables in Markdown.")
-@of_output("--junit", type=WRITTEN, metavar="FILE", help="Write JUnit XML.")
+@of_output("--junit", type=WRITTEN, metavar="FILE", help="Write JUnit XML; with --diff, of what got worse.")
 @of_output("--github", is_flag=True, help="Append Markdown to the step summary of a GitHub workflow.")
 @option("--budget", type=_PATH, metavar="FILE.toml", help="Limits; exit status 1 if one is exceeded.")
 @of_run("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")
@@ -138,15 +138,15 @@ def matrix(
 ) -> None:
     """Plan every model on every device; with --reference, run and compare it. One failure does not stop the others.
 
-    Exit status 1 if a cell failed, differs beyond tolerance or exceeds a limit. n/a is no failure: the device looks at files of
-    another format.
+    Exit status 1 if a cell failed, differs beyond tolerance or exceeds a limit. n/a is not a failure: the device is for
+    files of another format.
 
     \b
     Examples:
       nnbridge matrix models/ --devices profiles --android 10,13 --html matrix.html
       nnbridge matrix 'zoo/**/*.tflite' --devices my-npu.toml --reference auto --budget budget.toml --junit out.xml
       nnbridge matrix models/ --devices vsi-imx-1.1.8 --store old.db
-      nnbridge matrix --diff old.db new.db --fail-on worse
+      nnbridge matrix --diff old.db new.db --fail-on worse --junit worse.xml
     """
     from nnbridge.devices.evidence import evidence_lines
     from nnbridge.matrix import tables
@@ -159,8 +159,8 @@ def matrix(
     if diff is not None:
         if models:
             raise click.UsageError("--diff compares two stores; models belong to a run.")
-        refuse_options(*_OF_RUNS, why="--diff compares two stores and prints the changes, --json as data")
-        worse = _show_changes(*diff, budget, as_json)
+        refuse_options(*_OF_RUNS, why="--diff compares two stores: it prints the changes, --json as data, --junit as tests")
+        worse = _show_changes(*diff, budget, junit, as_json)
         sys.exit(1 if worse and fail_on else 0)
     refuse_options("--fail-on", why="it belongs to --diff")
     if not models or not devices:
@@ -299,12 +299,17 @@ def _summary_file() -> Path:
     return Path(path)
 
 
-def _show_changes(old: str, new: str, budget: Path | None, as_json: bool) -> bool:
+def _show_changes(old: str, new: str, budget: Path | None, junit: Path | None, as_json: bool) -> bool:
     """Print the changes; True if a cell got worse."""
     from nnbridge.matrix.budget import read_budgets
-    from nnbridge.matrix.changes import change_lines, changes
+    from nnbridge.matrix.changes import change_lines, changes, changes_as_junit
+    from nnbridge.storage.atomic import atomic_write
 
+    check_outputs({"--junit": junit}, {"a store": [_store_file(text)[0] for text in (old, new)]})
     found = changes(_stored(old), _stored(new), read_budgets(budget) if budget is not None else ())
+    if junit is not None:
+        with atomic_write(junit) as out:
+            out.write(changes_as_junit(found).encode())
     if as_json:
         print_json("matrix", {**found.as_dict(), "old": old, "new": new})
     else:
@@ -312,15 +317,21 @@ def _show_changes(old: str, new: str, budget: Path | None, as_json: bool) -> boo
     return bool(found.worse)
 
 
+def _store_file(text: str) -> tuple[Path, str]:
+    """The file of ``FILE`` or ``FILE@DEVICE``, and the device."""
+    name, _, device = text.rpartition("@") if not os.path.isfile(text) else (text, "", "")
+    return Path(name or text), device
+
+
 def _stored(text: str) -> list[Cell]:
     """The cells of ``FILE`` or ``FILE@DEVICE``."""
     from nnbridge.matrix.store import Store
 
-    name, _, device = text.rpartition("@") if not os.path.isfile(text) else (text, "", "")
-    with Store.existing(Path(name or text)) as stored:
+    path, device = _store_file(text)
+    with Store.existing(path) as stored:
         cells = stored.all()
     chosen = [cell for cell in cells if device in ("", cell.device)]
     if not chosen:
         names = ", ".join(dict.fromkeys(cell.device for cell in cells)) or "no device"
-        raise InputError(Reason(f"a device of {name} ({names})", device or "no cell", operand="--diff"))
+        raise InputError(Reason(f"a device of {path} ({names})", device or "no cell", operand="--diff"))
     return chosen

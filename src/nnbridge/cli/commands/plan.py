@@ -29,7 +29,7 @@ _ESTIMATE = (
     "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
 )
 _LOG = "Explain a phone's log instead: for each line the rule, the operator and what to do. - is standard input."
-_SINCE = "The first release of the app's runtime, and the first Android with it, that would hand each operator over."
+_SINCE = "List the first release of the app's runtime, and the first Android with it, that hands each operator over."
 _OPTIMISE = "Delegate the best cut by the device's cost model, instead of every partition that it accepts."
 _MEMORY = "The device's memory for weights and values; partitions that need more are cut or stay on the CPU."
 _CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
@@ -201,9 +201,10 @@ def _bound(chosen: Sequence[Device | str]) -> list[BoundDevice]:
 
 def _estimates(bound: list[BoundDevice], cpu: str, memory: int | None) -> list[Estimate]:
     """One for each device that looks at files; refused where there is none, or no cost model."""
+    from nnbridge.devices.profile_levels import shipped_at_source
     from nnbridge.report.estimate import estimate_on
 
     if not bound:
-        rule = "a --device with a cost model, such as ethos-u55-128"
-        raise InputError(Reason(rule, "none; nothing is estimated without", operand="--estimate"))
+        known = ", ".join(profile.name for profile in shipped_at_source() if profile.cost is not None)
+        raise InputError(Reason(f"no timing is known for these devices; estimates exist for {known}", operand="--estimate"))
     return [estimate_on(device, cpu, memory) for device in bound]

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 WHAT = "any"
 _SUFFIXES = (".nnapi", ".npz", ".json.gz")
-_PREDICATE = """What must hold: any (all but slow), fails, falls-back, differs, slow; or a script (.py) or command of yours, which
-gets the paths of a candidate (.nnapi) and its inputs (.npz), in place of {model} and {inputs} or at its end, and exits with 0
-if it holds."""
-_REFERENCE = """A runtime whose outputs are right. Parts are files of whole operators, and their shapes and values stay; without
---device, nnbridge's own CPU is searched."""
+_PREDICATE = """What must hold: any (all but slow), fails, falls-back, differs, slow; or your own script (.py) or command, which
+gets the paths of a candidate (.nnapi) and its inputs (.npz), in place of {model} and {inputs} or as its last arguments, and
+exits with 0 if it holds."""
+_REFERENCE = """A runtime whose outputs are correct. Parts are files of whole operators with their own shapes and values; without
+--device, NNAPI's CPU is searched."""
 _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 
 
@@ -37,7 +37,7 @@ _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 @option("--predicate", metavar="WORD|FILE.py|COMMAND", default=WHAT, help=_PREDICATE)
 @option("-o", "--output", type=WRITTEN, metavar="STEM", help=_OUTPUT)
 @of_search("--simplify/--no-simplify", default=True, help="Also try smaller shapes and simpler values.")
-@of_comparison("--against", metavar="DEVICE", help="The device whose outputs are right. Default: NNAPI's CPU.")
+@of_comparison("--against", metavar="DEVICE", help="The device whose outputs are correct. Default: NNAPI's CPU.")
 @of_comparison("--reference", values=("litert", "onnxruntime"), help=_REFERENCE)
 @input_options
 @search_options
@@ -56,10 +56,10 @@ def reduce(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Find the smallest part of a model for which a predicate holds, fed what reaches it in the whole model.
+    """Find the smallest part of a model for which a predicate holds, on the values that reach it in the whole model.
 
-    It writes STEM.nnapi with its inputs and right outputs STEM.npz, STEM.json.gz, a case for vts, and the source file's
-    part. Each is read again and tried. Exit status 0 if the saved model shows the fault, 1 if the whole model does not, 130 after
+    It writes STEM.nnapi, its inputs and correct outputs (STEM.npz), a case for vts (STEM.json.gz), and a part of the source
+    file, and tries each of them. Exit status 0 if the saved model shows the fault, 1 if the whole model does not, 130 after
     Ctrl-C.
 
     \b
@@ -125,7 +125,7 @@ def reduce(
     else:
         print_blocks(search_tables(found, "What is left"))
         if found.simplified:
-            echo(f"made simpler: {', '.join(found.simplified)}")
+            echo(f"simplified: {', '.join(found.simplified)}")
         for file in saved:
             echo(str(file))
     sys.exit(INTERRUPTED if found.interrupted else 0 if any(file.shows for file in saved) else 1)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 OF_PAGES = ("--open", "--no-layers", "--against-device", "--repeat", "--input", "--labels")
 """Options that an overlay has no use for."""
 FILE = """The page to write. Default: MODEL.html in the current folder. FILE.json is an overlay for Model Explorer
-(docs/model-explorer.md): it has the placement, and what else is known is written beside it, such as FILE.reason.json."""
+(docs/model-explorer.md): FILE.json has the placement; files beside it, such as FILE.reason.json, have the rest."""
 
 
 @command(short_help="Write plan, cost and comparison as one page, or for Model Explorer.")

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 @model_options
 @json_option
 def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, as_json: bool, **options: Any) -> None:
-    """Apply a suggestion of plan --advice, given the same options, to a file.
+    """Apply a suggestion of plan --advice, with the same options, to a file.
 
-    Both files run on random inputs first; nothing is written unless all answers are equal in every bit. An edit that changes
-    answers needs --inexact, and its effect is measured; one that may round elsewhere needs it where a bit differs.
+    Both files first run on random inputs; nothing is written unless all outputs are equal bit for bit. Edits that change outputs
+    need --inexact, and their effect is measured; edits that may round differently need it only if a bit differs.
 
     \b
     Examples:
@@ -59,14 +59,15 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     from nnbridge import storage
     from nnbridge.advice import advise, different_outputs
     from nnbridge.converters.edits import Answers
-    from nnbridge.storage.atomic import atomic_write
+    from nnbridge.storage.atomic import atomic_write, written_together
 
     check_outputs({"--output": output})
     if output.suffix.lower() not in (model.suffix.lower(), storage.SUFFIX):
         raise InputError(Reason(f"a {model.suffix} or {storage.SUFFIX} file", str(output), operand="--output"))
     found = advise(file_of(model, options), target_of(options)).advice
     if number > len(found):
-        raise InputError(Reason(f"one of {len(found)} numbers of plan --advice", str(number), operand="--advice"))
+        rule = f"a number from 1 to {len(found)}" if found else "a model and device with advice (nnbridge plan --advice lists it)"
+        raise InputError(Reason(rule, str(number) if found else "none", operand="--advice"))
     advice = found[number - 1]
     edit = advice.edit
     if edit is None:
@@ -74,13 +75,13 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     if edit.answers is Answers.CALIBRATE:
         raise InputError(Reason("an edit that needs no data", f"scales to be calibrated: {advice.text}", operand="--advice"))
     if edit.answers is Answers.CHANGE and not inexact:
-        raise InputError(Reason("an edit that leaves the answers, or --inexact", f"one that does not: {advice.text}"))
+        raise InputError(Reason("an edit that does not change outputs, or --inexact", f"one that does: {advice.text}"))
     inputs = inputs if advice.before.loads else 0
     exact, measured = edit.answers is Answers.SAME or not inexact, cast("dict[str, Metrics]", {})
     with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
         edited = Path(folder) / model.name
         content = edit.content()
-        edited.write_bytes(content)
+        content.write(edited)
         # Of a file that TFLite refuses nothing runs on NNAPI: both files run there, so that their sums are rounded alike.
         refused = advice.before.standing or (edit.answers is Answers.SAME and not edit.keys)
         run = _FileRuns({**options, "mapping": "wide"} if refused else options)
@@ -101,9 +102,9 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         if output.suffix.lower() == storage.SUFFIX != model.suffix.lower():
             storage.save(file_of(edited, options).model, output)
         else:
-            with atomic_write(output) as file:
-                file.write(content)
-    proven = f"answers equal in every bit on {inputs} random inputs" if exact else _in_words(measured, inputs)
+            with written_together():
+                content.write(output, opened=atomic_write)
+    proven = f"outputs equal bit for bit on {inputs} random inputs" if exact else _in_words(measured, inputs)
     if not advice.before.loads:
         proven = "not compared with the original, which the app's runtime does not load"
     if as_json:
@@ -133,9 +134,9 @@ def _deviations(run: Callable[[Path, int], Mapping[str, Array]], model: Path, ed
 
 def _in_words(measured: Mapping[str, Metrics], inputs: int) -> str:
     if not measured:
-        return "answers change, by how much was not measured"
+        return "outputs change; by how much was not measured"
     each = (f"{name}: {_size(one)}" for name, one in measured.items())
-    return f"answers change on {inputs} random inputs: {'; '.join(each)}"
+    return f"outputs change on {inputs} random inputs: {'; '.join(each)}"
 
 
 def _size(one: Metrics) -> str:

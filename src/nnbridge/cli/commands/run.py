@@ -44,7 +44,7 @@ _PROFILE_RUNS = 20
 @command(short_help="Run a model and write or describe its outputs.")
 @MODEL
 @input_options
-@of_inputs("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs without --input with this seed.")
+@of_inputs("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of random inputs, for those without --input.")
 @option("-o", "--output", type=WRITTEN, help="Write the outputs to this .npz file.")
 @of_inputs(
     "--batch", type=click.IntRange(min=1), metavar="N", help="Read up to N samples ahead, and compute them on the same buffers."
@@ -75,7 +75,7 @@ def run(
 ) -> None:
     """Run a model and write or describe its outputs, those of the last run if it is repeated.
 
-    Of classes the top five are printed, of detections the boxes, of masks the share of each class.
+    Prints the top five classes, the boxes of detections, or the share of each class in a mask.
 
     \b
     Examples:
@@ -105,7 +105,7 @@ def run(
     check_outputs({"--save-image": save_image}, suffix=".png")
     check_outputs({"--trace": trace}, suffix=".json")
     if trace is not None and batch is not None:
-        raise click.UsageError("--trace and --batch exclude each other: batches run without a look at their steps.")
+        raise click.UsageError("--trace and --batch exclude each other: steps of batches are not observed.")
     typed_labels = read_labels(labels) if labels is not None else ()
     found = planned(model, options)
     compilation, stated = found.compilation, interface_of(found.file)
@@ -309,7 +309,7 @@ def _draw(path: Path, item: Item, found: list[Answer]) -> None:
     if item.picture is None:
         raise InputError(Reason("an image as --input", "none", operand="--save-image"))
     if not drawable(found):
-        rule = "outputs that have a place in the image (boxes, a mask, points of a body)"
+        rule = "outputs that can be drawn on the image (boxes, a mask, points of a body)"
         raise InputError(Reason(rule, ", ".join(answer.form for answer in found) or "none", operand="--save-image"))
     draw(path, item.picture, found)
 
@@ -324,4 +324,4 @@ def _item_lines(item: Item, found: list[Answer]) -> list[str]:
             lines.append(f"{item.name}: {answer.top[0].title} {answer.top[0].score:.4f}")
         else:
             lines += [f"{item.name}: {line}" if k == 0 else line for k, line in enumerate(answer.lines())]
-    return lines or [f"{item.name}: no answer of a known form (--json has the values)"]
+    return lines or [f"{item.name}: no known form of result (--json has the values)"]

@@ -16,8 +16,8 @@ from nnbridge.cli.sections import command
 @command(short_help="Run Android's conformance cases on a device.")
 @click.argument("path", metavar="FOLDER|FILE", type=click.Path(path_type=Path))
 @option("--device", metavar="DEVICE", default="nnapi-reference", help="The device to test.")
-@option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
-@option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec; repeatable.")
+@option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite, or those of a pattern; repeatable.")
+@option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec, or those of a pattern (conv_*); repeatable.")
 @option(
     "--variant",
     values=("signed", "relaxed", "unknown-dimensions"),
@@ -45,6 +45,7 @@ def vts(
     Examples:
       nnbridge vts cases/
       nnbridge vts cases/ --suite V1_3 --variant signed
+      nnbridge vts cases/ --spec 'conv_*' --spec '*pool*'
       nnbridge vts cases/ --device my_package:MyDriver --spec conv_float_2
       nnbridge vts cases/ --device my-npu.toml --junit results.xml
       nnbridge vts reduced/part.json.gz --device my_package:MyDriver
@@ -57,7 +58,7 @@ def vts(
     from nnbridge.report.conformance import conformance_tables, write_junit
 
     if split is not None:
-        refuse_options("--device", why="--split divides each model among three drivers of its own")
+        refuse_options("--device", why="--split divides each model among its own three drivers")
     with drivers_apart():
         device_list.device(device)
     files = spec_files(path, suites, specs)

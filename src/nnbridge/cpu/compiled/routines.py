@@ -18,10 +18,10 @@ from nnbridge.cpu.compiled.bindings.svdf import integer_svdf
 from nnbridge.cpu.compiled.bindings.windows import integer_mean
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.program import Candidate, Shared, Unsupported, program_of
-from nnbridge.extensions import HostTensor, PreparedHostKernel, StatedKernel
+from nnbridge.extensions import Arg, PreparedHostKernel, StatedKernel
 from nnbridge.model import Array
-from nnbridge.operations import definition
-from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.call import Call
+from nnbridge.operations.declaration import OperationDef
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.operations.integer_svdf import IntegerSvdf
@@ -34,6 +34,11 @@ _TYPES: Mapping[str, OperandCode] = {
     "<i2": OperandCode.TENSOR_QUANT16_SYMM,
     "<f4": OperandCode.TENSOR_FLOAT32,
 }
+
+_HOSTED = OperationDef(
+    OperationCode.OEM_OPERATION, since=1, summary="The host's.", types=(), inputs=(), outputs=(), shape=lambda call: []
+)
+"""The declaration of operations that are not NNAPI's: bindings look at the prepared kernel instead."""
 
 _BINDINGS: Mapping[type, Callable[[Binding, Any], None]] = {
     IntegerLstm: integer_lstm,
@@ -69,16 +74,14 @@ def routine(prepared: StatedKernel, threads: int = 1, instructions: InstructionS
     return run
 
 
-def _call(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Call:
-    """Operands for a binding, under the name of NNAPI's nearest operation, which no kernel looks at."""
-    declared = definition(OperationCode.QUANTIZED_LSTM)
-    assert declared is not None
-    return Call(declared, declared.signatures[0], tuple(map(_arg, inputs)), tuple(map(_arg, outputs)))
+def _call(inputs: Sequence[Arg], outputs: Sequence[Arg]) -> Call:
+    """Operands for a binding."""
+    return Call(_HOSTED, _HOSTED.signatures[0], tuple(map(_arg, inputs)), tuple(map(_arg, outputs)))
 
 
-def _arg(tensor: HostTensor) -> Arg:
-    kind = _TYPES.get(tensor.dtype.str)
-    if kind is None or not tensor.dims or 0 in tensor.dims:
+def _arg(arg: Arg) -> Arg:
+    """The operand under the type of NNAPI's that has its elements, constant where its value is known."""
+    kind = _TYPES.get(arg.dtype.str)
+    if kind is None or not arg.dims or 0 in arg.dims:
         raise Unsupported("requires float32 or 8- and 16-bit integers of known dimensions")
-    constant = tensor.data is not None
-    return Arg(kind, tensor.dims, tensor.scale, tensor.zero_point, value=tensor.data, constant=constant)
+    return Arg(kind, arg.dims, arg.scale, arg.zero_point, value=arg.value, constant=arg.value is not None)

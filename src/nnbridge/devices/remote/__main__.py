@@ -11,8 +11,9 @@ import threading
 from pathlib import Path
 
 from nnbridge import devices as device_list
+from nnbridge.devices.device import require_driver
 from nnbridge.devices.remote.server import refuse_session, serve, serve_session
-from nnbridge.errors import InputError, NnbridgeError, Reason, shortage_of
+from nnbridge.errors import NnbridgeError, shortage_of
 
 
 def main() -> None:
@@ -39,8 +40,7 @@ def _serve() -> None:
     try:
         device = device_list.device(arguments.device)
         if device.before_nnapi:
-            rule = "a driver, which takes NNAPI operations (name a device that looks at a file's operators without process:)"
-            raise InputError(Reason(rule, device.name, operand="device"))
+            require_driver(device, "a separate process")
     except NnbridgeError as error:
         if arguments.session is None:
             sys.exit(f"nnbridge: {error}")

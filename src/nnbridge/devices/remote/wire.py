@@ -89,7 +89,7 @@ class Channel:
             except (ValueError, RecursionError) as error:
                 raise ProtocolError(f"not JSON: {error}") from error
             if not isinstance(message, dict):
-                raise ProtocolError("a message that is no object")
+                raise ProtocolError("a message that is not an object")
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError("an answer that was read too late")
         except BaseException:
@@ -284,7 +284,7 @@ def to_reason(data: object) -> Reason | None:
     if data is None:
         return None
     if not isinstance(data, dict):
-        raise ProtocolError("a reason that is no object")
+        raise ProtocolError("a reason that is not an object")
     kind = data.get("kind")
     known = Why(kind) if kind in list(Why) else None
     rule, found, operation, operand, says, file = (

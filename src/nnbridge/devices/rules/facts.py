@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -47,6 +48,14 @@ class Fact:
     scales: tuple[float, ...] = ()
     """One for each index along ``channel_dim``; empty if the operand has one scale."""
     channel_dim: int = -1
+    zero_points: tuple[int, ...] = ()
+    """All that the file states; empty for what is not quantised."""
+    quantised_dim: int = 0
+    """The dimension that the file states for its scales, also where there is one scale."""
+    stored: Value = None
+    """The type of the constant that the file stores for what is unpacked when the device is prepared; else the type."""
+    used: bool = True
+    """Something reads it, or it is an output of the file."""
     constant: bool = False
     omitted: bool = False
     model_input: bool = False
@@ -129,6 +138,10 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[Fact], Value], str]] = {
     "scale": (NUMBER, lambda f: f.scale, "the scale of {}"),
     "scales": (LIST, lambda f: f.scales or (f.scale,), "the scales of {}"),
     "zero_point": (NUMBER, lambda f: f.zero_point, "the zero point of {}"),
+    "zero_points": (LIST, lambda f: f.zero_points, "the zero points of {}"),
+    "quantised_dim": (NUMBER, lambda f: f.quantised_dim, "the quantised dimension of {}"),
+    "used": (TRUTH, lambda f: f.used, "{} is read or an output of the file"),
+    "stored": (TYPE, lambda f: f.stored or f.type, "the type that the file stores of {}"),
     "channel_dim": (NUMBER, lambda f: f.channel_dim, "the channel dimension of {}"),
     "per_channel": (TRUTH, lambda f: bool(f.scales), "{} has a scale for each channel"),
     "constant": (TRUTH, lambda f: f.constant, "{} is a constant"),
@@ -182,6 +195,11 @@ def small(number: Value) -> Value:
     return number
 
 
+def single(number: float) -> float:
+    """The float32 that is nearest to a number; ArithmeticError beyond its range."""
+    return float(struct.unpack("<f", struct.pack("<f", number))[0])
+
+
 def up_to(count: int) -> tuple[int, ...] | None:
     """0 up to a number; None above what conditions may go through."""
     return tuple(range(int(count))) if count <= MAX_ELEMENTS else None
@@ -207,6 +225,7 @@ KNOWN = "known"
 FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...], int, Callable[..., Value]]] = {
     KNOWN: (TRUTH, (ANY,), 1, bool),
     "abs": (NUMBER, (NUMBER,), 1, abs),
+    "single": (NUMBER, (NUMBER,), 1, single),
     "floor": (NUMBER, (NUMBER,), 1, math.floor),
     "ceil": (NUMBER, (NUMBER,), 1, math.ceil),
     "len": (NUMBER, (LIST,), 1, len),

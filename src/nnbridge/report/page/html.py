@@ -42,7 +42,7 @@ def default_page(model: Path) -> Path:
     """MODEL.html in the current folder. InputError where that exists and is no page: it is overwritten only if it is named."""
     path = Path(f"{model.stem}.html")
     if path.exists() and not _is_page(path):
-        raise InputError(Reason("the name of a page to write", f"none, and {path} is a file that is no report", operand="output"))
+        raise InputError(Reason("the name of a page to write", f"none, and {path} is not a report", operand="output"))
     return path
 
 

@@ -53,6 +53,7 @@ def plan_data(planned: Planned, numbering: Numbering, cost: PlanCost) -> PlanDat
             "total": summary.operators,
             "device": summary.on_device,
             "elsewhere": summary.elsewhere,
+            "foreign": summary.foreign,
             "host": summary.host,
             "refused": bool(summary.refusal or summary.graphs),
         },

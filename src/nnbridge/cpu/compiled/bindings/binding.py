@@ -297,14 +297,14 @@ class Binding:
         self.shared = shared
         self.bound: list[Bound] = []
         self.places: dict[int, Place] = {}
-        """Where operands lie that the binding sees in another layout."""
+        """Positions of operands that the binding sees in another layout."""
 
     def operand(self, arg: Arg) -> int:
         """The operand index of an argument."""
         for i, other in zip(self.candidate.inputs, self.call.args, strict=True):
             if other is arg:
                 return i
-        raise AssertionError(f"{arg} is no argument")
+        raise AssertionError(f"{arg} is not an argument")
 
     def merged(self, arg: Arg) -> Candidate | None:
         """The operation that writes an argument, if its reader may compute it along with itself."""

@@ -163,7 +163,7 @@ class Left:
 
 
 class _Images:
-    """The images that windows slide over: where they lie, their size without padding, and the windows with all of it."""
+    """The images that windows slide over: where they are, their size without padding, and the windows with all of it."""
 
     def __init__(self, b: Binding, size: tuple[int, int]) -> None:
         x = b.call["input"]

@@ -54,7 +54,7 @@ FRONT, BACK = 1, 1 << 32
 """What one chunk more adds to the counter."""
 ASLEEP, SPINNING, WORKING, PREPARED = range(4)
 SEMAPHORE = 64
-"""Where it lies in the control block, which is of twice as many bytes."""
+"""Its position in the control block, which is of twice as many bytes."""
 _PATIENCE = 10_000
 """Rounds of waiting, longer than a step takes, before a thread offers its processor after all: both may be on the same one."""
 _FAREWELL = 1000

@@ -10,7 +10,7 @@ function stored(key, value) {
     if (value === undefined) return localStorage.getItem(key);
     localStorage.setItem(key, value);
   } catch {
-    /* then it holds for this page alone */
+    /* then it holds for this page only */
   }
   return null;
 }
@@ -74,7 +74,7 @@ const shortType = (o) =>
     .replace("quant8_symm_per_channel", "qint8 per channel")
     .replace("quant16_symm", "qint16");
 
-/** Elements are made here alone; text goes in as text nodes, so that no name can become markup. */
+/** Elements are made only here; text goes in as text nodes, so that no name can become markup. */
 function el(tag, props, ...kids) {
   const e = document.createElement(tag);
   for (const k in props || {}) {
@@ -88,7 +88,7 @@ function el(tag, props, ...kids) {
   for (const kid of kids.flat(9)) if (kid != null && kid !== false) e.append(kid);
   return e;
 }
-/** A table that scrolls sideways; the columns that `numbers` matches stand on the right. */
+/** A table that scrolls sideways; the columns that `numbers` matches are right-aligned. */
 const listing = (caption, columns, body, numbers = null, style = null) =>
   el(
     "div",

@@ -28,7 +28,7 @@ for (const source of D.sources) {
 }
 /** The name of a custom operator says what it is; its type is the same for all of them. */
 const typeOf = (o) => (D.types[o.t].endsWith(".CUSTOM") && clean(o.f).replace(/^\d+ /, "")) || D.types[o.t];
-/** Outputs whose positions say nothing: they are detections, which are compared as their boxes match. */
+/** Outputs whose positions say nothing: they are detections, which are compared by matching boxes. */
 const asBoxes = new Set(((D.compare && D.compare.outputs) || []).filter((o) => o.pass_by === "boxes").map((o) => o.operand));
 const errorOf = (o, i) => {
   const e = D.layers && D.layers.rows[i];
@@ -50,7 +50,7 @@ ops.forEach((o, i) => {
   o.find = `${i}: ${o.type} ${o.n} ${o.f} ${o.o.map((x) => D.operands[x].n).join(" ")}`.toLowerCase();
 });
 const readers = (x) => used.get(x) || [];
-/** The body that an operation stands in. */
+/** The body that an operation is in. */
 const within = (o) => D.sources[o.g].within;
 
 const shown = R.filter((r) => r.n);

@@ -1,4 +1,4 @@
-/* Reasons in plain words, by their kinds; the rule and what was found stand in the title. Groups of operations by reason. */
+/* Reasons in plain words, by their kinds; the rule and what was found are in the title. Groups of operations by reason. */
 
 /** Four pieces of a sentence; the second and the last stand out. */
 const WORDS = {
@@ -7,8 +7,8 @@ const WORDS = {
     const needs = /^level (\d+)$/.exec(r.found || "");
     return has && needs && ["it needs feature level ", needs[1], "; the driver has ", has[1]];
   },
-  operator: (r) => ["", r.host ? "it does not map this operator" : "the driver does not accept operations of this type", "", ""],
-  unstated: () => ["", "the driver gave no reason", "", ""],
+  operator: (r) => ["", r.host ? "it does not map this operator" : "the device does not accept operations of this type", "", ""],
+  unstated: (r) => !r.found && ["", "the driver gave no reason", "", ""], // A rule without a kind is in words.
   partitions: (r) => ["only ", clean(r.rule).replace(/^one of /, ""), " go to drivers", ""],
 };
 function plain(r) {
@@ -47,7 +47,7 @@ const count = (a, f) => {
   for (const o of a) m.set(f(o), (m.get(f(o)) || 0) + 1);
   return [...m].sort((x, y) => y[1] - x[1]);
 };
-/** What a reason costs beside work: partitions off the devices that hold its operations, and the bytes that cross their borders. */
+/** What a reason costs beside work: steps off the devices that hold its operations, and the bytes that cross their borders. */
 const cost = (g) => {
   const parts = new Set(g.off.map((o) => o.k).filter((k) => k >= 0));
   return { parts: parts.size, moved: sum([...parts], (k) => (P.steps[k].bi || 0) + (P.steps[k].bo || 0)) };

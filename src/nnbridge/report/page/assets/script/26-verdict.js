@@ -1,21 +1,25 @@
 /* The verdict: a sentence, and at most four lines below it. */
 
+/** Partitions: steps of the plan that a device takes. Those of CPUs are steps only. */
+const partitionsOf = (plan, runners) => plan.steps.filter((s) => runners[s.r].place === "device" && s.ops.length).length;
+
 /** Counts are those of the plan's sentence, which is one of the lines below: the file's operators, where a file has some. */
 function headline(plan, runners) {
   const c = plan.counts;
   const dev = runners.filter((r) => r.place === "device").map((r) => clean(r.name));
   const rest = Object.entries(c.elsewhere).map(([place, n]) => [place.replace("'", "’"), n]);
-  const parts = plan.steps.filter((s) => runners[s.r].place === "device" && s.ops.length).length;
+  const foreign = c.foreign ? [`${int(c.foreign)} without a kernel in TFLite`] : [];
+  const parts = partitionsOf(plan, runners);
   const them = dev.length > 1 ? "the devices" : "the device";
   const all = plural(c.total, c.unit);
   if (c.refused) return plan.sentence + ".";
   if (!dev.length && plan.asked.length)
-    return `On ${list(plan.asked.map(clean))}: nothing runs there; the whole model ${plan.fallback ? "fell back to NNAPI’s CPU" : `runs on ${list(rest.map(([place]) => place))}`}.`;
+    return `On ${list(plan.asked.map(clean))}: nothing runs there; ${plan.fallback ? "the whole model fell back to NNAPI’s CPU" : list([...rest.map(([place, n]) => `${int(n)} ${n === 1 ? "runs" : "run"} on ${place}`), ...foreign])}.`;
   if (!dev.length) return `On ${list(rest.map(([place]) => place)) || "NNAPI’s CPU"}: all ${all}.`;
   if (plan.fallback) return `On ${list(dev)}: nothing runs on ${them}; the whole model fell back to NNAPI’s CPU.`;
-  if (c.device === 0) return `On ${list(dev)}: none of ${all} on ${them}; all ${int(c.total)} on ${list(rest.map(([place]) => place))}.`;
+  if (c.device === 0) return `On ${list(dev)}: none of ${all} on ${them}; ${list([...rest.map(([place, n]) => `${int(n)} on ${place}`), ...foreign])}.`;
   if (c.device === c.total) return `On ${list(dev)}: all ${all} in ${plural(parts, "partition")} on ${them}.`;
-  const others = list(rest.map(([place, n]) => `${int(n)} on ${place}`));
+  const others = list([...rest.map(([place, n]) => `${int(n)} on ${place}`), ...foreign]);
   return `On ${list(dev)}: ${int(c.device)} of ${all} in ${plural(parts, "partition")} on ${them}, ${others}.`;
 }
 
@@ -59,21 +63,43 @@ function workLine() {
 
 /** Devices that ran something and whose arithmetic nothing emulates: a comparison with them neither passes nor fails. */
 const unknownNumbers = () => ((D.compare && D.compare.evidence) || []).filter((e) => !e.emulated).map((e) => clean(e.device));
+/** Devices that were offered the model, where none of them ran anything: all that was compared others computed. */
+const idleDevices = () => {
+  const c = D.compare;
+  return c && c.samples && !(c.evidence || []).length ? (c.offered || []).map((o) => clean(o.device)) : [];
+};
+/** Why a comparison says nothing of the devices: in a tag, and what it says instead, of what was computed; null where it does. */
+function reservation() {
+  const [unknown, idle] = [unknownNumbers(), idleDevices()];
+  if (unknown.length)
+    return {
+      tag: "the device’s numbers unknown",
+      line: `Numbers of ${list(unknown)} unknown (computed as NNAPI’s CPU); what was computed`,
+      finding: `Numbers of ${list(unknown)} unknown; what NNAPI’s CPU computes in their place`,
+    };
+  if (!idle.length) return null;
+  const others = list(shown.map(where));
+  return {
+    tag: "nothing on the device",
+    line: `Nothing runs on ${list(idle)}; what ${others} computed`,
+    finding: `Nothing runs on ${list(idle)}; what ${others} computed`,
+  };
+}
 const verdictTag = (pass) =>
-  unknownNumbers().length
-    ? el("span", { class: "tag" }, `? ${pass ? "within" : "outside"} tolerance, the device’s numbers unknown`)
+  reservation()
+    ? el("span", { class: "tag" }, `? ${pass ? "within" : "outside"} tolerance, ${reservation().tag}`)
     : el("span", { class: "tag " + (pass ? "ok" : "no") }, pass ? "✓ pass" : "✕ fail");
 
 function comparisonLine() {
   const c = D.compare;
   if (!c) return ["dim", "Not compared with a reference.", "–"];
   const on = plural(c.samples, "sample");
-  const unknown = unknownNumbers();
-  if (unknown.length) {
+  const reserved = reservation();
+  if (reserved) {
     const said = c.checks.length
       ? c.checks.map((check) => clean(check.sentence)).join("; ")
       : `${c.pass ? "within" : "outside"} tolerance of ${c.reference}’s`;
-    return ["dim", `Numbers of ${list(unknown)} unknown (computed as NNAPI’s CPU); what was computed: ${said}, on ${on}.`, "?"];
+    return ["dim", `${reserved.line}: ${said}, on ${on}.`, "?"];
   }
   if (c.checks.length) {
     const failing = c.outputs.filter((o) => !o.pass_by && !o.pass).map((o) => clean(o.name));
@@ -106,12 +132,12 @@ function evidenceLines() {
 function obstacleLine() {
   const top = groups().find((g) => g.r.sort !== "slower" && g.off.length);
   if (!top) return slowerLine();
-  const kinds = count(top.off, (o) => o.type);
+  const kinds = count(top.off, (o) => o.short);
   const which = kinds.slice(0, 2).map(([k, n]) => `${k}${n > 1 ? ` × ${n}` : ""}`);
   const who = list(top.devs.map(clean));
   const why = { host: `not handed to NNAPI by ${who}`, refused: `refused by ${who}`, fallback: who }[top.r.sort];
   const said = top.r.kind === "partitions" ? ruleText(top.r) : `${why}: ${ruleText(top.r)}`;
-  return ["", `Main cause of splits: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
+  return ["", `${onDevice.length ? "Main cause of splits" : "Main obstacle"}: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
 }
 /** Where nothing refuses: the devices would accept what NNAPI's CPU runs faster. */
 function slowerLine() {
@@ -127,7 +153,7 @@ function costText(g) {
   const out = c.parts === 1 ? "it" : "them";
   // Not all of the host's work is declared.
   const start = g.r.sort === "host" ? "It" : "Little work, but it";
-  return ` ${start} makes ${plural(c.parts, "partition")} of its own and moves ${bytes(c.moved)} in and out of ${out}.`;
+  return ` ${start} makes ${plural(c.parts, "step")} off the devices and moves ${bytes(c.moved)} in and out of ${out}.`;
 }
 
 /** Microseconds. */

@@ -99,8 +99,8 @@ function hero() {
       ),
       tile(
         "Partitions",
-        int(P.steps.length),
-        "",
+        int(partitionsOf(P, R)),
+        `of ${plural(P.steps.length, "step")}`,
         el(
           "span",
           { class: "wherenow" },
@@ -110,10 +110,10 @@ function hero() {
         ),
       ),
       tile(
-        "Copied between partitions",
+        "Copied between steps",
         bytes(P.crossing),
         "",
-        P.steps.length > 1 ? `each run, at ${plural(P.steps.length - 1, "border")}` : "one partition, no border",
+        P.steps.length > 1 ? `each run, at ${plural(P.steps.length - 1, "border")}` : "one step, no border",
       ),
       tile(
         "Peak activation memory",

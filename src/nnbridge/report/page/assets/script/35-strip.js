@@ -47,12 +47,12 @@ function strip() {
       { class: "lead" },
       P.steps.length > 1
         ? [
-            "Lines below mark data copied between partitions (longer = more). The box shows the part visible in the graph. ",
+            "Lines below mark data copied between steps (longer = more). The box shows the part visible in the graph. ",
             el("b", null, `${bytes(P.crossing)} cross ${plural(P.steps.length - 1, "border")}`),
-            big ? `, at most ${bytes(big[0])} at once, into partition ${big[1]}.` : ".",
+            big ? `, at most ${bytes(big[0])} at once, into step ${big[1]}.` : ".",
             D.sources.length > 1 ? " What enters or leaves a body is in the lines, not in the sum: it shares its memory with the tensor outside." : "",
           ]
-        : "One partition: nothing is handed over.",
+        : "One step: nothing is handed over.",
     ),
   );
   s.append(
@@ -252,7 +252,7 @@ function strip() {
           ? el(
               "div",
               null,
-              `partition ${o.k}: ${plural(k.ops.length, "operation")}, reads ${bytes(k.bi)}, passes on ${bytes(k.bo)}`,
+              `step ${o.k}: ${plural(k.ops.length, "operation")}, reads ${bytes(k.bi)}, passes on ${bytes(k.bo)}`,
             )
           : null,
       ].filter(Boolean),

@@ -32,7 +32,7 @@ function whySection() {
             : "Every operation runs on a device, though not on each",
         ),
         nOff && totalMac ? `, ${share(totalMac - devMac, totalMac)} of the multiply-adds. ` : ". ",
-        "One row is one reason, the costliest first. Partitions and bytes are those that run off the devices because of it. Show marks a reason’s operations everywhere on this page.",
+        "One row is one reason, the costliest first. Steps and bytes are those that run off the devices because of it. Show marks a reason’s operations everywhere on this page.",
       ),
     );
   const table = (rows, head) => {
@@ -129,7 +129,7 @@ function whySection() {
               bars((o) => o.mac || 0),
             ),
           ),
-          el("td", { "data-l": "Own partitions", class: "num" }, cost(x).parts ? int(cost(x).parts) : "–"),
+          el("td", { "data-l": "Steps", class: "num" }, cost(x).parts ? int(cost(x).parts) : "–"),
           el("td", { "data-l": "Bytes moved", class: "num" }, cost(x).moved ? bytes(cost(x).moved) : "–"),
           el(
             "td",
@@ -146,7 +146,7 @@ function whySection() {
     );
     return listing(
       head,
-      ["Device", "Reason", "Operations", "How many", "Multiply-adds", "Partitions", "Bytes moved", "Runs on", ""],
+      ["Device", "Reason", "Operations", "How many", "Multiply-adds", "Steps", "Bytes moved", "Runs on", ""],
       body,
       /Part|Bytes/,
     );

@@ -19,7 +19,7 @@ function againstText(i) {
 }
 const rank = (r) => (r.place === "device" ? 1 : 0);
 
-/** Operations in both plans. Of a body that one plan alone cuts, the other runs all on its IF's or WHILE's device. */
+/** Operations in both plans. Of a body that only one plan cuts, the other runs all on its IF's or WHILE's device. */
 function pairs() {
   const own = order.map((i) => {
     const o = ops[i];
@@ -32,10 +32,10 @@ function pairs() {
     const [whyA, whyB] = [whyOff(outer.why, P.reasons), whyOff(o.why, A.reasons)];
     return { id: o.of, inner: true, type: clean(o.t), mac: o.mac, a: runner(outer), b, whyA, whyB };
   });
-  // A body stands behind its IF or WHILE.
-  const behind = new Map(inner.map((p) => [p.id, []]));
-  for (const p of inner) behind.get(p.id).push(p);
-  return own.flatMap((p) => [p, ...(behind.get(p.id) || [])]);
+  // A body follows its IF or WHILE.
+  const bodies = new Map(inner.map((p) => [p.id, []]));
+  for (const p of inner) bodies.get(p.id).push(p);
+  return own.flatMap((p) => [p, ...(bodies.get(p.id) || [])]);
 }
 
 function againstSection() {
@@ -67,7 +67,8 @@ function againstSection() {
             sum(theirs, (p) => p.mac),
             (v) => share(v, macs),
           ),
-        change("partitions", P.steps.length, A.steps.length, int),
+        change("partitions", partitionsOf(P, R), partitionsOf(A, A.runners), int),
+        change("steps", P.steps.length, A.steps.length, int),
         change("bytes that cross borders", P.crossing, A.crossing, bytes),
       ]
         .filter(Boolean)
@@ -153,7 +154,7 @@ function movedTable(both, macs) {
     "div",
     null,
     gained.length
-      ? listed(gained, "Operations that one plan alone runs on a device")
+      ? listed(gained, "Operations that only one plan runs on a device")
       : el("p", { class: "note" }, "No operation moves on or off the devices."),
     others.length
       ? el(

@@ -5,7 +5,7 @@ const NW = 168,
   GAPX = 22,
   PITCH = 78,
   LONG = 48;
-/** Points between operations that lie close to a straight line are left out, so that long edges do not wander. */
+/** Points between operations that are close to a straight line are left out, so that long edges do not wander. */
 function straightened(points) {
   const close = GAPX / 2;
   const found = [points[0]];

@@ -100,7 +100,7 @@ function graphSection() {
     el(
       "p",
       { class: "note noprint" },
-      "Dashed edges cross a partition border and carry their bytes. Map folds the whole network into columns. Drag to move; the wheel zooms once the graph has the focus, or with Ctrl. Arrow keys follow edges; ",
+      "Dashed edges cross a border between steps and carry their bytes. Map folds the whole network into columns. Drag to move; the wheel zooms once the graph has the focus, or with Ctrl. Arrow keys follow edges; ",
       el("kbd", null, "?"),
       " lists all keys.",
     ),

@@ -1,4 +1,4 @@
-/* Painting the graph: edges, then operations as blocks or cards, then what stands on edges. */
+/* Painting the graph: edges, then operations as blocks or cards, then labels of edges. */
 
 /** What of the graph is in sight, in its own units, and how much detail its size allows. */
 function sight({ W, H, k, ox, oy }) {

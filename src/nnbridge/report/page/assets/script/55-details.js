@@ -122,7 +122,7 @@ function inspect(box) {
       { class: "kv" },
       el("dt", null, "Runs on"),
       el("dd", null, where(r) + (r.place === "NNAPI CPU" ? ` (${r.name})` : "")),
-      el("dt", null, "Partition"),
+      el("dt", null, "Step"),
       el("dd", null, k ? `${o.k} of ${P.steps.length}, ${plural(k.ops.length, "operation")}` : "–"),
       el("dt", null, "Multiply-adds"),
       el("dd", null, o.mac == null ? "open shape" : o.mac ? `${work(o.mac)} (${share(o.mac, totalMac)})` : "none counted"),
@@ -141,7 +141,7 @@ function inspect(box) {
       ...fact("Cause", e && e.why),
       ...fact("Note", e && e.note),
       ...fact("In the file", o.f && "operator " + clean(o.f)),
-      ...fact("Stands in", clean(within(o))),
+      ...fact("Inside", clean(within(o))),
       ...o.e.flatMap(([role, kinds]) =>
         fact(`Its ${role}`, kinds.map(([t, n]) => t + (n > 1 ? ` × ${n}` : "")).join(", ") || "empty"),
       ),
@@ -166,7 +166,7 @@ function inspect(box) {
               );
             }),
           )
-        : el("p", { class: "dim" }, "Nobody else was asked."),
+        : el("p", { class: "dim" }, "No other device was asked."),
     ),
     el(
       "div",

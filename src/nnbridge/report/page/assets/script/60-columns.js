@@ -41,7 +41,7 @@ const COLUMNS = [
     right: true,
     down: true,
   },
-  { key: "k", title: "Part.", width: "62px", by: (o) => o.k, cell: (o) => (o.k < 0 ? "–" : String(o.k)), right: true },
+  { key: "k", title: "Step", width: "62px", by: (o) => o.k, cell: (o) => (o.k < 0 ? "–" : String(o.k)), right: true },
   ...["own", "drift"].map(
     (which) =>
       D.layers && {
@@ -66,7 +66,7 @@ const CSV = {
   within: (o) => clean(within(o)),
   device: (o) => runner(o).name,
   place: (o) => runner(o).place,
-  partition: (o) => o.k,
+  step: (o) => o.k,
   output_shape: (o) => o.o.map((x) => shape(D.operands[x])).join(" "),
   multiply_adds: (o) => o.mac,
   parameter_bytes: (o) => o.pb,

@@ -26,17 +26,17 @@ function errors() {
     ? ` ${plural(none, "operation")} ${none === 1 ? "has" : "have"} no tensor that ${L.reference} has, and ${none === 1 ? "is" : "are"} left out.`
     : "");
   if (!bad.length) {
-    const unknown = unknownNumbers();
+    const reserved = reservation();
     s.append(
       el(
         "p",
         { class: "finding" },
-        el("span", { class: unknown.length ? "dim" : "good" }, unknown.length ? "? " : "✓ "),
+        el("span", { class: reserved ? "dim" : "good" }, reserved ? "? " : "✓ "),
         el(
           "b",
           null,
-          unknown.length
-            ? `Numbers of ${list(unknown)} unknown; what NNAPI’s CPU computes in their place equals ${L.reference}’s in all ${plural(withD.length, "tensor")} compared`
+          reserved
+            ? `${reserved.finding} equals ${L.reference}’s in all ${plural(withD.length, "tensor")} compared`
             : `All ${plural(withD.length, "tensor")} compared are equal to ${L.reference}’s, bit for bit`,
         ),
         `, over ${plural(L.samples, "sample")}.` + missing,
@@ -85,7 +85,7 @@ function errors() {
       "span",
       null,
       el("i", { style: "background:var(--line2);width:8px;height:14px;border-radius:1px" }),
-      `own error: this operation alone, on ${L.reference}’s inputs`,
+      `own error: this operation in isolation, on ${L.reference}’s inputs`,
     ),
   );
   if (useSteps) lg.append(el("span", null, el("i", { class: "allowed" }), "1 step: the tolerance of an output"));

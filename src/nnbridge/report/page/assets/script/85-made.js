@@ -68,10 +68,11 @@ function provenance() {
         "dl",
         { class: "kv" },
         ...[
-          ["Partition", "Operations that run together on one device, as a model of their own: a step of nnbridge’s plan."],
+          ["Step", "Operations that run together in one place."],
+          ["Partition", "A step that a device takes, as a model by itself."],
           [
             "Crosses borders",
-            "The bytes of the tensors that one partition makes and another reads, each tensor once. What a partition reads counts each tensor that it reads. Model inputs and weights are not counted.",
+            "The bytes of the tensors that one step makes and another reads, each tensor once. What a step reads counts each tensor that it reads. Model inputs and weights are not counted.",
           ],
           [
             "Tensors alive",
@@ -79,7 +80,7 @@ function provenance() {
           ],
           [
             "Own error",
-            "The operation alone on the device that the plan chose, with the reference’s values as inputs, against the reference’s output.",
+            "The operation in isolation on the device that the plan chose, with the reference’s values as inputs, against the reference’s output.",
           ],
           ["Drift", "The whole network up to here on the planned devices, against the reference’s tensor."],
           [

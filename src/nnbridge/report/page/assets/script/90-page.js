@@ -8,7 +8,7 @@ whySection();
 const draws = [drawStrip, againstSection(), graphSection()];
 const buildTable = table();
 draws.push(errors());
-partitions();
+steps();
 draws.push(workSection());
 estimates();
 io();

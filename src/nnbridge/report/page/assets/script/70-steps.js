@@ -1,7 +1,7 @@
-/* Partitions. */
+/* Steps. */
 
-function partitions() {
-  const { s } = section("parts", "Partitions", "Partitions");
+function steps() {
+  const { s } = section("parts", "Steps", "Steps");
   const T = D.times,
     K = P.steps;
   const total = T ? T.steps.reduce((a, t) => a + t[0], 0) : 0;
@@ -9,7 +9,7 @@ function partitions() {
     el(
       "p",
       { class: "lead" },
-      "In the order in which they run. ",
+      "In the order in which they run; those of devices are the partitions. ",
       T
         ? [
             el("b", null, `${ms(total)} ms in all`),
@@ -32,7 +32,7 @@ function partitions() {
       null,
       el(
         "td",
-        { "data-l": "Partition" },
+        { "data-l": "Step" },
         el("span", { style: "white-space:nowrap" }, `${i} `, badge(r), " ", r.place === "device" ? name(r.name) : where(r)),
       ),
       el(
@@ -93,8 +93,8 @@ function partitions() {
     body = el("tbody", null, K.slice(0, CAP).map(mk));
   s.append(
     listing(
-      "Partitions in run order",
-      ["Partition", "Operations", "Mult.-adds", "Reads", "Passes on", ...(T ? ["Time"] : [])],
+      "Steps in run order",
+      ["Step", "Operations", "Mult.-adds", "Reads", "Passes on", ...(T ? ["Time"] : [])],
       body,
       /Mult|Passes/,
     ),
@@ -112,7 +112,7 @@ function partitions() {
           },
         },
       },
-      `Show all ${K.length} partitions`,
+      `Show all ${K.length} steps`,
     );
     s.append(b);
     addEventListener("beforeprint", () => b.isConnected && K.length <= 80 && b.click());

@@ -1,0 +1,37 @@
+"""Words of errors: the cause in messages of other libraries."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnbridge.errors import first_line
+
+PLACE = "/onnxruntime_src/onnxruntime/core/providers/cpu/rnn/lstm_base.h:51"
+SIGNATURE = "onnxruntime::LSTMBase::LSTMBase(const onnxruntime::OpKernelInfo&)"
+CAUSES = {
+    f"[ONNXRuntimeError] : 6 : EP_FAIL : Exception caught: {PLACE} {SIGNATURE} layout was false.": "layout was false.",
+    "[ONNXRuntimeError] : 1 : FAIL : Load model from /a b/c.onnx failed:Fatal error: my:Foo(-1) is not registered": (
+        "Fatal error: my:Foo(-1) is not registered"
+    ),
+    'This is an invalid model. In Node, ("n", Loop, "", -1) : ("a": tensor(float),) -> ("b",) , Error Nodes must be sorted': (
+        "Nodes must be sorted"
+    ),
+    "Non-zero status code returned while running Gemm node. Name:'/a' Status Message: Bad bias": "Gemm '/a': Bad bias",
+    "input 'u' of node:\nname:  OpType: Exp\n is not output of any previous nodes.": (
+        "input 'u' of node: name:  OpType: Exp is not output of any previous nodes."
+    ),
+    "tensorflow/lite/kernels/conv.cc:351 input->dims->size != 4": "input->dims->size != 4",
+    "\n  a cause\nand more": "a cause",
+    "": "ValueError",
+}
+
+
+@pytest.mark.parametrize("text", CAUSES)
+def test_the_cause_is_quoted_without_what_surrounds_it(text: str) -> None:
+    assert first_line(ValueError(text)) == CAUSES[text]
+
+
+def test_a_long_cause_is_cut_after_a_word_and_says_so() -> None:
+    found = first_line(ValueError("word " * 200))
+    assert found.endswith("word […]")
+    assert len(found) < 410
