@@ -142,7 +142,7 @@ class _GraphReading:
         )
 
     def _refused(self) -> Reason | None:
-        """What TFLite refuses of a file before it looks at the graph, though it can be read."""
+        """The reason why TFLite refuses a file before it looks at the graph, though it can be read."""
         if self._root["buffers"] is None:
             return Reason("a list of buffers", "none", "buffers", stage=Stage.LOADING)
         error = refused_by_verifier(self._data, "Model") if self._irregular else None
