@@ -307,7 +307,7 @@ def prepare(inputs: Sequence[Arg], outputs: Sequence[Arg], options: Options) -> 
         data = data.view(np.bool_) if dtypes[i] == np.bool_ and data.dtype == np.uint8 else data
         return data.reshape(()) if i in options["scalars"] else data
 
-    known = [(i, name, x.data) for i, (name, x) in enumerate(zip(names, inputs, strict=False)) if name and x.data is not None]
+    known = [(i, name, x.value) for i, (name, x) in enumerate(zip(names, inputs, strict=False)) if name and x.value is not None]
     node.constants = {name: operand(i, data) for i, name, data in known}
 
     def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
