@@ -45,7 +45,7 @@ def begin_program() -> None:
 
 
 def copies_safely() -> bool:
-    """Whether a copy of this process is as good as a fresh one: it is nnbridge's own program on Linux, has started no thread
+    """True if a copy of this process is as good as a fresh one: it is nnbridge's own program on Linux, has started no thread
     since, and loads what a fresh one would load."""
     return bool(_program) and 0 < _threads() <= _program[0] and environment() == os.environ
 
