@@ -28,7 +28,7 @@ WAYS = ["fresh", *(["copy"] if sys.platform == "linux" else [])]
 
 @pytest.fixture(autouse=True, params=WAYS)
 def way(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Ways in which processes start; they import nothing from the current folder, which is often that of these tests."""
+    """The way in which processes start; they import nothing from the current folder, which is often that of these tests."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(apart, "copies_safely", lambda: request.param == "copy")
     return str(request.param)

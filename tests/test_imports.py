@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types records trust json_data",
     "errors reading caches processes",
+    "platforms",
     "apart",
-    "model entry_points escaping foreign platforms budget releases",
+    "model entry_points escaping foreign budget releases",
     "toml allowlist log_lines",
     "source",
     "estimate",
