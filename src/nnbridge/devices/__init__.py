@@ -173,7 +173,8 @@ def _near(name: str) -> str:
     meant = [] if beginning else find(name)
     alike = beginning or similar(name, known, least=0.5 if not meant else 1 if meant[0].near else _ALIKE)
     if alike:
-        return f"did you mean {' or '.join(alike[:_MOST])}? `nnbridge devices --all` lists all"
+        *others, last = alike[:_MOST]
+        return f"did you mean {' or '.join([', '.join(others)] * bool(others) + [last])}? `nnbridge devices --all` lists all"
     if meant:
         more = f"; {len(meant) - 2} more" if len(meant) > 2 else ""
         return f"{'; or '.join(one.sentence for one in meant[:2])}{more}; `nnbridge devices find` says more"
