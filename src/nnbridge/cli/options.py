@@ -263,12 +263,13 @@ def planned(path: Path, options: Mapping[str, Any]) -> Planned:
 def finished(file: ModelFile, target: Target) -> Planned:
     """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error.
 
-    LiteRT, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
+    LiteRT or ONNX Runtime, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
     """
+    from nnbridge.converters.delegation import CLIENTS
     from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft
 
-    asked = LoadingQuestion(file.path, file.format)
+    asked = LoadingQuestion(file.path, file.format if file.mapping in CLIENTS else "")
     with working(f"Reading {file.path.name}"):
         found = draft(file, target)
     try:
