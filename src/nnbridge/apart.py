@@ -118,6 +118,8 @@ class _ApartProcess:
         if not sys.executable or getattr(sys, "frozen", False):
             raise InputError(Reason(_PROGRAM, f"{sys.executable!r}, not a Python interpreter"))
         copied = copies_safely()
+        if copied:
+            gc.freeze()  # A collection writes to all objects that it looks through: each page would be copied for it.
         try:
             # In a session of its own: Ctrl-C at a terminal is for the user's process only.
             self._process = subprocess.Popen(
@@ -310,7 +312,6 @@ def _dtype(name: str) -> np.dtype[Any]:
 def _serve_in_copy() -> NoReturn:
     """:func:`main` in a copy of the process that needs it, and nothing else of what that one does."""
     try:
-        gc.freeze()  # Garbage of the other process stays where it is.
         gc.enable()
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
