@@ -118,7 +118,8 @@ def test_a_comparison_without_a_device_is_that_of_nnapi_s_cpu() -> None:
 def test_what_the_host_computed_is_no_pass_of_nnapi_s_cpu(layers: tuple[str, ...]) -> None:
     pytest.importorskip("onnxruntime")
     # At Android 8.1 the provider takes none of the file's operators.
-    options = (str(MODELS / "digits_qdq.onnx"), "--reference", "onnxruntime", "--seeds", "0", "--android", "8.1", "--atol", "0.1", *layers)
+    file, phone = str(MODELS / "digits_qdq.onnx"), ("--android", "8.1", "--atol", "0.1")
+    options = (file, "--reference", "onnxruntime", "--seeds", "0", *phone, *layers)
     assert IDLE in call("compare", *options).stdout.splitlines()[0]
     assert data("compare", *options)["verdict"] == IDLE
 
