@@ -218,6 +218,12 @@ def test_a_plan_runs_and_names_itself_in_a_line() -> None:
     assert "arm-nn-21.11" in found._repr_html_()
 
 
+def test_results_print_their_sentence() -> None:
+    found = nnbridge.compare(INT8, reference=str(MODELS / "digits_int8.litert.npz"))
+    assert str(found) == found.sentence
+    assert repr(found) == f"Comparison({found.sentence})"
+
+
 def test_plans_targets_models_and_profiles_pickle() -> None:
     found = nnbridge.plan(INT8, device=device("arm-nn-21.11"), android="12")
     again: Planned = pickle.loads(pickle.dumps(found))

@@ -83,7 +83,7 @@ def adjustable(model: Table, path: Path, subgraph: int, index: int) -> Adjustabl
         return written(edited.model)
 
     source = _AT_SOURCE.get(graph.name, "")
-    return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content, source)
+    return Adjustable(graph.label, tuple(parameter for parameter, _ in found.values()), content, source)
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from nnbridge_tflite.passes.values import unpacked
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.retyping import RETYPINGS, Retyping, one_scale
 from nnbridge_tflite.sequences import SEQUENCES, write_out
-from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, listed, operator_name
+from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, listed, operator_label, operator_name
 from nnbridge_tflite.unrolling import unroll, without_unread_bodies
 from nnbridge_tflite.written import written
 
@@ -474,8 +474,8 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
                 changed = _replaced(model, number, index, rewrite)
                 if changed is not None:
                     content, single = partial(written, changed, path), partial(_alone, model, number, index, rewrite)
-                    several = partial(_several, model, path, rewrite)
-                    yield Edit(number, index, name, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
+                    several, label = partial(_several, model, path, rewrite), operator_label(model, operator)
+                    yield Edit(number, index, label, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
     yield from _dimensions(model, file, shapes)
     for retyping in RETYPINGS:
         if retyping.applies(model):

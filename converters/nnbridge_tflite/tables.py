@@ -74,6 +74,11 @@ class EditedGraph:
         """The operator's name."""
         return operator_name(self.model, self.operator)
 
+    @property
+    def label(self) -> str:
+        """The operator's name for readers: of custom operators, their code."""
+        return operator_label(self.model, self.operator)
+
     def option(self, name: str, default: Any = 0) -> Any:
         found = (self.operator.get("builtin_options") or {}).get(name)
         return default if found is None else found
@@ -194,6 +199,13 @@ def operator_name(model: Table, operator: Mapping[str, Any]) -> str:
     code = model["operator_codes"][operator["opcode_index"]]
     number = max(code.get("builtin_code") or 0, code.get("deprecated_builtin_code") or 0)
     return builtin_names().get(number, "")
+
+
+def operator_label(model: Table, operator: Mapping[str, Any]) -> str:
+    """The name of a builtin operator, and the code of a custom one."""
+    name = operator_name(model, operator)
+    code = model["operator_codes"][operator["opcode_index"]].get("custom_code")
+    return code if name == "CUSTOM" and code else name
 
 
 def copied(value: Any) -> Any:

@@ -13,8 +13,9 @@ import pytest
 from flatbuffers import flexbuffers
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.compare.causes import KINDS, LoneOperation, explain
+from nnbridge.compare.causes import KINDS, Cause, LoneOperation, explain
 from nnbridge.model import Model
+from nnbridge.report.outputs import cause_lines
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 from tests.commands import call
@@ -289,3 +290,29 @@ def test_a_profile_that_rounds_otherwise_is_named(tmp_path: Path) -> None:
     causes = data["causes"]
     assert isinstance(causes, list)
     assert {cause["kind"] for cause in causes} == {"device_arithmetic"}
+
+
+def cause(operator: str, text: str) -> Cause:
+    return Cause("device_arithmetic", "CONV_2D", operator, f"{operator}: {text}" if operator else text)
+
+
+@pytest.mark.parametrize(
+    ("operators", "line"),
+    [
+        ((), None),
+        (("0 CONV_2D",), "0 CONV_2D: npu rounds differently"),
+        (("",), "npu rounds differently"),
+        (("0 CONV_2D", "0 CONV_2D"), "0 CONV_2D: npu rounds differently"),
+        (("0 A", "1 B", "2 C"), "0 A, 1 B, 2 C: npu rounds differently"),
+        (("0 A", "1 B", "2 C", "3 D"), "4 operators (0 A, 1 B, 2 C, …): npu rounds differently"),
+    ],
+)
+def test_operators_with_one_cause_are_one_line(operators: tuple[str, ...], line: str | None) -> None:
+    assert cause_lines([cause(each, "npu rounds differently") for each in operators]) == ([line] if line else [])
+
+
+def test_different_causes_are_a_line_each_and_those_beyond_ten_are_counted() -> None:
+    lines = cause_lines([cause(f"{k} MEAN", f"by {k}") for k in range(12)], "Cause: ")
+    assert lines[0] == "Cause: 0 MEAN: by 0"
+    assert lines[-1] == "2 more causes: see --json"
+    assert len(lines) == 11

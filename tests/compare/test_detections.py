@@ -135,6 +135,9 @@ def test_boxes_that_are_near_pass_only_where_overlap_is_enough() -> None:
     found = verdict(detections(near), detections(THREE))
     assert not found.passed
     assert "(3 of 3, worst IoU 0.899; 2 of their values beyond tolerance)" in found.check_sentences[0]
+    assert ["--accept-iou 0.5" in line for line in found.checks[0][0].why] == [True]
+    strict = verdict(detections(near), detections(THREE), Acceptance(iou=0.89, score=0.01))
+    assert not any("--accept-iou" in line for line in strict.checks[0][0].why)
     assert verdict(detections(near), detections(THREE), Acceptance(iou=0.89)).passed
     assert not verdict(detections(near), detections(THREE), Acceptance(iou=0.91)).passed
     assert not verdict(detections(near), detections(THREE), Acceptance(iou=0.89, score=0.01)).passed

@@ -114,6 +114,16 @@ def test_a_comparison_without_a_device_is_that_of_nnapi_s_cpu() -> None:
     assert call("compare", FLOAT32, "--reference", "litert", "--seeds", "0").stdout.splitlines()[0].endswith("1 sample: pass")
 
 
+@pytest.mark.parametrize("layers", [(), ("--layers",)])
+def test_what_the_host_computed_is_no_pass_of_nnapi_s_cpu(layers: tuple[str, ...]) -> None:
+    pytest.importorskip("onnxruntime")
+    # At Android 8.1 the provider takes none of the file's operators.
+    file, phone = str(MODELS / "digits_qdq.onnx"), ("--android", "8.1", "--atol", "0.1")
+    options = (file, "--reference", "onnxruntime", "--seeds", "0", *phone, *layers)
+    assert IDLE in call("compare", *options).stdout.splitlines()[0]
+    assert data("compare", *options)["verdict"] == IDLE
+
+
 def test_layers_end_with_the_verdict_on_numbers(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     options = (FLOAT32, "--reference", "litert", "--seeds", "0", "--layers", "--mapping", "wide")

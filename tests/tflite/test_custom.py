@@ -9,6 +9,7 @@ import pytest
 
 import nnbridge
 from nnbridge.errors import NnbridgeError
+from nnbridge.file import ModelFile
 from tests.commands import call
 from tests.tflite.files import TfliteBuilder
 
@@ -113,3 +114,13 @@ def test_what_has_no_kernel_in_tflite_does_not_run_on_its_cpu(operator: str, dev
 def test_what_tflite_registers_runs_on_its_cpu(tmp_path: Path) -> None:
     sentence = nnbridge.plan(file_with("AudioSpectrogram", tmp_path), device="nnapi-sample_all").summary.sentence
     assert sentence.endswith("; 1 runs on TFLite's CPU")
+
+
+@pytest.mark.parametrize("name", ["ADD", "TFLite_Detection_PostProcess", "MyOperator"])
+def test_advice_names_an_operator_as_the_file_does(name: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((1, 4)), builder.tensor((1, 4))
+    builder.operator(name, [x, x], [y], {} if name == "ADD" else None)
+    found = ModelFile(builder.write(tmp_path / "one.tflite", [x], [y])).adjustable(0, 0)
+    assert found is not None
+    assert found.operator == name

@@ -52,7 +52,7 @@ def _behind(graph: Graph, stops: frozenset[str]) -> dict[int, Reason]:
     for node in graph.nodes:
         if node.type in stops or not written.isdisjoint((*node.inputs, *node.captured)):
             written.update(node.results)
-            required = f"nodes before {' and '.join(sorted(stops))}"
+            required = f"a node that does not depend on {' or '.join(sorted(stops))}, where the provider's part ends"
             found[node.index] = Reason(required, node.type, node.label, stage=Stage.PROVIDER)
     return found
 

@@ -140,8 +140,13 @@ class BoxCheck:
 
     @property
     def why(self) -> list[str]:
-        """An example of what fails, in words."""
-        return [f"a box without a counterpart: {self.missed}"] if self.missed else []
+        """An example of what fails, in words, or what to do."""
+        if self.missed:
+            return [f"a box without a counterpart: {self.missed}"]
+        paired = self.boxes and self.found == self.boxes and not self.extra and not self.problem
+        if not paired or self.passed or self.asked.iou is not None:
+            return []
+        return ["each box has its counterpart, with other numbers; --accept-iou 0.5 asks only for the overlap"]
 
     def figures(self) -> dict[str, Any]:
         """JSON-ready."""

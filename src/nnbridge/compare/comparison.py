@@ -20,7 +20,7 @@ from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance, Tolerances, as_tolerances
-from nnbridge.devices.evidence import Evidence, evidences, reservation, unknown_numbers
+from nnbridge.devices.evidence import Evidence, evidences, idle_devices, reservation, unknown_numbers
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
@@ -231,7 +231,7 @@ def _differences(a: Array, b: Array) -> Array:
     return np.where(a > b, a.astype(np.uint64) - b.astype(np.uint64), b.astype(np.uint64) - a.astype(np.uint64))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(NotebookResult):
     """Every output of a model on some devices against a reference."""
 
@@ -252,16 +252,13 @@ class Comparison(NotebookResult):
     """Samples at which a runtime's process ended, and how: they are not compared."""
     evidence: tuple[Evidence, ...] = ()
     """The evidence of each driver that ran something."""
+    idle: tuple[str, ...] = ()
+    """The devices that were offered the model where none of them ran anything: others computed all that was compared."""
 
     @property
     def unknown(self) -> list[str]:
         """The devices that ran something and whose arithmetic nothing emulates: NNAPI's CPU computed in their place."""
         return unknown_numbers(self.evidence)
-
-    @property
-    def idle(self) -> list[str]:
-        """The drivers that were offered the model where none of them ran anything: others computed all that was compared."""
-        return [share.device for share in self.shares] if self.samples and not self.evidence else []
 
     @property
     def reservation(self) -> str:
@@ -352,6 +349,7 @@ class Comparison(NotebookResult):
             "pass": self.passed,
             "verdict": self.verdict,
             "evidence": [each.as_dict() for each in self.evidence],
+            "idle": list(self.idle),
             "outputs": outputs,
             "checks": [check_as_dict(*each) for each in self.checks],
             "fallbacks": list(self.fallbacks),
@@ -415,6 +413,7 @@ def compare(
         interrupted,
         tuple(endings.rows),
         tuple(known),
+        idle_devices(compilation.devices, ran) if count else (),
     )
 
 

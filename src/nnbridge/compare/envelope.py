@@ -62,7 +62,7 @@ class Deviation:
         return {**counts, **size, "classified": self.classified, "top1_changes": self.top1_changes}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Envelope(NotebookResult):
     """The range of a model's outputs over every arithmetic, and whether other outputs are inside it."""
 

@@ -32,7 +32,7 @@ from nnbridge.compare.tensors import (
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
-from nnbridge.devices.evidence import Evidence, evidences, reservation, unknown_numbers
+from nnbridge.devices.evidence import Evidence, evidences, idle_devices, reservation, unknown_numbers
 from nnbridge.errors import NnapiError, NnbridgeError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
@@ -105,7 +105,7 @@ class Layer:
         return {**where, "device": self.device, "step": self.step, **figures, **why}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LayerComparison(NotebookResult):
     """Every tensor of a model on some devices beside a reference's."""
 
@@ -120,8 +120,8 @@ class LayerComparison(NotebookResult):
     """Samples at which a runtime's process ended, and how: they are not compared."""
     evidence: tuple[Evidence, ...] = ()
     """The evidence of each driver that ran something."""
-    offered: tuple[str, ...] = ()
-    """The drivers that were offered the model."""
+    idle: tuple[str, ...] = ()
+    """The devices that were offered the model where none of them ran anything: others computed all that was compared."""
 
     @property
     def unknown(self) -> list[str]:
@@ -131,7 +131,7 @@ class LayerComparison(NotebookResult):
     @property
     def reservation(self) -> str:
         """The reason why the numbers say nothing of the devices; empty where they do."""
-        return reservation(self.evidence, self.offered if self.samples else ())
+        return reservation(self.evidence, self.idle)
 
     @property
     def verdict(self) -> str:
@@ -311,8 +311,8 @@ def compare_layers(
     layers, ended = tuple(run.in_order()), tuple(endings.rows)
     ran = {layer.device for layer in layers}
     known = tuple(evidences(device for device in compilation.devices if device.name in ran))
-    offered = tuple(share.device for share in compilation.shares())
-    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended, known, offered)
+    idle = idle_devices(compilation.devices, ran) if count else ()
+    return LayerComparison(compilation.model.name, reference, count, layers, tuple(unmatched), interrupted, ended, known, idle)
 
 
 def place_of(operator: str, operation: str, tensor: str, within: str) -> str:

@@ -29,6 +29,12 @@ class NotebookResult:
         """One for each row of the result's table."""
         raise NotImplementedError
 
+    def __str__(self) -> str:
+        return self.sentence
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.sentence})"
+
     def to_pandas(self) -> Any:
         """The records as a data frame; InputError without pandas."""
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -140,13 +140,21 @@ def unknown_numbers(found: Iterable[Evidence]) -> list[str]:
     return [each.device for each in found if not each.emulated]
 
 
-def reservation(found: Sequence[Evidence], offered: Sequence[str]) -> str:
+def idle_devices(offered: Iterable[Device], ran: Container[str]) -> tuple[str, ...]:
+    """The drivers that were offered a model, or NNAPI's CPU without any, where none of them ran anything: others computed all of
+    the outputs."""
+    known = list(offered)
+    asked = [d.name for d in known if d.kind == "device"] or [d.name for d in known if d.kind == "cpu"]
+    return () if any(name in ran for name in asked) else tuple(asked)
+
+
+def reservation(found: Iterable[Evidence], idle: Sequence[str]) -> str:
     """The reason why a comparison says nothing of its devices, as a verdict: their numbers are unknown, or none of those that
     were offered the model ran anything. Empty where it does.
 
-    ``found``: the evidence of each driver that ran something.
+    ``found``: the evidence of each driver that ran something; ``idle``: :func:`idle_devices`.
     """
-    return NUMBERS_UNKNOWN if unknown_numbers(found) else IDLE if offered and not found else ""
+    return NUMBERS_UNKNOWN if unknown_numbers(found) else IDLE if idle else ""
 
 
 def evidence_lines(found: Iterable[Evidence]) -> list[str]:

@@ -39,7 +39,7 @@ class Culprit:
         return {**where, "device": at.device, "symptom": self.symptom.kind, "detail": self.symptom.detail}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bisection(NotebookResult):
     """The operations that cause a symptom."""
 

@@ -15,7 +15,7 @@ from nnbridge.reduction.simplifying import simplified
 from nnbridge.reduction.symptoms import Predicate, Symptom
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reduction(NotebookResult):
     """A part of a model that shows a symptom, without any operation of which it shows it no more."""
 

@@ -8,7 +8,7 @@ from nnbridge.compare.causes import ROUNDING
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison, difference
 from nnbridge.report.csv_text import csv_text
-from nnbridge.report.outputs import MAX_CAUSES, ended_lines
+from nnbridge.report.outputs import cause_lines, ended_lines
 from nnbridge.report.terminal import Table, counted, short_name
 from nnbridge.storage.atomic import atomic_write
 
@@ -41,10 +41,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     title += f", all on {next(iter(places))[0]}" if len(places) == 1 else ""
     first = next((k for k, layer in enumerate(shown) if layer.drift is not None and layer.drift.beyond), 0)
     blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows, first=first)]
-    sentences = list(dict.fromkeys(cause.sentence for cause in comparison.causes if cause.kind not in ROUNDING))
-    blocks += sentences[:MAX_CAUSES]
-    if len(sentences) > MAX_CAUSES:
-        blocks.append(f"{counted(len(sentences) - MAX_CAUSES, 'more cause')}: see --json")
+    blocks += cause_lines(cause for cause in comparison.causes if cause.kind not in ROUNDING)
     blocks += ended_lines(comparison.ended)
     if comparison.interrupted:
         blocks.append("Interrupted: only the samples above were finished.")

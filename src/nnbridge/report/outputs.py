@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from nnbridge.runtime.compilation import Compilation
 
 if TYPE_CHECKING:  # `plan` prints lines of this module, and neither runs nor compares.
     from nnbridge.compare import Comparison, OutputComparison
+    from nnbridge.compare.causes import Cause
     from nnbridge.runtime.plan_runner import RunReport
 
 _MOST = 5
@@ -146,9 +147,7 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     decided = [sentence[:1].upper() + sentence[1:] for sentence in comparison.check_sentences]
     decided += [f"{check.outputs[0]}: {line}" for check, _ in comparison.checks for line in check.why]
     lines = [*decided, *(f"{o.name}: {line}" for o in comparison.outputs for line in _failure(o))]
-    causes = list(dict.fromkeys(cause.sentence for cause in comparison.causes))
-    more = [f"{counted(len(causes) - MAX_CAUSES, 'more cause')}: see --json"] if len(causes) > MAX_CAUSES else []
-    lines += [*(f"Cause: {sentence}" for sentence in causes[:MAX_CAUSES]), *more]
+    lines += cause_lines(comparison.causes, "Cause: ")
     lines += ended_lines(comparison.ended)
     if comparison.interrupted:
         lines.append("Interrupted: only the samples above were finished.")
@@ -179,8 +178,28 @@ def ended_lines(ended: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{label}: {why}" for label, why in ended]
 
 
-MAX_CAUSES = 10
-"""Sentences below a table; the others are in ``--json``."""
+_MAX_CAUSES = 10
+"""Lines of causes below a table; the others are in ``--json``."""
+_MAX_OPERATORS = 3
+"""Operators that a line of a cause names."""
+
+
+def cause_lines(causes: Iterable[Cause], start: str = "") -> list[str]:
+    """A line for each cause, with all operators that have it."""
+    found: dict[str, dict[str, None]] = {}
+    for cause in causes:
+        text = cause.sentence.removeprefix(f"{cause.operator}: ")
+        found.setdefault(text, {}).update({cause.operator: None} if text != cause.sentence else {})
+    lines = [f"{start}{_operators(list(operators))}{text}" for text, operators in found.items()]
+    more = [f"{counted(len(lines) - _MAX_CAUSES, 'more cause')}: see --json"] if len(lines) > _MAX_CAUSES else []
+    return [*lines[:_MAX_CAUSES], *more]
+
+
+def _operators(names: Sequence[str]) -> str:
+    """Operators before the text of what they have in common."""
+    if len(names) <= _MAX_OPERATORS:
+        return f"{', '.join(names)}: " if names else ""
+    return f"{counted(len(names), 'operator')} ({', '.join(names[:_MAX_OPERATORS])}, …): "
 
 
 def _metrics(outputs: Sequence[OutputComparison]) -> list[Table | str]:

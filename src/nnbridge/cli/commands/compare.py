@@ -319,8 +319,7 @@ def _outputs(subject: _Subject) -> Comparison:
     fallbacks = (f"Fell back: {line}" for line in found.fallbacks)
     subject.print(data, lambda: [*comparison_tables(found), *map(str, found.shares), *fallbacks, *cached])
     if not subject.as_json:
-        for line in (*agreement.lines(), *(() if files is None else files.lines())):
-            echo(line)
+        print_blocks([*agreement.lines(), *(() if files is None else files.lines())])
         for line in () if files is None else files.dataset.notes:
             echo(line, err=True)
         print_blocks([f"Verdict: {found.verdict_line}"])

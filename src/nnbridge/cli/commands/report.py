@@ -31,7 +31,7 @@ from nnbridge.cli.options import (
     target_of,
     tell_host,
 )
-from nnbridge.cli.output import INTERRUPTED, drivers_apart, echo, json_option, print_json, progress
+from nnbridge.cli.output import INTERRUPTED, drivers_apart, echo, json_option, print_blocks, print_json, progress
 from nnbridge.cli.overlay import check_overlay, overlay_layers, show_overlay, write_overlay
 from nnbridge.cli.sections import command
 
@@ -174,10 +174,7 @@ def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str,
         written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
         print_json("report", {**written, **verdict, "summary": summary.as_dict(), **beside})
         return
-    for line in (*summary.lines, *evidence_lines(evidence)):
-        echo(line)
-    if found is not None:
-        echo(found.sentence)
+    print_blocks([*summary.lines, *evidence_lines(evidence), *([] if found is None else [found.sentence])])
     echo(f"{output}: {size:,} bytes")
     if made is not None:
         show_overlay(made)

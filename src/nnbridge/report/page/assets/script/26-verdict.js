@@ -64,10 +64,7 @@ function workLine() {
 /** Devices that ran something and whose arithmetic nothing emulates: a comparison with them neither passes nor fails. */
 const unknownNumbers = () => ((D.compare && D.compare.evidence) || []).filter((e) => !e.emulated).map((e) => clean(e.device));
 /** Devices that were offered the model, where none of them ran anything: all that was compared others computed. */
-const idleDevices = () => {
-  const c = D.compare;
-  return c && c.samples && !(c.evidence || []).length ? (c.offered || []).map((o) => clean(o.device)) : [];
-};
+const idleDevices = () => ((D.compare && D.compare.idle) || []).map(clean);
 /** Why a comparison says nothing of the devices: in a tag, and what it says instead, of what was computed; null where it does. */
 function reservation() {
   const [unknown, idle] = [unknownNumbers(), idleDevices()];
