@@ -285,3 +285,10 @@ def test_suites_and_specs_are_chosen_by_pattern(
     assert [f"{file.parent.name}/{file.name.removesuffix('.json.gz')}" for file in files] == found
     with pytest.raises(InputError, match=r"expected a spec of .*found conv_z\*"):
         spec_files(tmp_path, (), ("conv_z*",))
+
+
+def test_cases_on_a_device_whose_arithmetic_nothing_emulates_do_not_pass_as_its_numbers(cases: Path) -> None:
+    result = call("vts", cases, "--spec", "relu_float_1", "--device", "arm-nn-21.11")
+    assert result.exit_code == 0
+    assert "arm-nn-21.11: rules: ARM-software/android-nn-driver" in result.stdout
+    assert result.stdout.endswith("numbers unknown (computed as NNAPI's CPU): 2 passed of 2 cases on arm-nn-21.11\n")

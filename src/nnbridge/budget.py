@@ -36,7 +36,11 @@ def parse_json(text: bytes) -> Any:
     containers, most = text.count(b"[") + text.count(b"{"), max(_CONTAINERS, len(text) // _CONTAINERS_EACH)
     if containers > most:
         raise ValueError(f"{containers:,} lists and objects, more than {most:,}")
-    return json.loads(text)
+    try:
+        decoded = text.decode("utf-8-sig")  # json.loads would guess at UTF-16 and UTF-32.
+    except UnicodeDecodeError:
+        raise ValueError("bytes that are not text in UTF-8") from None
+    return json.loads(decoded)
 
 
 def refused(rule: str, found: str, operand: str) -> Exception:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
+from traceback import walk_tb
 from typing import Any, ClassVar
 
 from nnbridge.types import ResultCode
@@ -188,6 +190,21 @@ def first_line(error: BaseException) -> str:
         text = " ".join(lines)
     text = _SURROUNDINGS.sub("", _RUNNING.sub(r"\1 '\2': ", text[:_LONGEST_READ])).strip() or text
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE].rsplit(' ', 1)[0][:_LONGEST_CAUSE]} […]"
+
+
+_NOT_OF_THE_DRIVER = ("nnbridge", "nnbridge_onnx", "nnbridge_tflite", "importlib")
+"""Packages between nnbridge and the code that it calls."""
+
+
+def raised(error: BaseException) -> str:
+    """An exception of a driver's code with its place there: ``ValueError: no scale (my_npu.py line 12)``."""
+    package, place = "", ""
+    for frame, line in walk_tb(error.__traceback__):
+        name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if name not in _NOT_OF_THE_DRIVER and package in ("", name):
+            # The deepest line of the first package that was called, not of the libraries below it.
+            package, place = name, f" ({os.path.basename(frame.f_code.co_filename)} line {line})"
+    return f"{type(error).__name__}: {error}{place}"
 
 
 NO_SUCH_FILE = "no such file"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnbridge import devices
+from nnbridge.devices import driver
 from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN, evidence
 from tests.commands import call, data
 from tests.conftest import MODELS
@@ -65,6 +66,11 @@ def test_aosp_s_samples_compute_as_nnapis_cpu_and_a_driver_of_yours_as_it_does()
     assert evidence(devices.device("nnapi-sample_all")).emulated
     assert evidence(devices.device("aosp-minimal")).emulated
     assert evidence(devices.device("tests.reduction.drivers:STEP")).numbers == "numbers are the driver's own"
+
+
+def test_a_driver_of_one_function_computes_as_nnapis_cpu() -> None:
+    drawn = driver("npu", numerics="float16")(lambda model, operation: True)
+    assert evidence(drawn).clause == "rules: the driver's own replies; nothing to verify; numbers are NNAPI's CPU's (float16)"
 
 
 def test_evidence_of_a_driver_in_another_process_imports_nothing_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,3 +160,9 @@ def test_plans_and_reports_have_the_clause_after_judgement_and_figures(tmp_path:
 
 def test_times_are_those_of_the_emulation() -> None:
     assert "ms, emulated on this machine" in call("run", FLOAT32, "--seed", "0", "--device", "vsi-nn-sl").output
+
+
+def test_rules_of_a_profile_do_not_call_arithmetic_exact_that_nothing_emulates() -> None:
+    result = call("devices", "explain", "vsi-imx-1.3.0", "CONV_2D")
+    assert "numbers not emulated (computed as NNAPI's CPU)" in result.stdout
+    assert "exact" not in result.stdout

@@ -81,7 +81,7 @@ def test_a_driver_that_raises_when_asked_is_reported(command: tuple[str, ...]) -
     wrong = "its reply to getSupportedOperations was malformed: RuntimeError: [/no] license"
     assert f"raises accepted 0 of 11 operations; {wrong}" in printed(*command, "--device", name("RAISES"))
     [share] = data(*command, "--device", name("RAISES"))["offered"]
-    assert share["wrong_answer"] == "RuntimeError: [/no] license"
+    assert share["wrong_answer"] == "RuntimeError: [/no] license (test_reported_faults.py line 27)"
 
 
 def test_the_title_names_the_devices_that_ran(faulty: str) -> None:

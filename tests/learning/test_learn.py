@@ -22,6 +22,7 @@ from nnbridge.model import Model
 from nnbridge.report.plan import plan_as_dict
 from nnbridge.runtime.placement import answers_of
 from nnbridge.types import OperandCode, OperationCode
+from tests.commands import call
 from tests.conftest import MODELS
 
 DIGITS = MODELS / "digits_uint8.tflite"
@@ -207,3 +208,11 @@ def _number(model: Model, place: int) -> int:
 
 def _models(paths: Sequence[Path]) -> list[Model]:
     return [build(case) for path in paths for case in read_cases(path)]
+
+
+@pytest.mark.parametrize(("fallback", "matched"), [("app", False), ("cpu", True)])
+def test_a_plan_whose_refused_operators_went_back_to_the_app_is_reported(fallback: str, matched: bool, tmp_path: Path) -> None:
+    result = call("plan", DIGITS, "--device", "arm-nn-18.05", "--fallback", fallback, "--json")
+    (tmp_path / "plan.json").write_text(result.stdout)
+    (note,) = learn_from([tmp_path / "plan.json"], MODELS, tmp_path / "npu.toml", "", None)["without_models"] or [""]
+    assert ("make it with --fallback cpu" in note) is not matched

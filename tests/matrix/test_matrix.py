@@ -23,7 +23,7 @@ from nnbridge import storage
 from nnbridge.cli.commands import cli
 from nnbridge.errors import InputError
 from nnbridge.matrix import Cell, Store, run
-from nnbridge.matrix.budget import broken_limits, read_budgets
+from nnbridge.matrix.budget import broken_limits, read_budgets, unused_limits
 from nnbridge.matrix.cells import MatrixSettings, Task, compute_all, tasks
 from nnbridge.matrix.changes import changes
 from nnbridge.matrix.models import find_devices, find_models
@@ -282,6 +282,22 @@ def test_limits(limits: str, broken: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "unused"),
+    [
+        ("models = 'mobilnet*'", "no cell has models 'mobilnet*' and devices '*'"),
+        ("devices = 'arm-n-*'", "no cell has models '*' and devices 'arm-n-*'"),
+        ("models = 'M.TFLITE'", "no cell has models 'M.TFLITE' and devices '*'"),
+        ("", ""),
+        ("models = '*'", ""),
+    ],
+)
+def test_limits_that_concern_no_cell_are_reported(pattern: str, unused: str, tmp_path: Path) -> None:
+    (tmp_path / "budget.toml").write_text(f"[[budget]]\npartitions = 1\n[[budget]]\n{pattern}\npartitions = 1\n")
+    found = unused_limits(read_budgets(tmp_path / "budget.toml"), [cell()])
+    assert found == ([f"--budget: table 2 limits nothing: {unused}"] if unused else [])
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[[budget]]\npartition = 1", r"expected a key of a budget \(did you mean partitions\?\)"),
@@ -314,6 +330,24 @@ def test_a_broken_limit_fails_the_build_and_every_file_is_written(
     assert [row["on_device"] for row in rows] == ["1", "1", "1"]
     assert ElementTree.parse(files["junit"]).getroot().find("testsuite").get("failures") == "2"
     assert "✕ 1 limit exceeded" in Path(files["html"]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({}, "outside tolerance of litert: off by 3 steps"),
+        ({"difference": 0.25, "quantised": False}, "outside tolerance of litert: off by 0.25"),
+        ({"difference": None}, "outside tolerance of litert: no finite value"),
+        ({"unknown": True}, "outside tolerance of litert: off by 3 steps (numbers unknown; as computed)"),
+        ({"on_device": 0}, "outside tolerance of litert: off by 3 steps (nothing on the device; as computed)"),
+    ],
+)
+def test_junit_says_by_how_much_a_cell_is_outside_tolerance_and_whose_numbers_these_are(
+    changed: dict[str, object], message: str
+) -> None:
+    found = cell(**{"reference": "litert", "passed": False, "difference": 3.0, "quantised": True, **changed})
+    suite = ElementTree.fromstring(as_junit([found], {}))
+    assert [failure.get("message") for failure in suite.iter("failure")] == [message]
 
 
 def test_names_of_strangers_do_no_harm_in_any_format() -> None:

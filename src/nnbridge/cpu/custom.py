@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnbridge.errors import NnapiError, OpFailedError, Reason, pass_shortage
+from nnbridge.errors import NnapiError, OpFailedError, Reason, pass_shortage, raised
 from nnbridge.extensions import Arg, ModelKernel, PreparedHostKernel, operand_dtype
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.types import Lifetime, OperandCode
@@ -100,7 +100,7 @@ class CustomStep:
             raise
         except Exception as error:
             pass_shortage(error)
-            found = f"{type(error).__name__}: {error}"
+            found = raised(error)
             raise OpFailedError(Reason("a function that computes the operation", found, self.kernel.label)) from error
 
     def _function(self, arrays: Sequence[Array | None]) -> PreparedHostKernel | None:

@@ -23,7 +23,7 @@ from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.entry_points import entry_points
-from nnbridge.errors import InputError, NnbridgeError, Reason, pass_shortage, similar
+from nnbridge.errors import InputError, NnbridgeError, Reason, near, pass_shortage, raised, similar
 from nnbridge.extensions import TYPES
 from nnbridge.trust import import_named, named_path
 
@@ -219,13 +219,18 @@ def _remote(name: str) -> Device:
 def _load(name: str, find: Callable[[str], ModuleType] = import_named) -> Device:
     module, _, attribute = name.partition(":")
     try:
-        made = getattr(find(module), attribute)
+        found = find(module)
+        if not hasattr(found, attribute):
+            # A file of the current folder may have the name of an installed module, which is then the one that is found.
+            hint, place = near(attribute, vars(found)), getattr(found, "__file__", None) or "built-in"
+            raise InputError(Reason(f"an attribute of {module} ({place}){hint}", attribute, operand="device"))
+        made = getattr(found, attribute)
         loaded = made if isinstance(made, Device) else made()
     except NnbridgeError:
         raise
     except Exception as error:
         pass_shortage(error)
-        raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="device")) from error
+        raise InputError(Reason("a device that can be loaded", f"{name}: {raised(error)}", operand="device")) from error
     if not isinstance(loaded, Device):
         raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="device"))
     return _registered(loaded)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nnbridge.devices.device import Capabilities, Device, Performance, cache_files_needed
-from nnbridge.errors import Reason, pass_shortage
+from nnbridge.errors import Reason, pass_shortage, raised
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.types import DeviceTypeCode, OperandCode
 
@@ -24,7 +24,7 @@ def description_fault(device: Device) -> Reason | None:
         fault = _identity_fault(device) or _capabilities_fault(device.capabilities) or _extensions_fault(device)
     except Exception as error:
         pass_shortage(error)
-        fault = Reason("a device that describes itself", f"{type(error).__name__}: {error}")
+        fault = Reason("a device that describes itself", raised(error))
     if fault is not None:
         return Reason(fault.rule, fault.found, label, fault.operand)
     needed = cache_files_needed(device)

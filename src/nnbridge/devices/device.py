@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import InputError, OpFailedError, Reason, pass_shortage
+from nnbridge.errors import InputError, OpFailedError, Reason, pass_shortage, raised
 from nnbridge.extensions import Extension, value_size
 from nnbridge.model import Model, Operand, known
 from nnbridge.types import (
@@ -362,4 +362,4 @@ def cache_files_needed(device: Device) -> tuple[int, int] | Reason:
         return Reason(rule, f"{models} and {data}", device.name)
     except Exception as error:
         pass_shortage(error)
-        return Reason(rule, f"{type(error).__name__}: {error}", device.name)
+        return Reason(rule, raised(error), device.name)

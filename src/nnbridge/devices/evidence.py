@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nnbridge.devices.device import Device
+from nnbridge.devices.functions import FunctionDriver
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
@@ -77,7 +78,10 @@ def evidence(device: Device) -> Evidence:
         return Evidence(device.name, "AOSP's sample driver", "ported to Python", "numbers are NNAPI's CPU's, as in AOSP", True)
     if device.kind != "device":
         return Evidence(device.name, "AOSP's", "compared with Android's conformance cases", "numbers are its own", True)
-    return Evidence(device.name, "the driver's own answers", "nothing to verify", "numbers are the driver's own", True)
+    computed = (
+        f"numbers are NNAPI's CPU's ({found.numerics})" if isinstance(found, FunctionDriver) else "numbers are the driver's own"
+    )
+    return Evidence(device.name, "the driver's own replies", "nothing to verify", computed, True)
 
 
 def evidences(devices: Iterable[Device]) -> list[Evidence]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import NnbridgeError, counted
 from nnbridge.file import ModelFile, load
 from nnbridge.learning.logs import CPU, Delegated, Log, Logged
 from nnbridge.learning.observations import AnsweredOperation, of_model
@@ -133,6 +133,10 @@ def _match(logged: Logged, files: KnownFiles) -> tuple[Model, Sequence[int]] | s
     if logged.model is not None:
         return logged.model, range(len(logged.operations))
     places = files.places(logged.operations, logged.file)
+    hosted = sum("." in name for name in logged.operations)
+    if not places and hosted:
+        went = f"{counted(hosted, 'operator')} went back to the app's runtime"
+        return f"{logged.where}: {went}, and the plan has no NNAPI operations of them; make it with --fallback cpu"
     if not places:
         return f"no model of --models has the operations of {logged.where}"
     if len(places) > 1:

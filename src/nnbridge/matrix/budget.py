@@ -51,12 +51,16 @@ class MatrixLimit:
     devices: str = "*"
     limits: Mapping[str, float | bool] = field(default_factory=dict)
 
+    def concerns(self, cell: Cell) -> bool:
+        """True for a cell of its models and devices."""
+        return fnmatchcase(cell.model, self.models) and fnmatchcase(cell.device, self.devices)
+
     def broken(self, cell: Cell) -> list[str]:
         """The limits that a cell exceeds; a limit on what was not measured is exceeded, too.
 
         A cell that failed fails the build by itself, one whose device does not apply has nothing to hold.
         """
-        if not fnmatchcase(cell.model, self.models) or not fnmatchcase(cell.device, self.devices) or not cell.answered:
+        if not self.concerns(cell) or not cell.answered:
             return []
         return [line for key, limit in self.limits.items() if (line := _check(key, limit, cell))]
 
@@ -94,6 +98,15 @@ def _budget(table: Mapping[str, Any], where: str) -> MatrixLimit:
             raise InputError(Reason(kind, repr(value), operand=f"{where}: {key}"))
     patterns = {key: table[key] for key in _PATTERNS if key in table}
     return MatrixLimit(**patterns, limits={key: value for key, value in table.items() if key not in _PATTERNS})
+
+
+def unused_limits(budgets: Sequence[MatrixLimit], cells: Sequence[Cell]) -> list[str]:
+    """A line for each table that concerns no cell, such as one with a misspelt pattern: it limits nothing."""
+    return [
+        f"--budget: table {number} limits nothing: no cell has models {budget.models!r} and devices {budget.devices!r}"
+        for number, budget in enumerate(budgets, 1)
+        if not any(map(budget.concerns, cells))
+    ]
 
 
 def broken_limits(budgets: Sequence[MatrixLimit], cells: Sequence[Cell]) -> dict[int, list[str]]:

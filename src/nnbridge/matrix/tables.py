@@ -79,11 +79,16 @@ def reservation(cell: Cell) -> str:
 
 
 def verdict_words(cell: Cell) -> str:
-    """A cell's verdict with its sign: ``✓ equal``, ``✕ 3 steps``, ``numbers unknown``."""
+    """A cell's verdict with its sign: ``✓ equal``, ``✕ off by 3 steps``, ``numbers unknown``."""
     reserved = reservation(cell)
-    if reserved:
-        return reserved if cell.passed else f"{reserved}, as computed ✕ {_largest(cell)}"
-    return f"{'✓' if cell.passed else '✕'} {_largest(cell)}"
+    if cell.passed:
+        return reserved or f"✓ {_largest(cell)}"
+    return f"✕ {reserved}; as computed, {_off(cell)}" if reserved else f"✕ {_off(cell)}"
+
+
+def _off(cell: Cell) -> str:
+    """The distance of a cell that is outside tolerance."""
+    return f"off by {_largest(cell)}" if cell.difference else _largest(cell)
 
 
 def _largest(cell: Cell) -> str:
@@ -420,7 +425,7 @@ def _short(cell: Cell, broken: Sequence[str]) -> str:
     if not cell.answered:
         return cell.verdict
     unknown = [reservation(cell)] if reservation(cell) else []
-    differs = [f"differs by {_largest(cell)}"] if cell.passed is False else []
+    differs = [_off(cell)] if cell.passed is False else []
     limits = [counted(len(broken), "limit") + " exceeded"] if broken else []
     return ", ".join([placed(cell), *unknown, *differs, *limits, *figures(cell)])
 
@@ -486,4 +491,6 @@ def _case(cell: Cell, broken: Sequence[str]) -> JunitCase:
 
 
 def _complaints(cell: Cell, broken: Sequence[str]) -> list[str]:
-    return [*([f"differs from {cell.reference} by {difference(cell)}"] if cell.passed is False else []), *broken]
+    reserved = f" ({reservation(cell)}; as computed)" if reservation(cell) else ""
+    differs = f"outside tolerance of {cell.reference}: {_off(cell)}{reserved}"
+    return [*([differs] if cell.passed is False else []), *broken]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 from nnbridge.conformance.outcome import NOT_TAKEN, STATUSES, SuiteOutcome
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidence_lines, unknown_numbers
 from nnbridge.report.terminal import Table, counted, printable
 from nnbridge.storage.atomic import atomic_write
 
 
-def conformance_tables(outcome: SuiteOutcome, device: str, variant: str) -> list[Table | str]:
-    """Counts by suite, the operations that a driver does not accept and the reasons, failures, and last the verdict."""
+def conformance_tables(outcome: SuiteOutcome, device: str, variant: str, evidence: Sequence[Evidence] = ()) -> list[Table | str]:
+    """Counts by suite, the operations that a driver does not accept and the reasons, failures, evidence, and last the verdict."""
 
     def tallies(what: str, title: str, counts: Mapping[str, Mapping[str, int]]) -> Table:
         columns = (what, *(status.replace("_", " ") for status in STATUSES), "total")
@@ -29,7 +30,8 @@ def conformance_tables(outcome: SuiteOutcome, device: str, variant: str) -> list
     failures = [(f"{r.suite}/{r.spec} {r.case}", r.failure.message) for r in outcome.results if r.failure]
     if failures:
         blocks.append(Table("Failures", ("case", "what failed"), failures))
-    return [*blocks, f"{'pass' if outcome.passed else 'FAIL'}: {_verdict(outcome, device)}"]
+    verdict = (NUMBERS_UNKNOWN if unknown_numbers(evidence) else "pass") if outcome.passed else "FAIL"
+    return [*blocks, *evidence_lines(evidence), f"{verdict}: {_verdict(outcome, device)}"]
 
 
 def _verdict(outcome: SuiteOutcome, device: str) -> str:

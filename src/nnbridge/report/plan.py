@@ -180,7 +180,7 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
     elsewhere = any(operation["place"] != PLACES["device"] for members in groups.values() for operation in members)
     title = "Why not on a device" if elsewhere else "Why not on another device"
     if any("uncertain" in operation for operation in data["operations"]):
-        title += ", and uncertain answers"
+        title += ", and uncertain replies"
     return Table("Operations" if full else title, ("operations", "on", "why"), rows, ruled=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nnbridge.devices.evidence import evidence
 from nnbridge.devices.profile_conditions import short_name
 from nnbridge.devices.profiles import ProfileDevice, ProfileRule
 from nnbridge.devices.rules import RuleCondition
@@ -39,6 +40,7 @@ def profile_as_dict(profile: ProfileDevice, operation: str = "") -> dict[str, An
         "source": profile.source,
         "verified": profile.verified,
         "numerics": profile.numerics,
+        "numbers": evidence(profile).numbers,
         "operands": [{**_condition(made), "at": stage} for stage, conditions in profile.operands.items() for made in conditions],
         "operations": {name: _operation(alternatives) for name, alternatives in rules.items()},
     }
@@ -62,6 +64,7 @@ def source_profile_as_dict(profile: SourceProfile, operator: str = "") -> dict[s
         "verified": profile.verified,
         "numerics": profile.numerics if profile.numerics_source else "",
         "numerics_source": profile.numerics_source or OPEN_NUMERICS,
+        "numbers": evidence(profile).numbers,
         "notes": [*profile.notes, *_faults(profile)],
         "operands": [],
         "operations": {
@@ -86,7 +89,8 @@ def _faults(profile: SourceProfile) -> Iterator[str]:
 
 def profile_tables(data: Mapping[str, Any]) -> list[Table | str]:
     """The same as a table, a row for each rule."""
-    lines = [f"{key}: {data[key]}" for key in ("source", "verified", "numerics", "numerics_source") if data.get(key)]
+    lines = [f"{key}: {data[key]}" for key in ("source", "verified") if data.get(key)]
+    lines += [data["numbers"], *([f"numerics_source: {data['numerics_source']}"] if data.get("numerics_source") else [])]
     rows = []
     for key, operation in data["operations"].items():
         name = shown_name(key)

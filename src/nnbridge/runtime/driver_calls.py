@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.devices.device import Device, OutputShape, PreparedModel, Request, Result, Support
-from nnbridge.errors import ERROR_OF_CODE, NnapiError, OpFailedError, Reason, pass_shortage
+from nnbridge.errors import ERROR_OF_CODE, NnapiError, OpFailedError, Reason, pass_shortage, raised
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
@@ -56,7 +56,7 @@ def called(call: Callable[[], _Answer], name: str, device: str) -> _Answer:
         raise ERROR_OF_CODE[code](error.reason) from error
     except _CRASHES as error:
         pass_shortage(error)
-        found = f"{type(error).__name__}: {error}"
+        found = raised(error)
         raise OpFailedError(Reason(f"{name} without failure", found, device)) from error
 
 

@@ -8,7 +8,16 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason, ShortageError, UnexpectedNullError, pass_shortage
+from nnbridge.errors import (
+    BadDataError,
+    NnapiError,
+    OpFailedError,
+    Reason,
+    ShortageError,
+    UnexpectedNullError,
+    pass_shortage,
+    raised,
+)
 from nnbridge.platforms import lacks
 from nnbridge.runtime.driver_calls import AS_IN_DRIVERS
 from nnbridge.types import ResultCode
@@ -69,7 +78,7 @@ class Event:
         except (NnapiError, ShortageError) as error:
             self._error = error
         except Exception as error:
-            self._error = OpFailedError(Reason("an execution without failure", f"{type(error).__name__}: {error}"))
+            self._error = OpFailedError(Reason("an execution without failure", raised(error)))
         finally:
             if self._fence >= 0:
                 os.write(self._signal, _ONE)

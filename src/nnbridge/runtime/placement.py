@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnbridge.devices.device import UNLISTED, Device
-from nnbridge.errors import ExhaustedError, Reason, Why, pass_shortage
+from nnbridge.errors import ExhaustedError, Reason, Why, pass_shortage, raised
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
 from nnbridge.runtime.driver_calls import checked_support
@@ -79,7 +79,7 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
         raise
     except (Exception, SystemExit) as error:
         pass_shortage(error)
-        rule, found = "a valid reply to getSupportedOperations", f"{type(error).__name__}: {error}"
+        rule, found = "a valid reply to getSupportedOperations", raised(error)
         for i in part.included:
             reason = Reason(rule, found, model.operation_name(main.operations[i]), kind=Why.INTERNAL)
             answers[i] = Answer(device.name, None, reason, wrong=True)

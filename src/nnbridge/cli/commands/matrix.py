@@ -150,7 +150,7 @@ def matrix(
     """
     from nnbridge.devices.evidence import evidence_lines
     from nnbridge.matrix import tables
-    from nnbridge.matrix.budget import broken_limits, read_budgets
+    from nnbridge.matrix.budget import broken_limits, read_budgets, unused_limits
     from nnbridge.matrix.cells import MatrixSettings, tasks
     from nnbridge.matrix.models import evidence_of, find_devices, find_models
     from nnbridge.matrix.page import as_html
@@ -181,7 +181,7 @@ def matrix(
     named = find_devices(devices)
     groups = tasks(found, named, _levels(androids, levels), settings, _folder(reports))
     cells = _computed(groups, path, fresh, as_json, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout)
-    for note in dict.fromkeys(note for cell in cells for note in cell.notes):
+    for note in dict.fromkeys([*(note for cell in cells for note in cell.notes), *unused_limits(budgets, cells)]):
         echo(note, err=True)
     broken, known = broken_limits(budgets, cells), evidence_of(named)
     evidence = evidence_lines(known)

@@ -39,7 +39,9 @@ def vts(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Run Android's conformance cases from a folder, or one file of cases, on a device; exit status 1 if one fails.
+    """Run Android's conformance cases from a folder, or one file of cases, on a device.
+
+    Exit status 1 if one fails, or if the device accepts none.
 
     \b
     Examples:
@@ -54,13 +56,14 @@ def vts(
     from nnbridge import devices as device_list
     from nnbridge.conformance.cases import spec_files
     from nnbridge.conformance.run import Setting, run_all
+    from nnbridge.devices.evidence import evidences
     from nnbridge.errors import InputError, Reason
     from nnbridge.report.conformance import conformance_tables, write_junit
 
     if split is not None:
         refuse_options("--device", why="--split divides each model among its own three drivers")
     with drivers_apart():
-        device_list.device(device)
+        known = evidences([device_list.device(device)])
     files = spec_files(path, suites, specs)
     check_outputs({"--junit": junit}, {"the cases": files})
     with progress("Running specs", len(files), as_json) as advance:
@@ -70,8 +73,8 @@ def vts(
     if junit is not None:
         write_junit(outcome, device, junit)
     if as_json:
-        print_json("vts", outcome.as_dict())
+        print_json("vts", {**outcome.as_dict(), "evidence": [each.as_dict() for each in known]})
     else:
         how = (f", {variant}" if variant else "") + (", split" if split is not None else "")
-        print_blocks(conformance_tables(outcome, device, how))
+        print_blocks(conformance_tables(outcome, device, how, known))
     sys.exit(0 if outcome.passed else 1)

@@ -62,6 +62,7 @@ from nnbridge.errors import (
     OpFailedError,
     Reason,
     ResourceExhaustedTransientError,
+    raised,
     shortage_of,
 )
 from nnbridge.extensions import operand_dtype
@@ -301,7 +302,7 @@ class _Worker:
             if short is not None:
                 return _refusal(ResourceExhaustedTransientError(replace(short.reason, operation=self._session.device.name)))
             LOG.exception("%s failed in %s", message["call"], self._session.device.name)
-            why = Reason("a driver without failure", f"{type(error).__name__}: {error}", self._session.device.name)
+            why = Reason("a driver without failure", raised(error), self._session.device.name)
             return _refusal(OpFailedError(why))
 
     # -- calls -------------------------------------------------------------------------------------------------------
