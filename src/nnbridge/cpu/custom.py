@@ -100,8 +100,8 @@ class CustomStep:
             raise
         except Exception as error:
             pass_shortage(error)
-            found = f"{type(error).__name__}: {error}"
-            raise OpFailedError(Reason("a function that computes the operation", found, self.kernel.label)) from error
+            rule = "a function that computes the operation"
+            raise OpFailedError(Reason.of_kernel(error, rule, self.kernel.label, named=True)) from error
 
     def _function(self, arrays: Sequence[Array | None]) -> PreparedHostKernel | None:
         if self.kernel.prepare is None:
