@@ -100,8 +100,9 @@ class TfliteOperator(OperatorDef):
     """For operators that need only their input's dimensions."""
     shaped_by: int | None = None
     """The input whose values are the output's dimensions."""
-    result_dims: Callable[[Operator, Sequence[Value]], Sequence[Shape]] | None = None
-    """From the operator and its inputs to its outputs' dimensions, for what NNAPI does not express and files do not state."""
+    result_dims: Callable[[Operator, Sequence[Value], Sequence[Shape]], Sequence[Shape]] | None = None
+    """From the operator, its inputs and the dimensions that the file states of its outputs to the outputs' dimensions, for what
+    NNAPI does not express."""
     data_dependent: bool = False
     """Only a run knows the output's dimensions, unless what it reads is constant."""
     wide_constants: bool = False

@@ -19,6 +19,7 @@ from nnbridge_tflite.host.numbers import MAX_ELEMENTS, Array, Options, Tensors, 
 from nnbridge_tflite.loads import fits, requires, typed
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
 from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.rules import Shape
 
 _BOXES = (
     *(typed(i, "FLOAT32") for i in (0, 1, 3, 4, 5)),
@@ -45,7 +46,7 @@ NON_MAX_SUPPRESSION_V5 = TfliteOperator(
 )
 
 
-def _detected(operator: Operator, inputs: Sequence[Value]) -> Sequence[tuple[int, ...]]:
+def _detected(operator: Operator, inputs: Sequence[Value], stated: Sequence[Shape]) -> Sequence[Shape]:
     """The dimensions of boxes, classes, scores and counts, which files leave out; none for a wrong number of detections."""
     batch, limit = inputs[1].dims[0], flexbuffer(operator.custom_options, operator.label).get("max_detections")
     if batch == 0 or not isinstance(limit, int) or not 0 < limit <= MAX_ELEMENTS:

@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -27,8 +28,10 @@ from nnbridge_tflite.rules import Shape
 if TYPE_CHECKING:
     from nnbridge.converters.draft import Value
 
-_PADDINGS = {1: 0, 2: 1}
-"""``TfLitePadding``, which custom options hold as it is in memory → TFLite's code in a file: SAME, VALID."""
+_SAME, _VALID = 0, 1
+"""TFLite's codes of paddings in a file."""
+_PADDINGS = {1: _SAME, 2: _VALID}
+"""``TfLitePadding``, which custom options hold as it is in memory → its code in a file."""
 _POOL = ("padding", "stride_w", "stride_h", "filter_width", "filter_height", "fused_activation_function")
 _SPREAD = ("padding", "stride_w", "stride_h")
 
@@ -50,44 +53,79 @@ def _content(options: Options) -> bytes:
     return bytes.fromhex(options["custom_options"])
 
 
-def _upsampled(shape: Shape, filter: Shape, step: Mapping[str, int]) -> list[int]:
-    """The height and width that a transposed convolution of an image has."""
-    found = []
-    for axis, length, cells in zip("hw", shape[1:3], filter[1:3], strict=True):
-        stride = step[f"stride_{axis}"]
-        cut = max(0, cells - (length - 1) % stride - 1) if step["padding"] == 0 else 0
-        found.append(stride * (length - 1) + cells - cut)
-    return found
+def _upsampled(shape: Shape, filter: Shape, step: Mapping[str, int], stated: Shape) -> list[int]:
+    """The height and width that a transposed convolution of an image has, where the file states these dimensions of it.
+
+    MediaPipe's kernel computes them. LiteRT has no such kernel: its XNNPACK delegate follows the file where some padding leads to
+    its dimensions (CalculateTransposeConvPaddings of ``xnnpack_delegate.cc``), and else leaves the operator to the app's kernel.
+    """
+    sides = [
+        _Side(length, cells, step[f"stride_{axis}"], step["padding"] == _SAME, known)
+        for axis, length, cells, known in zip("hw", shape[1:3], filter[1:3], stated[1:3] or (0, 0), strict=True)
+    ]
+    followed = all(side.followed for side in sides)
+    return [side.delegated if followed else side.computed for side in sides]
 
 
-ResultDims: TypeAlias = Callable[[Operator, Sequence["Value"]], Sequence[Shape]]
+@dataclass(frozen=True)
+class _Side:
+    """The height or width of a transposed convolution."""
+
+    length: int
+    cells: int
+    stride: int
+    same: bool
+    stated: int
+    """As the file has it; 0 where it is open."""
+
+    @property
+    def computed(self) -> int:
+        """As MediaPipe's kernel resizes it."""
+        cut = max(0, self.cells - (self.length - 1) % self.stride - 1) if self.same else 0
+        return self.stride * (self.length - 1) + self.cells - cut
+
+    @property
+    def followed(self) -> bool:
+        """Whether XNNPACK takes what the file states."""
+        if not self.same:
+            return self.stated >= self.cells
+        return -(-self.stated // self.stride) == self.length and self.cells >= self.stride
+
+    @property
+    def delegated(self) -> int:
+        """As XNNPACK resizes it: the file's, of which VALID padding leaves what exceeds whole strides."""
+        return self.stated if self.same else self.computed + (self.stated - self.cells) % self.stride
 
 
-def _sized(names: Sequence[str], dims: Callable[[Sequence[Shape], dict[str, int]], Sequence[Shape]]) -> ResultDims:
-    """Dimensions of outputs by those of images and the struct of the options; what the kernel refuses has none."""
+ResultDims: TypeAlias = Callable[[Operator, Sequence["Value"], Sequence[Shape]], Sequence[Shape]]
+Sized: TypeAlias = Callable[[Sequence[Shape], Mapping[str, int], Shape], Sequence[Shape]]
 
-    def found(operator: Operator, inputs: Sequence[Value]) -> Sequence[Shape]:
+
+def _sized(names: Sequence[str], dims: Sized) -> ResultDims:
+    """Dimensions of outputs by those of images, the options' struct and the file's own; none for what the kernel refuses."""
+
+    def found(operator: Operator, inputs: Sequence[Value], stated: Sequence[Shape]) -> Sequence[Shape]:
         images = [one.dims for one in inputs if len(one.dims) == 4 and 0 not in one.dims]
         with suppress(ValueError, IndexError):
-            return dims(images, _struct(operator.custom_options, names))
+            return dims(images, _struct(operator.custom_options, names), stated[0])
         return ()
 
     return found
 
 
-def _spread_dims(images: Sequence[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
+def _spread_dims(images: Sequence[Shape], step: Mapping[str, int], stated: Shape) -> Sequence[Shape]:
     data, filter = images[0], images[1]
-    return ((data[0], *_upsampled(data, filter, step), filter[0]),)
+    return ((data[0], *_upsampled(data, filter, step, stated), filter[0]),)
 
 
-def _pooled_dims(images: Sequence[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
+def _pooled_dims(images: Sequence[Shape], step: Mapping[str, int], stated: Shape) -> Sequence[Shape]:
     data = images[0]
     window = windows(data[1:3], (step["filter_height"], step["filter_width"]), step)
     dims = (data[0], *(w.positions(n) for w, n in zip(window, data[1:3], strict=True)), data[3])
     return dims, dims
 
 
-def _unpooled_dims(images: Sequence[Shape], step: Mapping[str, int]) -> Sequence[Shape]:
+def _unpooled_dims(images: Sequence[Shape], step: Mapping[str, int], stated: Shape) -> Sequence[Shape]:
     data = images[0]
     return ((data[0], data[1] * step["filter_height"], data[2] * step["filter_width"], data[3]),)
 
@@ -156,7 +194,7 @@ def host_transpose_bias(inputs: Tensors, outputs: Tensors, options: Options) -> 
     if bias.shape != filter.shape[:1] or data.shape[3] != filter.shape[3]:
         raise ValueError(f"a filter and bias that fit the input, found {[*filter.shape]} and {[*bias.shape]}")
     step = _struct(_content(options), _SPREAD)
-    shape = bounded([len(data), *_upsampled(data.shape, filter.shape, step), len(filter)])
+    shape = bounded([len(data), *_upsampled(data.shape, filter.shape, step, outputs[0].dims), len(filter)])
     return [spread(shape, data, filter.transpose(1, 2, 0, 3), step) + bias]
 
 

@@ -38,7 +38,8 @@ def infer_dims(
         for value, dims in zip(outputs, found, strict=True):
             value.dims = dims
         return
-    if declared is not None and declared.result_dims is not None and (all_dims := declared.result_dims(operator, inputs)):
+    stated = [value.dims for value in outputs]
+    if declared is not None and declared.result_dims is not None and (all_dims := declared.result_dims(operator, inputs, stated)):
         for value, dims in zip(outputs, all_dims, strict=False):
             value.dims = dims
         return

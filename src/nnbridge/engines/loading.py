@@ -3,11 +3,12 @@ verdict beside nnbridge's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 from nnbridge.apart import Apart, EndedError
 from nnbridge.errors import NnbridgeError, first_line
@@ -16,41 +17,44 @@ _LONGEST = 300
 """Characters of a runtime's words that are shown."""
 
 
-class LiteRtLoaded:
-    """A file that LiteRT has loaded, without a delegate; RuntimeError with its words where it does not load it."""
+def load(path: Path) -> None:
+    """Have LiteRT load a file without a delegate; RuntimeError with its words where it does not."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    def __init__(self, path: Path) -> None:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-        kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        try:
-            Interpreter(str(path), experimental_op_resolver_type=kernels).allocate_tensors()
-        except ValueError as error:
-            raise RuntimeError(str(error)) from error
+    kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    try:
+        Interpreter(str(path), experimental_op_resolver_type=kernels).allocate_tensors()
+    except ValueError as error:
+        raise RuntimeError(str(error)) from error
 
 
-class OnnxRuntimeLoaded:
-    """A file that ONNX Runtime has loaded, on its CPU and without its optimiser; its own error where it does not."""
+class Loading(Protocol):
+    """A runtime in a separate process that reads a file."""
 
-    def __init__(self, path: Path) -> None:
-        import onnxruntime
+    def load(self) -> bool:
+        """Have it load the file as an app's runtime does; False where it reads the file in other ways only."""
 
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        options.add_session_config_entry("session.disable_prepacking", "1")  # It is not run.
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+def load_by_onnx_runtime(path: Path) -> None:
+    """Have ONNX Runtime load a file on its CPU, without its optimiser; its own error where it does not."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.disable_prepacking", "1")  # It is not run.
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 @dataclass(frozen=True)
 class _Twin:
-    """A package that is asked: its module, distribution and title, the class that loads, and the phone's runtime."""
+    """A package that is asked: its module, distribution and title, the function that loads, and the phone's runtime."""
 
     module: str
     distribution: str
     title: str
-    loaded: type
+    load: Callable[[Path], None]
     runtime: str
 
     @property
@@ -63,8 +67,8 @@ class _Twin:
 
 
 _TWINS: Mapping[str, _Twin] = {
-    "tflite": _Twin("ai_edge_litert", "ai-edge-litert", "LiteRT", LiteRtLoaded, "TFLite"),
-    "onnx": _Twin("onnxruntime", "onnxruntime", "ONNX Runtime", OnnxRuntimeLoaded, "ONNX Runtime"),
+    "tflite": _Twin("ai_edge_litert", "ai-edge-litert", "LiteRT", load, "TFLite"),
+    "onnx": _Twin("onnxruntime", "onnxruntime", "ONNX Runtime", load_by_onnx_runtime, "ONNX Runtime"),
 }
 """By format."""
 
@@ -75,21 +79,29 @@ class LoadingQuestion:
     Nothing is asked of other formats, or where the runtime is not installed.
     """
 
-    def __init__(self, path: Path, format: str) -> None:
+    def __init__(self, path: Path, format: str, begun: Loading | None = None) -> None:
+        """``begun``: a reference that reads the file already; it is asked, and no further process if it loads as an app does."""
+        self._path, self._begun = path, begun
         self._asked: Apart | None = None
         self._failure = ""
-        twin = _TWINS.get(format)
-        if twin is None or find_spec(twin.module) is None:
+        self._twin = _TWINS.get(format)
+        self._asks = self._twin is not None and find_spec(self._twin.module) is not None
+        if begun is None:
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._twin is None or not self._asks:
             return
-        self._twin = twin
         try:
-            self._asked = Apart(twin.title, f"{__name__}:{twin.loaded.__name__}", path.absolute(), wait=False)
+            self._asked = Apart(self._twin.title, f"{__name__}:{self._twin.load.__name__}", self._path.absolute(), wait=False)
         except NnbridgeError as error:
             self._failure = str(error)
 
     def refusal(self) -> str:
         """The runtime's words where it does not load the file, empty where it does. NnbridgeError where it cannot be asked."""
         try:
+            if self._begun is not None and self._asks and not self._begun.load():
+                self._ask()
             if self._asked is not None:
                 self._asked.start()
         except RuntimeError as error:
@@ -102,7 +114,7 @@ class LoadingQuestion:
     def disagreement(self, loads: bool | None) -> str:
         """A sentence where nnbridge's rules (None: they do not say) and the runtime differ on whether it loads a file; else
         empty."""
-        if loads is None or (self._asked is None and not self._failure):
+        if loads is None or self._twin is None or not self._asks:
             return ""
         try:
             theirs = "" if self._failure else self.refusal()
