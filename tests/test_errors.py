@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nnbridge.errors import first_line
+from nnbridge.errors import Reason, first_line
 
 PLACE = "/onnxruntime_src/onnxruntime/core/providers/cpu/rnn/lstm_base.h:51"
 SIGNATURE = "onnxruntime::LSTMBase::LSTMBase(const onnxruntime::OpKernelInfo&)"
@@ -35,3 +35,20 @@ def test_a_long_cause_is_cut_after_a_word_and_says_so() -> None:
     found = first_line(ValueError("word " * 200))
     assert found.endswith("word […]")
     assert len(found) < 410
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ValueError("real numbers, found bool"), "0 SIN: expected real numbers, found bool"),
+        (ValueError("a rank of 4, found [1, 2], found twice"), "0 SIN: expected a rank of 4, found [1, 2], found twice"),
+        (
+            ValueError("shapes (2,) (3,) not aligned"),
+            "0 SIN: expected a function, found ValueError: shapes (2,) (3,) not aligned",
+        ),
+        (KeyError("mode, found 3"), "0 SIN: expected a function, found KeyError: 'mode, found 3'"),
+        (ValueError("0 EXP: expected x, found y"), "0 SIN: expected a function, found ValueError: 0 EXP: expected x, found y"),
+    ],
+)
+def test_a_kernels_reason_has_the_requirement_before_what_was_found(error: Exception, sentence: str) -> None:
+    assert str(Reason.of_kernel(error, "a function", "0 SIN", named=True)) == sentence

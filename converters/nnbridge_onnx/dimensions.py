@@ -94,8 +94,9 @@ def _open(model: Any) -> dict[str, tuple[int, ...]]:
     found = {}
     for value in model.graph.input:
         dims = value.type.tensor_type.shape.dim
-        if value.name not in constants and any(dim.dim_value <= 0 for dim in dims):
-            found[value.name] = tuple(max(dim.dim_value, 1) for dim in dims)
+        sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims]
+        if value.name not in constants and any(size < 0 for size in sizes):
+            found[value.name] = tuple([1 if size < 0 else size for size in sizes])
     return found
 
 

@@ -158,6 +158,15 @@ class Reason:
         text += f' (it says "{self.says}")' if self.says else ""
         return f"{place}: {text}" if place else text
 
+    @staticmethod
+    def of_kernel(error: Exception, rule: str, operation: str, *, named: bool = False) -> Reason:
+        """The reason that a kernel states in a ValueError, "REQUIRED, found FOUND"; for other errors ``rule``, and what the
+        library under the kernel says, with the error's class and place if that is to be ``named``."""
+        required, separator, found = str(error).partition(", found ")
+        if separator and type(error) is ValueError and "expected " not in required:
+            return Reason(required, found, operation)
+        return Reason(rule, raised(error) if named else str(error), operation)
+
     def as_dict(self) -> dict[str, str]:
         """The reason as JSON-ready data, empty parts left out."""
         return {key: str(value) for key, value in asdict(self).items() if value}

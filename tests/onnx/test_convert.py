@@ -24,6 +24,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from nnbridge_onnx import backend  # noqa: E402
+from nnbridge_onnx.dimensions import stated  # noqa: E402
 
 helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
 
@@ -224,6 +225,21 @@ def test_open_dimensions_can_be_stated_or_left_open(tmp_path: Path) -> None:
     compilation = Compilation.create(left_open, [])
     compilation.finish()
     assert Execution(compilation).run([np.full((2, 3), -1, np.float32)])["y"].tolist() == [[0] * 3] * 2
+
+
+def test_an_input_without_elements_is_stated_by_the_file_and_not_open(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", FLOAT, [0, 3])],
+        [helper.make_tensor_value_info("y", FLOAT, [0, 3])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "none.onnx"
+    onnx.save(model, str(path))
+    with pytest.raises(ConversionError, match="x with 0 where the file fixes it, found \\[2, 3\\]"):
+        load(path, ConversionOptions(shapes={"x": (2, 3)}))
+    assert stated(path, model, {}) is None
 
 
 def external(folder: Path, location: str) -> Path:

@@ -178,7 +178,7 @@ def _set_shapes(model: Any, file: FileContext) -> Any:
         if not inputs[name].HasField("shape"):
             inputs[name].shape.dim.extend([file.onnx.TensorShapeProto.Dimension()] * len(dims))
         for dimension, size in zip(inputs[name].shape.dim, dims, strict=True):
-            if dimension.HasField("dim_value") and dimension.dim_value > 0 and dimension.dim_value != size:
+            if dimension.HasField("dim_value") and dimension.dim_value >= 0 and dimension.dim_value != size:
                 rule = f"{name} with {dimension.dim_value} where the file fixes it"
                 raise ConversionError(Reason(rule, str(list(dims)), operand="shape", file=file.source))
             dimension.dim_value = size

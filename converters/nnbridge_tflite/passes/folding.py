@@ -54,7 +54,7 @@ def _computed(declared: TfliteOperator, operator: Operator, values: TensorValues
     try:
         results = declared.kernel(inputs, outputs, declared.complete(host_options(operator, values.tensors)))
     except KERNEL_ERRORS as error:
-        raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
+        raise ConversionError(Reason.of_kernel(error, "operands that fit the operator", operator.label)) from error
     if len(results) != len(outputs):
         raise ConversionError(Reason(f"{len(results)} outputs", str(len(outputs)), operator.label))
     return [

@@ -76,7 +76,7 @@ def infer_dims(
     try:
         computed = kernel(tensors, outs, declared.complete(operator.options))
     except KERNEL_ERRORS as error:
-        raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
+        raise ConversionError(Reason.of_kernel(error, "operands that fit the operator", operator.label)) from error
     for value, result in zip(results, computed, strict=False):
         value.dims = np.shape(result) or (1,)
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnbridge.errors import NnapiError, OpFailedError, Reason, pass_shortage, raised
+from nnbridge.errors import NnapiError, OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import Arg, ModelKernel, PreparedHostKernel, operand_dtype
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.types import Lifetime, OperandCode
@@ -100,8 +100,8 @@ class CustomStep:
             raise
         except Exception as error:
             pass_shortage(error)
-            found = raised(error)
-            raise OpFailedError(Reason("a function that computes the operation", found, self.kernel.label)) from error
+            rule = "a function that computes the operation"
+            raise OpFailedError(Reason.of_kernel(error, rule, self.kernel.label, named=True)) from error
 
     def _function(self, arrays: Sequence[Array | None]) -> PreparedHostKernel | None:
         if self.kernel.prepare is None:
