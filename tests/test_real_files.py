@@ -11,6 +11,7 @@ import pytest
 
 from nnbridge import storage
 from nnbridge.compare import compare, fallbacks_of, seeded_inputs, seeded_samples
+from nnbridge.compare.explanation import AMPLIFIED, with_causes
 from nnbridge.compare.references import reference
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import Device, device
@@ -75,8 +76,11 @@ def test_file_agrees_with_its_runtime(path: Path) -> None:
         runtime = reference(RUNTIMES[path.suffix], path)
     except InputError as error:
         pytest.skip(str(error))
-    result = compare(compilation, runtime.name, seeded_samples(model, runtime, [0]))
-    assert result.passed, result.as_dict()
+    samples = [*seeded_samples(model, runtime, [0])]
+    result = compare(compilation, runtime.name, samples)
+    if not result.passed:  # XNNPACK adds in another order than the reference kernels, which do not load every file.
+        result = with_causes(result, compilation, path, samples)
+        assert [cause.kind for cause in result.causes] == [AMPLIFIED], result.as_dict()
     assert result.fallbacks == ()
 
 

@@ -134,7 +134,7 @@ def test_a_refusal_of_the_phone_is_the_judgement(model: str, judgement: str, fig
 
 
 def test_a_judgement_warns_of_many_partitions() -> None:
-    summary = replace(nnbridge.plan(DIGITS, device="nnapi-sample_minimal").summary, partitions=31)
+    summary = replace(nnbridge.plan(DIGITS, device="nnapi-sample_minimal").summary, device_partitions=31)
     assert summary.judgement.endswith("; 31 partitions are probably slower than the CPU")
 
 

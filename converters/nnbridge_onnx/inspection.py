@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from nnbridge.converters.delegation import refusal_of
 from nnbridge.converters.inspection import Inspection, Mapped, TensorInfo, count_transposes, histogram
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, named_graph
-from nnbridge.errors import ConversionError
+from nnbridge.errors import ConversionError, Stage
 from nnbridge.model import Model
 from nnbridge_onnx.passes.qdq import find_quantisation
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, Graph, Tensor
@@ -40,7 +42,16 @@ def inspect(path: Path, graph: Graph, convert: Callable[[str], tuple[Model, tupl
         transposes=transposes,
         metadata={"opsets": opsets},
         notes=tuple(notes),
+        loads=_loads(mappings),
     )
+
+
+def _loads(mappings: Mapping[str, Sequence[Mapped]]) -> bool | None:
+    """True if ONNX Runtime loads a file; what is not converted may be loaded or not."""
+    if MappingKind.PROVIDER not in mappings:
+        return None
+    refusal = refusal_of(mappings[MappingKind.PROVIDER], MappingKind.PROVIDER)
+    return refusal is None or refusal.stage is not Stage.LOADING
 
 
 def graphs(graph: Graph) -> tuple[FileGraph, ...]:

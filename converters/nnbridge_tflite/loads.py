@@ -289,7 +289,9 @@ def fits(*specs: str, of: Callable[[PreparedOperator], Mapping[str, str]] = lamb
             if any(sizes.setdefault(a, d) != d for a, d in zip(letters, shape, strict=False) if a != "+"):
                 return False
         counted = ((shape, spec[1:].split()) for _, shape, spec in listed if spec.startswith("="))
-        return all(math.prod(shape) == math.prod(sizes.get(one, 0) for one in letters) for shape, letters in counted)
+        # Letters that no known dimension has say nothing.
+        known = ((shape, letters) for shape, letters in counted if sizes.keys() >= {*letters})
+        return all(math.prod(shape) == math.prod(sizes[one] for one in letters) for shape, letters in known)
 
     return requires("inputs whose dimensions fit together", holds, kind=Why.OPERAND_SIZE)
 

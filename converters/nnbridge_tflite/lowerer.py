@@ -20,7 +20,6 @@ from nnbridge.converters.draft import Value as Value
 from nnbridge.converters.lowerer import LowererBase
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Reason, Stage, Why
-from nnbridge.log_lines.patterns import BY_NAME
 from nnbridge.model import Array, Source
 from nnbridge.types import FLOATS, QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
@@ -116,6 +115,8 @@ class Lowerer(LowererBase):
         tensor = self.values.tensors[self.operator.inputs[i]]
         name = "INT4" if tensor.blocks is not None else tensor.type.name
         if name not in ADDED:
+            from nnbridge.log_lines.patterns import BY_NAME  # whose expressions are compiled
+
             says = BY_NAME["tensor-type"].format(kind=name)
             reason = Reason(f"a tensor of {', '.join(ADDED)}", name, self.label, f"input {i}", Why.INPUT_TYPE, says)
             raise Unmappable(reason, Stage.BUILDING)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 from nnbridge.compare.arrays import load_arrays
 from nnbridge.compare.comparison import Comparison
 from nnbridge.compare.comparison import compare as compare_outputs
-from nnbridge.compare.explanation import with_causes
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Sample, input_samples
 from nnbridge.compare.tensors import stored_tensors, tensors_of
@@ -47,6 +46,7 @@ from nnbridge.target import Target
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from nnbridge.compare.references import ApartReference
     from nnbridge.phone_log.explaining import LogExplanation
     from nnbridge.report.page import PageFacts
 
@@ -207,6 +207,8 @@ def compare_samples(
 
     ConversionError for a file that the app's runtime does not load: there is nothing on a phone to compare.
     """
+    from nnbridge.compare.explanation import with_causes
+
     first: list[Sample] = []
 
     def drawn() -> Iterator[Sample]:
@@ -262,13 +264,15 @@ def report(
     file, phone = _asked(model, target, words)
     path = Path(output) if output else default_page(file.path)
     show = _shown(progress)
+    stored = not reference or reference.endswith(".npz")
+    begun = None if stored else reference_runtime(reference, file.path, file.asked.signature, preserve=layers, wait=False)
     facts = PageFacts.of(plan_file(file, phone), list(commands), notes=notes)
     if other := Target.of(against).devices:
         facts = replace(facts, against=plan_file(file, phone.with_(devices=other, cache_dir=None)))
     how = how or Preparation()
     if reference:
         accept = Acceptance(accept_iou, accept_score, score_threshold, accept_top1)
-        facts = _compared(facts, reference, layers, _texts(inputs), labels, how, seeds, accept, show)
+        facts = _compared(facts, reference, begun, layers, _texts(inputs), labels, how, seeds, accept, show)
     interrupted = facts.comparison is not None and facts.comparison.interrupted
     if repeat and not interrupted:
         stated = file.interface.inputs
@@ -361,6 +365,7 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 def _compared(
     facts: PageFacts,
     reference: str,
+    begun: ApartReference | None,
     layers: bool,
     inputs: tuple[str, ...],
     labels: Path | None,
@@ -373,10 +378,11 @@ def _compared(
     from nnbridge.compare.layers import compare_layers
 
     planned, compilation = facts.planned, facts.planned.compilation
-    stored = Path(reference) if reference.endswith(".npz") else None
+    stored = Path(reference) if begun is None else None
     layers = layers and (stored is None or any(name.startswith("tensor:") for name in load_arrays(stored)))
-    runtime = None if stored else reference_runtime(reference, planned.file.path, planned.file.asked.signature, preserve=layers)
-    drawn = samples_of(planned, stored if runtime is None else runtime, inputs, labels, how, seeds)
+    if begun is not None:
+        begun.ready()
+    drawn = samples_of(planned, stored if begun is None else begun, inputs, labels, how, seeds)
     with show("Comparing outputs", drawn.total) as advance:
         found = compare_outputs(compilation, reference, drawn.counted(advance), Tolerances(accept=accept))
     which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if len(seeds) <= 12 else f"{len(seeds)} seeds"
@@ -384,7 +390,7 @@ def _compared(
     facts = replace(facts, comparison=found, samples=which, versions={**facts.versions, **_version_of(reference)})
     if not layers or found.interrupted:
         return facts
-    tensors = stored_tensors(stored) if stored is not None else tensors_of(runtime)  # type: ignore[arg-type]  # one of both is there
+    tensors = stored_tensors(stored) if stored is not None else tensors_of(begun)  # type: ignore[arg-type]  # one of both is there
     with show("Comparing tensors", drawn.total) as advance:
         by_layer = compare_layers(compilation, reference, drawn.counted(advance), tensors, mapped=planned.mapped)
     return replace(facts, layers=by_layer)

@@ -13,7 +13,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import HALVES_RULE, DelegateTarget, PhoneVerdict, refusal_of, verdict_of, whole_or_nothing
+from nnbridge.converters.delegation import (
+    CLIENTS,
+    HALVES_RULE,
+    DelegateTarget,
+    PhoneVerdict,
+    refusal_of,
+    verdict_of,
+    whole_or_nothing,
+)
 from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.cost import cost_of
@@ -269,7 +277,7 @@ class Planned:
     @property
     def loads(self) -> bool | None:
         """True if the app's runtime loads the file by nnbridge's rules; None where these say nothing: custom operators."""
-        if self.mapping != MappingKind.DELEGATE or self.bound or self.file.importer.foreign:
+        if self.mapping not in CLIENTS or self.bound or self.file.importer.foreign:
             return None
         return self.not_loaded is None
 

@@ -40,8 +40,12 @@ _program: list[int] = []
 
 
 def begin_program() -> None:
-    """Note the threads of a process that is nnbridge's own when it starts: those of NumPy's, which a copy can do without."""
+    """Note the threads of a process that is nnbridge's own when it starts: those of NumPy's, which a copy can do without.
+
+    What is imported stays: the garbage collector does not look through it.
+    """
     _program[:] = [_threads()]
+    gc.freeze()
 
 
 def copies_safely() -> bool:

@@ -44,10 +44,16 @@ def reasons(model: Any) -> list[Reason]:
     return [one.reasons[0] for one in mapped if one.mapping == "host"]
 
 
+def form(model: Any) -> tuple[Any, ...]:
+    """The operator of a model, and the ranks of its inputs: two files of a form seldom differ in what refuses them."""
+    return model.graph.node[0].op_type, *(len(one.type.tensor_type.shape.dim) for one in model.graph.input)
+
+
 def test_no_refusal_of_onnxs_own_tests_lacks_its_kind() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         models = [case.model for case in loader.load_model_tests(kind="node") if case.model is not None]
-    found = [reason for model in models[::3] for reason in reasons(model)]
+    of_each_form = {form(model): model for model in models if len(model.graph.node) == 1}  # Others are functions written out.
+    found = [reason for model in of_each_form.values() for reason in reasons(model)]
     assert len(found) > 200
     assert not [str(reason) for reason in found if reason.stage is None]

@@ -12,7 +12,10 @@ from tests.tflite.files import TfliteBuilder
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
+from nnbridge import apart
+from nnbridge.compare.references import reference
 from nnbridge.engines.loading import LoadingQuestion
+from nnbridge.errors import InputError
 
 
 def product(path: Path, *, version: int = 1, constant: bool = False) -> Path:
@@ -85,3 +88,23 @@ def test_files_of_custom_operators_are_loaded_by_their_app_and_nothing_is_asked(
     path = file.write(tmp_path / "m.tflite", [x], [y])
     assert nnbridge.plan(path).loads is None
     assert "which was asked" not in call("plan", str(path)).stderr
+
+
+@pytest.mark.parametrize("door", ["plan", "run --seed 0", "compare --reference litert", "compare --reference litert --layers"])
+def test_one_process_of_litert_is_asked_and_computes(door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    start = apart._ApartProcess.__init__
+    monkeypatch.setattr(apart._ApartProcess, "__init__", lambda self: start(self) or started.append(self))
+    command, *options = door.split()
+    assert call(command, str(product(tmp_path / "m.tflite")), "--host", "nnbridge", *options).exit_code == 0
+    assert len(started) == 1
+
+
+def test_a_reference_that_cannot_read_the_file_is_not_asked_whether_it_loads_it(tmp_path: Path) -> None:
+    path = product(tmp_path / "m.tflite", version=9)
+    begun = reference("litert", path, wait=False)
+    question = LoadingQuestion(path, "tflite", begun)
+    assert not begun.load()
+    assert "MUL' version '9'" in question.refusal()
+    with pytest.raises(InputError, match="a model that LiteRT runs"):
+        begun.ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,16 +88,29 @@ class _Body:
 
     def constant(self, name: str, value: Any) -> str:
         """A constant; those that the file has, and others once."""
-        if all(tensor.name != name for tensor in self.constants):
-            array = np.asarray(value, np.int32) if type(value) is int else np.asarray(value)
+        array = np.asarray(value, np.int32) if type(value) is int else np.asarray(value)
+        known = next((tensor for tensor in self.constants if tensor.name == name), None)
+        if known is not None:
+            there = self._onnx.numpy_helper.to_array(known)
+            same = there.dtype == array.dtype and np.array_equal(there, array)
+            self.to.require(same, "a constant of another name than nnbridge's", name)
+        else:
             self.to.operands.bodies.spend(array.nbytes)
             self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
+
+    def _require_distinct(self) -> None:
+        """Refuse names that the file uses and the body has for something else: the checker saw the file without them."""
+        values = (*self.inputs, *self.constants)
+        names = [*(value.name for value in values), *(name for node in self.nodes for name in node.output if name)]
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        self.to.require(twice is None, "a body whose values have different names", f"two named {twice}")
 
     def model(self, label: str, number: int) -> Value:
         """The finished model, as an operand; the bodies of a node are numbered from 1."""
         helper, onnx = self._onnx.helper, self._onnx
         self.to.operands.bodies.spend(_LEAST)
+        self._require_distinct()
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
         opsets = {**self.to.operands.opsets, "": self.to.node.version}
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets.items()])

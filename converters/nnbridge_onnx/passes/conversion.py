@@ -154,10 +154,10 @@ def convert_proto(
 ) -> tuple[Model, Graph, tuple[Mapped, ...]]:
     """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node.
 
-    ``caller`` is the operator whose body the model is, ``budget`` what is left of its file's.
+    ``budget`` is what is left of the file's whose body the model is, ``caller`` the operator.
     """
     options = options or ConversionOptions()
-    graph = graph_of(model, options, model.graph.name or "model")
+    graph = graph_of(model, options, model.graph.name or "model", checked=budget is not None)
     converted, outcomes = convert_graph(graph, options, graph.name, caller, budget)
     return converted, graph, outcomes
 

@@ -21,6 +21,7 @@ from nnbridge.target import PARTITIONING, PREFERENCES, Target
 from nnbridge.types import ANDROID_LEVELS
 
 if TYPE_CHECKING:
+    from nnbridge.compare.references import ApartReference
     from nnbridge.converters import ConversionOptions
     from nnbridge.converters.inspection import SignatureInfo
     from nnbridge.devices.device import Device
@@ -255,20 +256,29 @@ def target_of(options: Mapping[str, Any]) -> Target:
     return Target.of(named_devices(options.get("devices", ())), asked[0] if asked else None, **level, **known)
 
 
-def planned(path: Path, options: Mapping[str, Any]) -> Planned:
-    """The plan of a file under a command's options, ready to run."""
-    return finished(file_of(path, options), target_of(options))
+def begin_reference(name: str | None) -> None:
+    """Let the process of a reference start, before what else a command needs is imported."""
+    if name is not None and not name.endswith(".npz"):
+        from nnbridge.apart import prepare
+
+        prepare()
 
 
-def finished(file: ModelFile, target: Target) -> Planned:
+def planned(path: Path, options: Mapping[str, Any], begun: ApartReference | None = None) -> Planned:
+    """The plan of a file under a command's options, ready to run; ``begun``: a reference that reads the same file."""
+    return finished(file_of(path, options), target_of(options), begun)
+
+
+def finished(file: ModelFile, target: Target, begun: ApartReference | None = None) -> Planned:
     """The plan of a file for a phone, ready to run; decisions and notes are printed on standard error.
 
-    LiteRT, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
+    LiteRT or ONNX Runtime, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
     """
+    from nnbridge.converters.delegation import CLIENTS
     from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft
 
-    asked = LoadingQuestion(file.path, file.format)
+    asked = LoadingQuestion(file.path, file.format if file.mapping in CLIENTS else "", begun)
     with working(f"Reading {file.path.name}"):
         found = draft(file, target)
     try:

@@ -85,7 +85,7 @@ def _of_network(
         if apart:
             yield Cause(FUSIONS, "", "", apart)
             return
-        others = [layer for layer in layers if layer.own is not None and not layer.own.within]
+        others = [layer for layer in layers if layer.own is not None and _differs(layer.own)]
         if all(layer.cause is not None and layer.cause.kind in ROUNDING for layer in others):
             spread = _amplified(compilation, sample, beyond, ours)
             if spread is not None:

@@ -63,7 +63,7 @@ class LiteRT:
             "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
             "xnnpack": OpResolverType.BUILTIN,
         }
-        self._signature = signature
+        self._path, self._signature = path, signature
         settings = {"num_threads": 1, "experimental_preserve_all_tensors": preserve}
         refused: Exception | None = None
         for name in (kernels, *_INSTEAD[_INSTEAD.index(kernels) + 1 :]):
@@ -86,6 +86,12 @@ class LiteRT:
             self._interpreter = self._make()
         self._interpreter.allocate_tensors()
         self._runner = self._interpreter.get_signature_runner(self._signature) if self._signature else None
+
+    def load(self) -> None:
+        """Load the file as an app's interpreter does; RuntimeError with LiteRT's words where it does not."""
+        from nnbridge.engines.loading import load
+
+        load(self._path)
 
     def reset(self) -> None:
         """Reset variable tensors; resource variables need a new interpreter, as LiteRT cannot reset them."""

@@ -12,7 +12,7 @@ from nnbridge.apart import Apart
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import NamedTensors
 from nnbridge.converters import opened
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, NnbridgeError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.compare.litert_compiled import CompiledLiteRT
@@ -34,10 +34,21 @@ class ApartReference:
         if find_spec(package) is None:
             resolve_name(target)(path, signature, preserve)  # raises what is missing
         self._apart = Apart(title, target, path, signature, preserve, wait=wait)
+        self._loads = name == "litert" and not compiled
 
     def ready(self) -> None:
         """Wait until the runtime has read the file; its errors are raised."""
         self._apart.start()
+
+    def load(self) -> bool:
+        """As :meth:`nnbridge.engines.loading.Loading.load`."""
+        try:
+            self._apart.start()
+        except NnbridgeError:  # :meth:`ready` raises it.
+            return self.name == "onnxruntime"
+        if self._loads:
+            self._apart.call("load")
+        return self._loads or self.name == "onnxruntime"  # which opens a file only as an app does
 
     def reset(self) -> None:
         """Reset states to their first values."""

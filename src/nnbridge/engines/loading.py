@@ -1,51 +1,107 @@
-"""Stock LiteRT asked whether it loads a file, in a separate process, which some files end; its verdict beside nnbridge's."""
+"""The desktop twin of a file's own runtime asked whether it loads a file, in a separate process, which some files end; its
+verdict beside nnbridge's."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 from nnbridge.apart import Apart, EndedError
 from nnbridge.errors import NnbridgeError, first_line
 
-_PACKAGE = "ai_edge_litert"
 _LONGEST = 300
-"""Characters of LiteRT's words that are shown."""
+"""Characters of a runtime's words that are shown."""
 
 
-class Loaded:
-    """A file that LiteRT has loaded, without a delegate; RuntimeError with its words where it does not load it."""
+def load(path: Path) -> None:
+    """Have LiteRT load a file without a delegate; RuntimeError with its words where it does not."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    def __init__(self, path: Path) -> None:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    try:
+        Interpreter(str(path), experimental_op_resolver_type=kernels).allocate_tensors()
+    except ValueError as error:
+        raise RuntimeError(str(error)) from error
 
-        kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+
+class Loading(Protocol):
+    """A runtime in a separate process that reads a file."""
+
+    def load(self) -> bool:
+        """Have it load the file as an app's runtime does; False where it reads the file in other ways only."""
+
+
+def load_by_onnx_runtime(path: Path) -> None:
+    """Have ONNX Runtime load a file on its CPU, without its optimiser; its own error where it does not."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.disable_prepacking", "1")  # It is not run.
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+@dataclass(frozen=True)
+class _Twin:
+    """A package that is asked: its module, distribution and title, the function that loads, and the phone's runtime."""
+
+    module: str
+    distribution: str
+    title: str
+    load: Callable[[Path], None]
+    runtime: str
+
+    @property
+    def name(self) -> str:
+        """The title with the installed release, as far as the package states it: ONNX Runtime has several distributions."""
         try:
-            Interpreter(str(path), experimental_op_resolver_type=kernels).allocate_tensors()
-        except ValueError as error:
-            raise RuntimeError(str(error)) from error
+            return f"{self.title} {version(self.distribution)}"
+        except PackageNotFoundError:
+            return self.title
+
+
+_TWINS: Mapping[str, _Twin] = {
+    "tflite": _Twin("ai_edge_litert", "ai-edge-litert", "LiteRT", load, "TFLite"),
+    "onnx": _Twin("onnxruntime", "onnxruntime", "ONNX Runtime", load_by_onnx_runtime, "ONNX Runtime"),
+}
+"""By format."""
 
 
 class LoadingQuestion:
-    """LiteRT asked whether it loads a file, while nnbridge works on the same file; :meth:`disagreement` waits for the result.
+    """A runtime asked whether it loads a file, while nnbridge works on the same file; :meth:`disagreement` waits for the result.
 
-    Nothing is asked of other formats, or where LiteRT is not installed.
+    Nothing is asked of other formats, or where the runtime is not installed.
     """
 
-    def __init__(self, path: Path, format: str) -> None:
+    def __init__(self, path: Path, format: str, begun: Loading | None = None) -> None:
+        """``begun``: a reference that reads the file already; it is asked, and no further process if it loads as an app does."""
+        self._path, self._begun = path, begun
         self._asked: Apart | None = None
         self._failure = ""
-        if format != "tflite" or find_spec(_PACKAGE) is None:
+        self._twin = _TWINS.get(format)
+        self._asks = self._twin is not None and find_spec(self._twin.module) is not None
+        if begun is None:
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._twin is None or not self._asks:
             return
         try:
-            self._asked = Apart("LiteRT", f"{__name__}:Loaded", path, wait=False)
+            self._asked = Apart(self._twin.title, f"{__name__}:{self._twin.load.__name__}", self._path.absolute(), wait=False)
         except NnbridgeError as error:
             self._failure = str(error)
 
     def refusal(self) -> str:
-        """LiteRT's words where it does not load the file, empty where it does. NnbridgeError where it cannot be asked."""
+        """The runtime's words where it does not load the file, empty where it does. NnbridgeError where it cannot be asked."""
         try:
+            if self._begun is not None and self._asks and not self._begun.load():
+                self._ask()
             if self._asked is not None:
                 self._asked.start()
         except RuntimeError as error:
@@ -56,18 +112,19 @@ class LoadingQuestion:
         return ""
 
     def disagreement(self, loads: bool | None) -> str:
-        """A sentence where nnbridge's rules (None: they do not say) and LiteRT differ on whether it loads a file; else empty."""
-        if loads is None or (self._asked is None and not self._failure):
+        """A sentence where nnbridge's rules (None: they do not say) and the runtime differ on whether it loads a file; else
+        empty."""
+        if loads is None or self._twin is None or not self._asks:
             return ""
         try:
             theirs = "" if self._failure else self.refusal()
         except NnbridgeError as error:
             self._failure = str(error)
         if self._failure:
-            return f"LiteRT was not asked whether it loads this file: {self._failure}"
+            return f"{self._twin.title} was not asked whether it loads this file: {self._failure}"
         if loads != bool(theirs):
             return ""
-        name = f"LiteRT {version('ai-edge-litert')}"
+        name, runtime = self._twin.name, self._twin.runtime
         if theirs:
-            return f"By nnbridge's rules TFLite loads this file; {name}, which was asked, does not: {theirs}"
-        return f"By nnbridge's rules TFLite does not load this file; {name}, which was asked, does"
+            return f"By nnbridge's rules {runtime} loads this file; {name}, which was asked, does not: {theirs}"
+        return f"By nnbridge's rules {runtime} does not load this file; {name}, which was asked, does"

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import Device
 from nnbridge.devices.evidence import Evidence, evidence
-from nnbridge.devices.families import group_of
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.extensions import readable_operation
@@ -232,6 +231,8 @@ def reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
 
 def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
     """Name, kind, level and performance of each device."""
+    from nnbridge.devices.families import group_of
+
     listed = []
     for device in devices:
         capabilities = device.capabilities

@@ -26,6 +26,7 @@ from nnbridge.cli.options import (
     PREPARATION,
     WRITTEN,
     acceptance_options,
+    begin_reference,
     compute_options,
     device_options,
     input_options,
@@ -118,10 +119,7 @@ def compare(
       nnbridge compare model.tflite --device my_module:MINE --layers --against reference
       nnbridge compare model.tflite --envelope --reference litert --seeds 0-99
     """
-    from nnbridge.compare.tensors import DeviceReference
-    from nnbridge.report.plan import plan_tables
-    from nnbridge.sampling import samples_of, with_outputs
-
+    begin_reference(reference)
     how, options = parse_preparation(**options)
     accept, options = parse_acceptance(**options)
     numbers = parse_seeds(seeds)
@@ -134,6 +132,8 @@ def compare(
     if reference is not None and against is not None:
         raise click.UsageError("--reference and --against exclude each other.")
     if reference is None and against is None and not envelope:
+        from nnbridge.sampling import with_outputs
+
         reference = with_outputs(inputs)
         if reference is None:
             raise click.UsageError("Missing option '--reference'.")
@@ -148,7 +148,11 @@ def compare(
     if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
     begun = None if reference is None or stored else _begun(name, model, options["signature"], preserve=layers)
-    plan = planned(model, options)
+    # What else is needed is imported while the reference starts.
+    from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.sampling import samples_of
+
+    plan = planned(model, options, begun)
     compilation = plan.compilation
     runtime: ApartReference | DeviceReference | None = begun
     if against:
@@ -159,6 +163,8 @@ def compare(
     source = path if runtime is None else runtime
     drawn = samples_of(plan, source, inputs, labels, how, numbers, steps)
     if show_plan and not as_json:
+        from nnbridge.report.plan import plan_tables
+
         print_blocks(plan_tables(plan))
     sides = plan, runtime, drawn.draw(), drawn.total
     subject = _Subject(name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)

@@ -18,7 +18,8 @@ from nnbridge.cli.sections import command
 def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Show what a model file holds and what of it maps to NNAPI under each mapping, without running anything.
 
-    Where LiteRT is installed, it is asked whether it loads a TFLite file; a line says so where nnbridge's rules differ.
+    Where LiteRT is installed, it is asked whether it loads a TFLite file, and ONNX Runtime whether it loads an ONNX file; a line
+    says so where nnbridge's rules differ.
 
     \b
     Examples:
