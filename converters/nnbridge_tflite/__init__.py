@@ -89,8 +89,9 @@ class TfliteModelFile(Importer):
     @property
     def foreign(self) -> Collection[tuple[int, int]]:
         from nnbridge_tflite.custom import foreign
+        from nnbridge_tflite.host.kinds import without_kernel
 
-        return foreign(self.file.graph)
+        return foreign(self.file.graph) | without_kernel(self.file.graph)
 
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:
         from nnbridge_tflite.inspection import graphs

@@ -245,7 +245,8 @@ class Planned:
             claims = {device.name: [claim.accepted for claim in device.claims] for device in self.bound}
             graph = self.bound[0].graph
             foreign = {index for subgraph, index in self.file.importer.foreign if subgraph == graph.subgraph}
-            return summarise_claims(self.compilation, graph.operators, claims, android, foreign)
+            failures = {device.name: device.failure for device in self.bound if device.failure is not None}
+            return summarise_claims(self.compilation, graph.operators, claims, android, foreign, failures)
         foreign_keys = self.file.importer.foreign
         found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict, foreign_keys)
         found = replace(found, release="".join(release for release in self.releases.values() if release != NEWEST))

@@ -102,7 +102,7 @@ class Summary:
         # A session of ONNX Runtime is one: without it, and where its runs fail, nothing runs anywhere.
         nothing_runs = bool(self.refusal) and self.mapping == "provider"
         places = {} if nothing_runs else self.elsewhere
-        without = "without the delegate " if self.refusal and not self.handed_over and self.mapping == "delegate" else ""
+        without = _WITHOUT.get(self.mapping, "") if self.refusal and not self.handed_over else ""
         rest += [f"{without}{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in places.items()]
         if self.foreign and not nothing_runs:
             rest.append(f"{self.foreign:,} {'has' if self.foreign == 1 else 'have'} no kernel in TFLite")
@@ -110,7 +110,7 @@ class Summary:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
             text = f"On {', '.join(self.devices)}, without NNAPI: {share} {'is' if self.operators == 1 else 'are'} accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
-            return f"{text}; {', '.join(rest)}" if rest else text
+            return "; ".join(part for part in (text, self.refusal, ", ".join(rest)) if part)
         client = CLIENT_NAMES[self.mapping].replace("'s", f" {self.release}'s" if self.release else "'s", 1)
         if self.refusal and (nothing_runs or not self.handed_over):
             return f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: {'; '.join([self.refusal, *rest])}"
@@ -277,11 +277,13 @@ def summarise_claims(
     claims: Mapping[str, Sequence[bool]],
     android: str,
     foreign: Collection[int] = (),
+    failures: Mapping[str, Reason] = MappingProxyType({}),
 ) -> Summary:
     """The counts of a plan whose devices look at the file's operators: device → whether it accepts each of them.
 
-    ``foreign``: indices of operators that TFLite has no kernel of.
+    ``foreign``: indices of operators that TFLite has no kernel of; ``failures``: devices that fail with the whole file.
     """
+    failed = next(((device, reason.operation) for device, reason in failures.items()), None)
     supported = [any(each) for each in zip(*claims.values(), strict=True)]
     accepted = sum(supported)
     partitions = _device_partitions(compilation.plan)
@@ -301,6 +303,8 @@ def summarise_claims(
         elsewhere_names=names,
         used=_used(compilation),
         work_share=share,
+        refusal="{} fails with the whole file at {}".format(*failed) if failed else "",
+        refused="The file does not run with {}: it fails at {}".format(*failed) if failed else "",
         device_partitions=partitions,
         foreign=unknown,
     )
@@ -342,6 +346,8 @@ def handed_groups(compilation: Compilation) -> int:
     return len(delegated_partitions(main, [operation.mapping != "host" for operation in main.operations]))
 
 
+_WITHOUT = {"delegate": "without the delegate ", BEFORE_NNAPI: "without it "}
+"""How a sentence begins on what runs where a client that fails is left out."""
 _ORDER = ("", "device", "slower", "limited", "refused", _HOST)
 """Outcomes of an operator: the last one among those of its operations. Empty: it became part of another."""
 

@@ -14,7 +14,7 @@ from nnbridge.devices.profile_levels import load_any
 from nnbridge.devices.source_profiles import Claim, SourceProfile
 from nnbridge.errors import NnbridgeError, Reason
 from nnbridge.file import ModelFile
-from tests.commands import data
+from tests.commands import call, data
 from tests.differential import Fork
 from tests.tflite.engines import XNNPACK_FAILS, delegated, differing, stored_cases, taken_by
 from tests.tflite.files import TfliteBuilder
@@ -131,6 +131,15 @@ def test_xnnpack_takes_what_the_default_interpreter_hands_to_it(name: str, tmp_p
     found = claims("xnnpack", path)
     assert [claim.operator.index for claim in found if claim.accepted] == (taken or [])
     assert any("failed" in (claim.reason.says if claim.reason else "") for claim in found) is (taken is None)
+
+
+def test_a_file_that_xnnpack_fails_to_prepare_does_not_run_with_it(tmp_path: Path) -> None:
+    for name in (name for name, (_, taken) in FILES.items() if taken is None):
+        file, inputs, outputs = FILES[name][0]()
+        shown = call("plan", file.write(tmp_path / "case.tflite", inputs, outputs), "--device", "xnnpack").stdout.splitlines()
+        assert shown[0].startswith("The file does not run with xnnpack: it fails at operator ")
+        assert "fails with the whole file" in shown[1]
+        assert "without it" in shown[1]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -12,6 +12,7 @@ import numpy as np
 from nnbridge.model import Array
 from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.host.numbers import Tensors, quantised
+from nnbridge_tflite.read.graph import Graph, Operator, Tensor
 
 Run = Callable[[Sequence["Array | None"]], Sequence[Array]]
 
@@ -30,6 +31,27 @@ _WITHOUT: Mapping[str, str] = {
 }
 """Element types of an input -> operators without a kernel for them."""
 _MISSING = {(name, type) for types, names in _WITHOUT.items() for type in types.split() for name in names.split()}
+
+
+def without_kernel(graph: Graph) -> frozenset[tuple[int, int]]:
+    """Subgraph and index of each operator whose types LiteRT has no kernel for."""
+
+    def missing(operator: Operator, tensors: Sequence[Tensor]) -> bool:
+        read = [tensors[i] for i in operator.inputs if i >= 0]
+        return any(
+            (operator.name, type) in _MISSING and (type == "float16" or bool(tensor.quantisation.scales))
+            for tensor in read
+            for type in [tensor.type.name.lower()]
+        )
+
+    return frozenset(
+        (k, operator.index)
+        for k, subgraph in enumerate(graph.subgraphs)
+        for operator in subgraph.operators
+        if missing(operator, subgraph.tensors)
+    )
+
+
 _LEAST = ("SQRT", "RSQRT")
 """Operators whose kernels end a run at numbers below 0, if they are quantised."""
 

@@ -60,7 +60,7 @@ def _upsampled(shape: Shape, filter: Shape, step: Mapping[str, int], stated: Sha
     its dimensions (CalculateTransposeConvPaddings of ``xnnpack_delegate.cc``), and else leaves the operator to the app's kernel.
     """
     sides = [
-        _Side(length, cells, step[f"stride_{axis}"], step["padding"] == _SAME, known)
+        _SpreadSide(length, cells, step[f"stride_{axis}"], step["padding"] == _SAME, known)
         for axis, length, cells, known in zip("hw", shape[1:3], filter[1:3], stated[1:3] or (0, 0), strict=True)
     ]
     followed = all(side.followed for side in sides)
@@ -68,7 +68,7 @@ def _upsampled(shape: Shape, filter: Shape, step: Mapping[str, int], stated: Sha
 
 
 @dataclass(frozen=True)
-class _Side:
+class _SpreadSide:
     """The height or width of a transposed convolution."""
 
     length: int
@@ -86,7 +86,7 @@ class _Side:
 
     @property
     def followed(self) -> bool:
-        """Whether XNNPACK takes what the file states."""
+        """True if XNNPACK takes what the file states."""
         if not self.same:
             return self.stated >= self.cells
         return -(-self.stated // self.stride) == self.length and self.cells >= self.stride

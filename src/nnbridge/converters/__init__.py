@@ -135,7 +135,7 @@ class Importer(ABC):
 
     @property
     def foreign(self) -> Collection[tuple[int, int]]:
-        """Operators, by subgraph and index, that the file's own runtime has no kernel for unless an app adds one."""
+        """Operators, by subgraph and index, that the file's own runtime has no kernel for, or none for their types."""
         return ()
 
     def graphs(self, options: ConversionOptions) -> Sequence[FileGraph]:

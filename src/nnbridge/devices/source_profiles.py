@@ -63,6 +63,8 @@ class Claim:
     """Why the answer is open."""
     fault: str = ""
     """The known fault of the device that makes its numbers wrong; empty where none is known."""
+    fatal: bool = False
+    """The device fails with the whole file for it."""
 
     @property
     def accepted(self) -> bool:
@@ -120,7 +122,7 @@ class SourceProfile(Device):
         facts = partial(self._facts, graph, work, _stored(unpacked))
         left = suspects(asked, facts)
         found = [Claim(o) if o.index in unpacked else self._claim(facts, o, left) for o in graph.operators]
-        fatal = next((c for c in found if c.reason is not None and c.reason.rule.startswith(_FATAL)), None)
+        fatal = next((c for c in found if c.fatal), None)
         if fatal is not None:
             return tuple(replace(claim, reason=claim.reason or fatal.reason) for claim in found)
         found = [self._checked(facts, claim) for claim in _read_by_the_device(graph, found, unpacked)]
@@ -163,7 +165,7 @@ class SourceProfile(Device):
                 return Claim(operator, uncertain=next(doubts, ""))
             rule = _FATAL + broken.sentence if broken.fails_model else broken.sentence
             reason = Reason(rule, broken.found(subject) or "otherwise", operator.label, says=broken.says)
-            first = first or Claim(operator, reason, broken.uncertain)
+            first = first or Claim(operator, reason, broken.uncertain, fatal=bool(broken.fails_model))
         assert first is not None  # there is at least one alternative
         return first
 
@@ -233,6 +235,11 @@ class BoundDevice(Device):
     ) -> None:
         self.profile, self.graph, self.claims, self.left = profile, graph, claims, left
         self.name, self.version, self.type = profile.name, profile.version, profile.type
+
+    @property
+    def failure(self) -> Reason | None:
+        """The reason why it fails with the whole file; None for files that it prepares."""
+        return next((claim.reason for claim in self.claims if claim.fatal), None)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -149,7 +149,7 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[Fact], Value], str]] = {
     "omitted": (TRUTH, lambda f: f.omitted, "{} is omitted"),
     "model_input": (TRUTH, lambda f: f.model_input, "{} is an input of the model"),
     "tensor": (TRUTH, lambda f: f.tensor, "{} is a tensor"),
-    "known": (TRUTH, lambda f: bool(f.dims) and 0 not in f.dims, "{} has known dimensions"),
+    "known": (TRUTH, lambda f: 0 not in f.dims and (bool(f.dims) or f.constant or not f.tensor), "{} has known dimensions"),
     "value": (ANY, lambda f: f.value, "the value of {}"),
     "identity": (NUMBER, lambda f: f.identity, "the identity of {}"),
     "n": (NUMBER, _side("n"), "the batch of {}"),
