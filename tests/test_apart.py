@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -298,3 +299,15 @@ def test_what_creating_raises_comes_with_the_first_use_where_no_one_waits() -> N
     good = Apart("a number", "builtins:int", "12", wait=False)
     assert good.call("bit_length") == 4
     assert (good.start(), good.generation) == (1, 1)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC])
+def test_a_process_that_cannot_start_ahead_is_missed_by_what_needs_one(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(apart, "copies_safely", lambda: True)
+    monkeypatch.setattr(apart.subprocess, "Popen", fail)
+    apart.prepare()
+    with pytest.raises(ShortageError):
+        apart.Apart("It", "builtins:list")

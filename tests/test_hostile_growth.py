@@ -6,6 +6,8 @@ import json
 import struct
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,6 +60,28 @@ def test_buffers_that_are_all_alive_are_placed_without_overlap() -> None:
     ends = sorted((offsets[lease.index], offsets[lease.index] + lease.size) for lease in leases)
     assert size == sum(lease.size for lease in leases)
     assert all(end <= start for (_, end), (start, _) in pairwise(ends))
+
+
+_MANY = 100_000
+_LEASES: dict[str, Callable[[int], tuple[int, int, int]]] = {
+    "all alive": lambda i: (64, 0, _MANY),
+    "all alive, of different sizes": lambda i: (64 * (i + 1), 0, _MANY),
+    "one more each step": lambda i: (64 * (i % 97 + 1), i, _MANY),
+    "inside each other": lambda i: (64 * (i + 1), i, 2 * _MANY - i),
+    "short ones between long ones": lambda i: (64, i // 2, _MANY) if i % 2 else (1 << 20, i // 2, i // 2 + 1),
+    "of no order": lambda i: (64 * (i * 7919 % 4096 + 1), i * 104729 % _MANY, i * 104729 % _MANY + i * 31 % 50_000),
+    "empty": lambda i: (0, 0, _MANY),
+}
+"""Size, first and last step of the ``i``th of many buffers."""
+
+
+@pytest.mark.parametrize("lives", _LEASES)
+def test_many_buffers_are_placed_in_little_time(lives: str) -> None:
+    leases = [Lease(i, *_LEASES[lives](i)) for i in range(_MANY)]
+    start = time.process_time()
+    offsets, size = plan_arena(leases)
+    assert (len(offsets), time.process_time() - start < SECONDS) == (_MANY, True)
+    assert size >= max(offsets[lease.index] + lease.size for lease in leases)
 
 
 def test_the_search_for_a_file_in_memory_ends_when_its_budget_is_used_up() -> None:

@@ -173,10 +173,11 @@ _ready: list[_ApartProcess] = []
 def prepare() -> None:
     """Copy nnbridge's own program for the next object, which is cheaper and sooner ready before the rest is imported.
 
-    Without effect where no copy is as good as a fresh process.
+    Without effect where no copy is as good as a fresh process, or none can be made: who needs one says so.
     """
     if not _ready and copies_safely():
-        _ready.append(_ApartProcess())
+        with contextlib.suppress(NnbridgeError):
+            _ready.append(_ApartProcess())
 
 
 def _prepared() -> _ApartProcess | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,9 +257,10 @@ def target_of(options: Mapping[str, Any]) -> Target:
     return Target.of(named_devices(options.get("devices", ())), asked[0] if asked else None, **level, **known)
 
 
-def begin_reference(name: str | None) -> None:
-    """Let the process of a reference start, before what else a command needs is imported."""
-    if name is not None and not name.endswith(".npz"):
+def begin_runtime(model: Path, reference: str | None = None) -> None:
+    """Let the process of a reference, or of LiteRT for a file of its own, start before what else a command needs is imported."""
+    asked = model.suffix.lower() == ".tflite" and find_spec("ai_edge_litert") is not None
+    if asked or (reference is not None and not reference.endswith(".npz")):
         from nnbridge.apart import prepare
 
         prepare()

@@ -26,7 +26,7 @@ from nnbridge.cli.options import (
     PREPARATION,
     WRITTEN,
     acceptance_options,
-    begin_reference,
+    begin_runtime,
     compute_options,
     device_options,
     input_options,
@@ -119,7 +119,7 @@ def compare(
       nnbridge compare model.tflite --device my_module:MINE --layers --against reference
       nnbridge compare model.tflite --envelope --reference litert --seeds 0-99
     """
-    begin_reference(reference)
+    begin_runtime(model, reference)
     how, options = parse_preparation(**options)
     accept, options = parse_acceptance(**options)
     numbers = parse_seeds(seeds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nnbridge.cli.options import MODEL, conversion_options, file_of, named_devices, option
+from nnbridge.cli.options import MODEL, begin_runtime, conversion_options, file_of, named_devices, option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, working
 from nnbridge.cli.sections import command
 
@@ -27,6 +27,7 @@ def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any
       nnbridge inspect model.onnx --json
       nnbridge inspect traced.model1.nnapi --device my_npu:NPU
     """
+    begin_runtime(model)
     from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.report.inspection import inspection_tables
 

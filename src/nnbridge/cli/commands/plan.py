@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.completion import words
-from nnbridge.cli.options import MODEL, device_options, file_of, finished, in_section, model_options, option, target_of
+from nnbridge.cli.options import (
+    MODEL,
+    begin_runtime,
+    device_options,
+    file_of,
+    finished,
+    in_section,
+    model_options,
+    option,
+    target_of,
+)
 from nnbridge.cli.output import json_option, print_blocks, print_json, verbose, working
 from nnbridge.cli.sections import ESTIMATE, command
 from nnbridge.errors import InputError, NnapiError, Reason
@@ -88,6 +98,7 @@ def plan(
       nnbridge plan model.tflite --device ethos-u55-128 --estimate
       nnbridge plan model.tflite --device ethos-u55-128 --optimise --memory 262144
     """
+    begin_runtime(model)
     from nnbridge.devices.evidence import evidence_lines, evidences
     from nnbridge.errors import ConversionError
     from nnbridge.plan import opened_devices

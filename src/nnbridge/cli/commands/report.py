@@ -18,7 +18,7 @@ from nnbridge.cli.options import (
     PREPARATION,
     WRITTEN,
     acceptance_options,
-    begin_reference,
+    begin_runtime,
     compute_options,
     device_options,
     file_of,
@@ -96,7 +96,7 @@ def report(
       nnbridge report model.tflite --device arm-nn-21.11 --against-device intel-nn-hal-gpu -o report.html
       nnbridge report model.tflite --device arm-nn-21.11 --reference litert --time -o overlay.json
     """
-    begin_reference(reference)
+    begin_runtime(model, reference)
     from nnbridge.api import report as write_report
     from nnbridge.report.page import default_page
 

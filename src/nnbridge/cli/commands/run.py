@@ -14,6 +14,7 @@ from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
     WRITTEN,
+    begin_runtime,
     compute_options,
     input_options,
     interface_of,
@@ -91,6 +92,7 @@ def run(
       nnbridge run model.tflite --seed 0 --repeat 50 --profile
       nnbridge run model.tflite --seed 0 --repeat 3 --device nnapi-sample_minimal --trace trace.json
     """
+    begin_runtime(model)
     from nnbridge.bench.profiling import profile as profiled
     from nnbridge.compare import named_outputs, save_arrays, unpacked
     from nnbridge.inputs import Dataset, read_ahead, read_labels
