@@ -86,7 +86,7 @@ class _Side:
 
     @property
     def followed(self) -> bool:
-        """Whether XNNPACK takes what the file states."""
+        """True if XNNPACK takes what the file states."""
         if not self.same:
             return self.stated >= self.cells
         return -(-self.stated // self.stride) == self.length and self.cells >= self.stride
