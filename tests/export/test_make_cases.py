@@ -112,6 +112,50 @@ def test_values_are_as_short_as_the_type_allows_and_ignored_outputs_have_none(ao
     assert call("vts", aosp.parent / "cases").exit_code == 0
 
 
+KINDS = """
+scales = SymmPerChannelQuantParams(channelDim=1, scales=[0.5, 0.25])
+ins = [
+    Input("half", ("TENSOR_FLOAT16", [3])),
+    Input("float", ("TENSOR_FLOAT32", [4])),
+    Input("flag", ("TENSOR_BOOL8", [2])),
+    Input("byte", ("TENSOR_QUANT8_ASYMM", [1], 0.1, 128)),
+    Input("omitted", ("TENSOR_INT32", [4])),
+    Input("hidden", ("TENSOR_INT32", [2]), extraParams=SymmPerChannelQuantParams(1, [0.5, 0.25], hide=True)),
+    Parameter("channels", ("TENSOR_QUANT8_SYMM_PER_CHANNEL", [1, 2]), [1, -1], extraParams=scales),
+    Parameter("none", ("TENSOR_INT32", [0]), None),
+]
+out = Output("out", ("TENSOR_INT32", [0]))
+values = [[2049.0, 1.6666666, 1e6], [float("nan"), -0.0, 16777217.0, 1e-6], [0, 1], [130], [], [7, 8], [3]]
+operands = [*ins[:6], out]
+model = Model().IntroducedIn("V1_2").Operation("PACK", *ins).To(out)
+Example(dict(zip(operands, values)), model=model).ExpectFailure()
+"""
+
+
+def test_values_and_operands_of_every_kind(aosp: Path) -> None:
+    spec_path(aosp).write_text(KINDS)
+    assert made(aosp).stderr == ""
+    data = next(read_cases(aosp.parent / "cases/V1_0/relu.json.gz")).data
+    # Halves by hand: 2049 is between 2048 and 2050, and the even one is taken; 1.6669921875 is 1.667; 65504 is the largest.
+    half, floats, *others = data["inputs"]
+    assert half == [2048, 1.667, "Infinity"]
+    assert [str(value) for value in floats] == ["NaN", "-0.0", "16777216", "1e-06"]
+    assert others == [[False, True], [130], [], [7, 8]]
+    assert (data["outputs"], data["expect_failure"], data["min_version"]) == ([[3]], True, "V1_2")
+    operands = data["model"]["operands"]
+    assert operands[3] == {
+        "type": "TENSOR_QUANT8_ASYMM",
+        "dims": [1],
+        "lifetime": "SUBGRAPH_INPUT",
+        "scale": 0.1,
+        "zero_point": 128,
+    }
+    assert "channel_quant" not in operands[5]
+    assert operands[6]["channel_quant"] == {"scales": [0.5, 0.25], "channel_dim": 1}
+    assert (operands[6]["lifetime"], operands[6]["value"]) == ("CONSTANT_COPY", [1, -1])
+    assert operands[7] == {"type": "TENSOR_INT32", "dims": [0], "lifetime": "NO_VALUE"}
+
+
 FAULTS = {
     "crash": ("import os; os._exit(3)", "the process that ran it crashed"),
     "end": ("raise SystemExit('a\\nb')", "SystemExit: a b"),
