@@ -48,8 +48,6 @@ Spec = TypeVar("Spec", Path, None)
 GENERATOR = Path("tools/test_generator/test_generator.py")
 SPECS = "runtime/test/specs"
 ENDING = ".mod.py"
-LIFETIMES = {"MODEL_INPUT": "SUBGRAPH_INPUT", "MODEL_OUTPUT": "SUBGRAPH_OUTPUT"}
-"""Names of Android 11's development branch → names since its release."""
 EXACT = 2**53
 """Whole numbers below it are written without a point, except -0.0."""
 
@@ -130,7 +128,7 @@ def _operand(operand: Any) -> Json:
     content: Json = {
         "type": declared.type,
         "dims": [int(side) for side in declared.dimensions],
-        "lifetime": LIFETIMES.get(operand.lifetime, operand.lifetime),
+        "lifetime": operand.lifetime,
     }
     if declared.scale:
         content["scale"] = _number(float(declared.scale))
