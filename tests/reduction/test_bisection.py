@@ -81,7 +81,7 @@ def test_a_difference_without_the_device_is_not_the_devices(digits: Model) -> No
     bisection = bisect(digits, Search((FaultyDriver("", ""),), tolerances=EXACT), wrong)
     assert bisection.elsewhere is not None
     assert not bisection.culprits
-    assert "it is not the devices" in bisection.sentence
+    assert "the device is not the cause" in bisection.sentence
 
 
 def test_a_right_device_has_no_culprits(digits: Model) -> None:

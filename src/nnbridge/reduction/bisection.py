@@ -66,7 +66,7 @@ class Bisection(NotebookResult):
         on = f"{self.model} on {', '.join(self.devices)}"
         runs = f"{self.runs} run{'' if self.runs == 1 else 's'}"
         if self.elsewhere is not None:
-            return f"{on}: it is not the devices; with nothing on them, {self.elsewhere} ({runs})"
+            return f"{on}: the device is not the cause: with nothing on it, {self.elsewhere} ({runs})"
         if not self.culprits:
             return (
                 f"{on}: {'interrupted' if self.interrupted else 'no fault found'} with {self.placed} operations placed ({runs})"

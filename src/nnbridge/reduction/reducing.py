@@ -38,7 +38,7 @@ class Reduction(NotebookResult):
         """The answer in one sentence."""
         runs = f"{self.runs} run{'' if self.runs == 1 else 's'}"
         if self.symptom is None:
-            return f"{self.model}: the whole model does not show it ({runs})"
+            return f"{self.model}: the whole model does not show the fault ({runs})"
         names = ", ".join(record["operator"] for record in self.records()[:3])
         more = f" and {len(self.operations) - 3} more" if len(self.operations) > 3 else ""
         shows = "shows" if len(self.operations) == 1 else "show"

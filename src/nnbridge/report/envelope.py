@@ -8,19 +8,24 @@ from nnbridge.report.terminal import Table, counted
 
 
 def envelope_tables(found: Envelope) -> list[Table | str]:
-    """The sentence, a row for each output and arithmetic, and a row for each output of another side."""
+    """The sentence, a row for each output and arithmetic, and a row for each output of another side.
+
+    The name of a single output is in the title.
+    """
     several = len(found.outputs) > 1
-    columns = ("output", "arithmetic", "max diff", "RMSE", "unequal", "top-1 changes", "what it does")
-    rows = [(d.output, d.arithmetic, *_figures(d), d.text) for d in found.deviations[0 if several else 1 :]]
-    title = f"{found.model} under other arithmetics than NNAPI's CPU, {counted(found.samples, 'sample')}"
+    first = 0 if several else 1  # A deviation of all outputs comes first, and the output's name in each row.
+    columns = ("output", "arithmetic", "max diff", "RMSE", "unequal", "top-1 changes", "what it does")[first:]
+    rows = [(d.output, d.arithmetic, *_figures(d), d.text)[first:] for d in found.deviations[first:]]
+    single = "".join(f", output {d.output}" for d in found.deviations[first:][:first])
+    title = f"{found.model}{single} under other arithmetics than NNAPI's CPU, {counted(found.samples, 'sample')}"
     blocks: list[Table | str] = [found.sentence, Table(title, columns, rows)]
     if found.others:
-        other = ("output", "outputs of", "max diff", "RMSE", "unequal", "top-1 changes", "verdict", "reached by", "nearest")
+        other = (*("output",)[first:], "outputs of", *columns[2 - first : -1], "verdict", "reached by", "nearest")
         lines = [
             (
                 *(d.output, d.arithmetic, *_figures(d), "within" if d.within else "OUTSIDE", d.reached_by or "-"),
                 f"{d.nearest}, {counted(d.nearest_unequal or 0, 'element')} unequal",
-            )
+            )[first:]
             for d in found.others
         ]
         blocks.append(Table("Other outputs, compared with the envelope", other, lines))
