@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "a word that is no value": (("plan", INT8, "--host", "x"), {"kind": "usage", "operand": "--host"}),
     "a number below the least": (("run", INT8, "--repeat", "0"), {"kind": "usage", "operand": "--repeat"}),
     "no device": (("compare", INT8, "--reference", "litert", "--device", "nope"), {"kind": "input", "operand": "--device"}),
-    "no device to explain": (("devices", "explain", "nope"), {"kind": "input", "found": "nope"}),
+    "no device to explain": (("devices", "explain", "nope"), {"kind": "input", "operand": "device"}),
     "no input": (("run", INT8, "--input", "no.npy"), {"kind": "input", "file": "no.npy"}),
     "no labels": (("run", INT8, "--input", "{image}", "--labels", "no.txt"), {"kind": "input", "file": "no.txt"}),
     "no reference": (("compare", INT8, "--reference", "no.npz"), {"kind": "input", "file": "no.npz"}),
