@@ -82,7 +82,7 @@ def test_each_figure_that_differs_is_a_failure(script: Any, name: str) -> None:
 def test_an_edited_file_that_cannot_be_planned_is_a_failure(script: Any) -> None:
     advice = first_edit(script, INT8)
     assert advice.edit is not None
-    broken = replace(advice, edit=replace(advice.edit, content=lambda: b"no model"))
+    broken = replace(advice, edit=replace(advice.edit, content=lambda: Content.of(b"no model")))
     assert script.check(INT8, SETTING, broken, 0, {}) == ("cannot be planned", advice.kind)
 
 

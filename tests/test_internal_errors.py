@@ -18,7 +18,7 @@ MODEL = str(Path(__file__).parents[1] / "models" / "digits_int8.tflite")
 
 @pytest.fixture
 def without_buffers(tmp_path: Path) -> Path:
-    """A TFLite file without a vector of buffers, as the schema allows: no tensor has a value."""
+    """A TFLite file without a vector of buffers, as the schema allows and LiteRT does not load: no tensor has a value."""
     from nnbridge_tflite.read.reader import read
     from nnbridge_tflite.tables import decoded
     from nnbridge_tflite.write import encode
@@ -38,7 +38,7 @@ def without_buffers(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("run", "--seed", "0"), ("run", "--seed", "0", "--host", "nnbridge"),
+        ("run", "--seed", "0", "--mapping", "wide"), ("run", "--seed", "0", "--mapping", "wide", "--host", "nnbridge"),
         ("extract", "--operations", "0", "-o", "{}/e.tflite"),
         ("plan", "--advice", "--device", "nnapi-sample_float_fast"), ("inspect",), ("convert", "-o", "{}/m.nnapi"),
         ("export-overlay", "-o", "{}/o.json"), ("report", "-o", "{}/r.html"),

@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "no log": (("devices", "learn", "no.log", "-o", "p.toml"), {"kind": "input", "file": "no.log"}),
     "no log of a phone": (("plan", INT8, "--explain-log", "no.log"), {"kind": "input", "file": "no.log"}),
     "no cases": (("vts", "{folder}"), {"kind": "input"}),
-    "no models": (("matrix", "no/", "--devices", "samples"), {"kind": "input", "operand": "MODELS"}),
+    "no models": (("matrix", "no/", "--devices", "samples"), {"kind": "input", "file": "no/"}),
     "no stores": (("matrix", "--diff", "a.db", "b.db"), {"kind": "input", "file": "a.db"}),
     "no number of advice": (
         ("rewrite", INT8, "--advice", "9", "-o", "{folder}/x.tflite"),

@@ -32,7 +32,7 @@ def find_models(texts: Sequence[str], cache: Path) -> dict[str, Path]:
         listed = _remote(text, cache) if "://" in text else _local(text)
         if not listed:
             there = "://" in text or _PATTERN & set(text) or os.path.exists(text)
-            raise InputError(Reason(f"models ({', '.join(_suffixes())})", "none" if there else NO_SUCH_FILE, operand=text))
+            raise InputError(Reason(f"models ({', '.join(_suffixes())})", "none" if there else NO_SUCH_FILE, file=text))
         found.update(dict.fromkeys(listed))
     return _names(list(found))
 
