@@ -268,7 +268,7 @@ RESIZED = file(
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS)
-def test_a_resize_between_quantisations_is_a_step_off_and_the_cause_is_named(mapping: str, tmp_path: Path) -> None:
+def test_a_resize_between_quantisations_is_a_step_off(mapping: str, tmp_path: Path) -> None:
     found = compared(RESIZED, tmp_path, mapping)
     (output,) = found.outputs
     assert 0 < output.largest <= 0.0201
