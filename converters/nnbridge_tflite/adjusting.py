@@ -143,7 +143,7 @@ def _resized(graph: EditedGraph, tensor: int, shape: list[int], centred: bool) -
     made = graph.data(values, graph.type(tensor), "resized")
     scales = graph.scales(tensor)
     if len(scales):
-        axis = graph.subgraph["tensors"][tensor]["quantization"].get("quantized_dimension") or 0
+        axis = graph.axis(tensor)
         count = shape[axis] if len(scales) > 1 else 1
         padded = np.pad(scales, (0, max(count - len(scales), 0)), mode="edge")[:count]
         graph.quantise(made, padded, np.full(count, graph.zero_point(tensor)), axis)

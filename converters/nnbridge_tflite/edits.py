@@ -497,10 +497,38 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
                     several, label = partial(_several, model, path, rewrite), operator_label(model, operator)
                     yield Edit(number, index, label, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
     yield from _dimensions(model, file, shapes)
+    if any(_amended(model["subgraphs"][0]["tensors"])):
+        yield Edit(0, WHOLE, "", AXES, partial(_with_axes, model, path), Answers.SAME, converter=_AXES_THERE)
     for retyping in RETYPINGS:
         if retyping.applies(model):
             content = partial(_retyped, retyping, model, path)
             yield Edit(0, WHOLE, "", retyping.text, content, retyping.answers, converter=retyping.converter)
+
+
+AXES = "scales along a dimension that their tensor has, and a zero point for each"
+_AXES_THERE = "a newer tf.lite.TFLiteConverter, which states a dimension that the tensor has for each bias"
+
+
+def _amended(tensors: Sequence[Table]) -> Iterator[tuple[int, Table]]:
+    """Tensors whose quantisation TFLite does not load though TFLite Micro does, with one that both load."""
+    for index, tensor in enumerate(tensors):
+        found = tensor.get("quantization") or {}
+        scales, points, shape = (
+            [] if v is None else v for v in (found.get("scale"), found.get("zero_point"), tensor.get("shape"))
+        )
+        axis = found.get("quantized_dimension") or 0
+        if len(scales) and (axis >= max(len(shape), 1) or len(points) == 1 < len(scales)):
+            zeros = np.repeat(np.asarray(points, "<i8"), len(scales)) if len(points) == 1 else points
+            amended = {**found, "quantized_dimension": min(axis, max(len(shape) - 1, 0)), "zero_point": zeros}
+            yield index, {**tensor, "quantization": amended}
+
+
+def _with_axes(model: Table, path: Path) -> Content:
+    graphs = [{**graph, "tensors": list(graph["tensors"])} for graph in model["subgraphs"]]
+    for graph in graphs:
+        for index, tensor in _amended(graph["tensors"]):
+            graph["tensors"][index] = tensor
+    return written({**model, "subgraphs": graphs}, path)
 
 
 FIXED = "numbers computed from dimensions as constants"

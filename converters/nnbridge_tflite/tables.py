@@ -137,6 +137,11 @@ class EditedGraph:
         found = (self.subgraph["tensors"][tensor].get("quantization") or {}).get("zero_point")
         return 0 if found is None or not len(found) else int(found[0])
 
+    def axis(self, tensor: int) -> int:
+        """The dimension of several scales; the last one where the file states one that the tensor does not have."""
+        found = (self.subgraph["tensors"][tensor].get("quantization") or {}).get("quantized_dimension") or 0
+        return min(int(found), max(len(self.shape(tensor)) - 1, 0))
+
     def quantise(self, tensor: int, scales: Any, zero_points: Any, dimension: int = 0) -> None:
         """Give a tensor scales and zero points, one for all or one for each index of a dimension."""
         found = {"scale": np.asarray(scales, "<f4"), "zero_point": np.asarray(zero_points, "<i8")}

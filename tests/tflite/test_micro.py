@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import nnbridge
+from nnbridge.file import ModelFile
+from nnbridge_tflite.edits import AXES
 from tests.commands import call
+from tests.remedies.files import advice, written
 from tests.tflite.agreement import litert
 from tests.tflite.files import TfliteBuilder
 
@@ -84,3 +87,18 @@ def test_a_published_file_is_planned_as_vela_compiles_it(real_models: Path) -> N
     path = real_models / "person_detect.tflite"
     assert call("plan", path, "--device", "ethos-u55-128").stdout.startswith("All 31 operators run on ethos-u55-128")
     assert "TFLite does not load this file: tensor 33 " in call("plan", path, "--device", "nnapi-sample_all").stdout
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_file_with_a_dimension_that_is_there_is_advised_and_loads(mistake: str, tmp_path: Path) -> None:
+    path = file(tmp_path, MISTAKES[mistake])
+    found = advice(path, "nnapi-sample_all")[0]
+    assert (found.kind, found.text) == ("rewrite", f"whole file: {AXES}")
+    assert found.after.standing < found.before.standing
+    after = written(found, tmp_path, ".tflite")
+    (expected,) = litert(file(tmp_path, {}), values := [np.arange(-16, 16, dtype=np.int8).reshape(1, 4, 4, 2)])
+    np.testing.assert_array_equal(litert(after, values)[0], expected)
+
+
+def test_a_file_that_loads_is_not_amended(tmp_path: Path) -> None:
+    assert AXES not in {one.text for one in ModelFile(file(tmp_path, {})).edits}
