@@ -16,6 +16,10 @@ from nnbridge.errors import Reason
 from nnbridge.model import Array
 
 
+CUSTOM = "CUSTOM:"
+"""Before the name of a custom operator."""
+
+
 @dataclass(frozen=True)
 class SourceInput:
     """An input in an operator's declaration."""
