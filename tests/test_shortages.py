@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.event import Event
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage.atomic import atomic_write, written_together
+from nnbridge.storage.temporary import TemporaryFolder
 from nnbridge.types import ResultCode
 from tests.devices.test_wrong_answers import Does, raises
 from tests.graphs import add_then
@@ -273,6 +275,77 @@ def test_extract_that_fails_leaves_no_file(tmp_path: Path) -> None:
     done = command("extract", path, "--operators", "0", "-o", tmp_path / "e.tflite", "--samples", tmp_path / "no/folder.npz")
     assert done.returncode == 2
     assert [found.name for found in tmp_path.iterdir()] == ["m.tflite"]
+
+
+# -- folders of temporary files -----------------------------------------------------------------------------------------
+
+
+def filled(folder: str) -> None:
+    """Files, folders in folders, and a link out of the folder."""
+    deep = Path(folder, "a", "b")
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("x")
+    Path(folder, "out").symlink_to(ROOT)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="descriptors are counted on Unix")
+def test_a_temporary_folder_is_removed_where_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder, taken, limits = TemporaryFolder(), [], resource.getrlimit(resource.RLIMIT_NOFILE)
+    filled(folder.name)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(OSError, match="Too many open files"):
+            TemporaryFolder()
+        with folder:
+            pass
+        left = os.open(os.devnull, os.O_RDONLY)  # what removing has used and given back
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+    os.close(left)
+    assert list(tmp_path.iterdir()) == []
+    assert DIGITS.exists()
+
+
+@pytest.mark.parametrize("end", ["del folder", "pass", "raise SystemExit(2)", "raise KeyboardInterrupt"])
+def test_a_temporary_folder_ends_with_its_object_or_process(tmp_path: Path, end: str) -> None:
+    code = f"from nnbridge.storage.temporary import TemporaryFolder as T\nfolder = T()\nopen(folder.name + '/f', 'w')\n{end}"
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL, check=False
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no copies of processes")
+def test_a_copy_of_the_process_removes_no_folder(tmp_path: Path) -> None:
+    code = """if True:
+        import os
+        from nnbridge.storage.temporary import TemporaryFolder
+        with TemporaryFolder() as name:
+            if os.fork() == 0:
+                raise SystemExit(0)
+            os.wait()
+            print(os.path.exists(name))"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.stdout == "True\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_temporary_folders_are_created_in_one_place() -> None:
+    users = {
+        path.name
+        for path in (*(ROOT / "src").rglob("*.py"), *(ROOT / "converters").rglob("*.py"))
+        if "TemporaryDirectory" in (text := path.read_text(encoding="utf-8")) or "mkdtemp" in text
+    }
+    assert users == {"temporary.py"}
 
 
 # -- workers ------------------------------------------------------------------------------------------------------------

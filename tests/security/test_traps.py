@@ -95,6 +95,8 @@ def watched(traps: Traps) -> Iterator[Traps]:
     yield traps
     # What --scheduler names is connected to.
     assert [line for line in traps.touched() if "127.0.0.1" not in line] == []
+    # ONNX Runtime's reports begin with a file ``.ses``.
+    assert [path.name for path in traps.temporary.iterdir()] == []
 
 
 def test_every_command_is_walked() -> None:

@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from nnbridge.bench.profiling import OperationTime
 from nnbridge.compare.arrays import Array
 from nnbridge.cpu import compiled
 from nnbridge.model import Model
+from nnbridge.storage.temporary import TemporaryFolder
 from nnbridge.trust import environment, python_command
 
 FIRST_ANSWER_TIMEOUT = 120.0
@@ -109,7 +109,7 @@ def measure(
 def first_answers(path: Path) -> dict[str, dict[str, float | None]]:
     """Fresh processes: nnbridge with a cache of kernels that is filled and with an empty one, and the file's own runtime."""
     sides: dict[str, tuple[str, dict[str, str]]] = {"nnbridge": ("nnbridge", {})}
-    with tempfile.TemporaryDirectory() as empty:
+    with TemporaryFolder() as empty:
         if compiled.unavailable() is None:
             sides["nnbridge, empty cache"] = ("nnbridge", {"NNBRIDGE_CACHE": str(Path(empty) / "kernels")})
         peer = {".tflite": next(iter(LITERT)), ".onnx": "ONNX Runtime"}.get(path.suffix)

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.trust import decline_reports
+
 _UINT8, _INT8, _INT32 = 2, 3, 6
 _MOST_BYTES = (1 << 31) - (1 << 20)
 """What a serialised message holds, less what the data's own fields take."""
@@ -76,6 +78,7 @@ def open_session(model: str | bytes, options: Any = None, *, folder: str = "") -
 
     ``folder``: where the external data of bytes lies.
     """
+    decline_reports()
     import onnxruntime
 
     if saturates():

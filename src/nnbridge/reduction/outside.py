@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from nnbridge.model import Model
 from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.reduction.source_part import loaded_part, source_part
 from nnbridge.reduction.symptoms import DIFFERS, Predicate, Search, Symptom, symptom_of
+from nnbridge.storage.temporary import TemporaryFolder
 
 Runtime: TypeAlias = "Callable[[Path], Reference]"
 """An outside runtime for a file."""
@@ -34,7 +34,7 @@ class WholeFile(Whole):
 
     options: ConversionOptions = field(default_factory=ConversionOptions)
     file: Path = Path()
-    folder: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
+    folder: TemporaryFolder = field(default_factory=TemporaryFolder)
     """Where parts are written."""
 
     @classmethod

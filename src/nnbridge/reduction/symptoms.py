@@ -11,7 +11,6 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from nnbridge.model import Model
 from nnbridge.reduction.parts import ReductionCandidate
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
 from nnbridge.runtime.execution import Execution
+from nnbridge.storage.temporary import TemporaryFolder
 from nnbridge.types import PreferenceCode
 
 FAILS, FALLS_BACK, DIFFERS, SLOW = SYMPTOMS = ("fails", "falls-back", "differs", "slow")
@@ -153,7 +153,7 @@ def by_command(text: str, timeout: float) -> Predicate:
         words = [sys.executable, *words]
 
     def predicate(candidate: ReductionCandidate) -> Symptom | None:
-        with tempfile.TemporaryDirectory() as folder:
+        with TemporaryFolder() as folder:
             model, inputs = Path(folder) / "candidate.nnapi", Path(folder) / "candidate.npz"
             storage.save(candidate.model, model)
             try:
