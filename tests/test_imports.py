@@ -17,7 +17,7 @@ from nnbridge.entry_points import installed
 ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types records trust json_data",
-    "errors reading caches processes",
+    "errors reading caches processes ahead",
     "platforms",
     "apart",
     "model entry_points escaping foreign budget releases",

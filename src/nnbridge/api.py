@@ -193,7 +193,7 @@ def compare(
         drawn = samples_of(planned, runtime, _texts(inputs), labels, how or Preparation(), seeds, steps)
     observe = None if drawn.files is None else drawn.files.observe
     with _shown(progress)("Comparing samples", drawn.total) as advance:
-        return compare_samples(planned, reference, drawn.counted(advance), known, observe)
+        return compare_samples(planned, reference, drawn.ahead().counted(advance), known, observe)
 
 
 def compare_samples(

@@ -40,8 +40,13 @@ class Contenders:
     missing: Mapping[str, str]
 
 
-def contenders(path: Path, model: Model, inputs: Mapping[str, Array], threads: int, tiers: tuple[str, ...] = OURS) -> Contenders:
-    """All that run this file. The model's own tiers must; peers that do not are missing with their reason."""
+def contenders(
+    path: Path, model: Model, inputs: Mapping[str, Array], threads: int, tiers: tuple[str, ...] = OURS, *, few: bool = False
+) -> Contenders:
+    """All that run this file. The model's own tiers must; peers that do not are missing with their reason.
+
+    ``few``: of LiteRT's kernels only its default ones.
+    """
     runs: dict[str, Run] = {}
     missing: dict[str, str] = {}
     for tier in tiers:
@@ -50,7 +55,8 @@ def contenders(path: Path, model: Model, inputs: Mapping[str, Array], threads: i
             runs[f"nnbridge {tier}"] = bound(model, inputs, tier, threads)
         else:
             missing[f"nnbridge {tier}"] = reason
-    for name, bind in _peers(path).items():
+    peers = list(_peers(path).items())
+    for name, bind in peers[:1] if few else peers:
         try:
             # It is measured in this process: a file or a value that ends the runtime's ends another one first.
             Apart(name, f"{__name__}:tried", path, inputs, name, threads)
@@ -81,6 +87,16 @@ def bound(model: Model, inputs: Mapping[str, Array], kernels: str, threads: int)
         execution.set_output(i, np.zeros(max(1, int(np.prod(dims))), operand_dtype(operand)))
     execution.compute()
     return execution.compute
+
+
+def runs(path: Path, inputs: Mapping[str, Array], name: str) -> bool:
+    """True if a peer runs the file on these inputs, which is tried in another process."""
+    try:
+        Apart(name, f"{__name__}:tried", path, inputs, name, 1)
+    except Exception as error:
+        pass_shortage(error)
+        return False
+    return True
 
 
 def tried(path: Path, inputs: Mapping[str, Array], name: str, threads: int) -> None:

@@ -93,12 +93,13 @@ def measure(
     rounds: int = 100,
     seconds: float = 20.0,
     tiers: tuple[str, ...] = OURS,
+    few: bool = False,
 ) -> Bench:
-    """Latencies at each number of threads."""
+    """Latencies at each number of threads; ``few``: of LiteRT's kernels only its default ones."""
     latencies: list[Latency] = []
     missing: dict[str, str] = {}
     for count in threads:
-        found: Contenders = contenders(path, model, inputs, count, tiers)
+        found: Contenders = contenders(path, model, inputs, count, tiers, few=few)
         missing.update(found.missing)
         for name, times in alternating(found.runs, rounds, seconds).items():
             least, median, p95 = (float(np.percentile(times, q)) for q in (0, 50, 95))

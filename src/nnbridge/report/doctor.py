@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import Any
 from nnbridge import __version__
 from nnbridge.cpu import compiled
 from nnbridge.cpu.settings import Tier, current
+from nnbridge.platforms import available_cores
 from nnbridge.report.terminal import Table, counted
 
 EXTRAS = {
@@ -50,11 +50,6 @@ def _why_not(tier: Tier, found: compiled.Status) -> str:
     if tier is Tier.COMPILED:
         return ""
     return found.reason or "NNBRIDGE_KERNELS=reference asks for the reference kernels"
-
-
-def available_cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def installed_version(package: str) -> str | None:

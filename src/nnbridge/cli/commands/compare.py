@@ -303,6 +303,7 @@ def _envelope(subject: _Subject) -> Envelope:
 
 def _outputs(subject: _Subject) -> Comparison:
     from nnbridge.api import compare_samples
+    from nnbridge.inputs import read_ahead
     from nnbridge.report.agreement import Agreement
     from nnbridge.report.outputs import comparison_tables
     from nnbridge.report.plan import cache_lines
@@ -310,6 +311,8 @@ def _outputs(subject: _Subject) -> Comparison:
     compilation, files = subject.compilation, subject.files
     agreement = Agreement() if files is None else files.agreement
     observe = partial(agreement.observe, compilation.model) if files is None else files.observe
+    # The next samples are read, and run by the reference, while one is computed and compared.
+    subject.samples = read_ahead(subject.samples)
     with progress("Comparing samples", subject.total, subject.as_json) as advance:
         found = compare_samples(subject.planned, subject.reference, subject.counted(advance), subject.tolerance, observe)
     data = {**found.as_dict(), "agreement": agreement.as_dict(), **({} if files is None else files.as_dict())}
