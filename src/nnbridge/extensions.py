@@ -384,6 +384,15 @@ def readable_operation(model: Model, operation: Operation) -> str:
     return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
 
 
+_RUNTIMES = ("org.tensorflow.lite.", "ai.onnx.")
+"""What the names of TFLite's and ONNX's own operators begin with."""
+
+
+def plain_operation(name: str) -> str:
+    """A name of :func:`readable_operation` as the file has it: without the host extension that it is an operation of."""
+    return next((name.removeprefix(start) for start in _RUNTIMES if name.startswith(start)), name)
+
+
 def host_operation(model: Model, operation: Operation) -> HostOperation | Reason:
     """The host's implementation of an extension operation, or why there is none."""
     extension = model.extension_of(operation.type)

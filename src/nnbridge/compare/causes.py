@@ -7,7 +7,7 @@ falls to a tenth), or if the difference is no larger than what that arithmetic c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -87,6 +87,26 @@ class Cause:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class SharedCause:
+    """A cause, and all operators that have it."""
+
+    kind: str
+    text: str
+    operators: tuple[str, ...]
+    """Their names; empty for a cause of the whole model."""
+
+
+def shared_causes(causes: Iterable[Cause]) -> list[SharedCause]:
+    """Causes with the operators that have each, that of most operators first."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for cause in causes:
+        text = cause.sentence.removeprefix(f"{cause.operator}: ")
+        found.setdefault((cause.kind, text), []).extend([cause.operator] if text != cause.sentence else [])
+    shared = [SharedCause(kind, text, tuple(dict.fromkeys(operators))) for (kind, text), operators in found.items()]
+    return sorted(shared, key=lambda each: -len(each.operators))
 
 
 @dataclass(frozen=True)
@@ -339,7 +359,7 @@ def _sum_order(case: LoneOperation) -> str:
     spread = max((_largest(result, case.actual) for result in results), default=0.0)
     if spread == 0 or case.off(case.actual) > _SUM_MARGIN * spread:
         return ""
-    return f"float sums in another order; other orders change as much ({spread:.2g})"
+    return "float sums in another order; other orders of the sums change as much"
 
 
 def _function(case: LoneOperation) -> str:

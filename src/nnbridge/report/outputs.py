@@ -186,11 +186,9 @@ _MAX_OPERATORS = 3
 
 def cause_lines(causes: Iterable[Cause], start: str = "") -> list[str]:
     """A line for each cause, with all operators that have it."""
-    found: dict[str, dict[str, None]] = {}
-    for cause in causes:
-        text = cause.sentence.removeprefix(f"{cause.operator}: ")
-        found.setdefault(text, {}).update({cause.operator: None} if text != cause.sentence else {})
-    lines = [f"{start}{_operators(list(operators))}{text}" for text, operators in found.items()]
+    from nnbridge.compare.causes import shared_causes
+
+    lines = [f"{start}{_operators(each.operators)}{each.text}" for each in shared_causes(causes)]
     more = [f"{counted(len(lines) - _MAX_CAUSES, 'more cause')}: see --json"] if len(lines) > _MAX_CAUSES else []
     return [*lines[:_MAX_CAUSES], *more]
 

@@ -12,7 +12,7 @@ from nnbridge.devices.device import Device
 from nnbridge.devices.evidence import Evidence, evidence
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.extensions import readable_operation
+from nnbridge.extensions import plain_operation, readable_operation
 from nnbridge.plan import Planned
 from nnbridge.plan_data import PLACE_KEYS, PLACES, bound_devices, operators_of, plan_as_dict, ran_on
 from nnbridge.report.terminal import Cell, Table, counted, counted_kinds
@@ -131,10 +131,9 @@ def _plain(kind: str, operator: str, mapping: str) -> str:
 
     What only the wide mapping has is marked.
     """
-    extension, _, name = kind.rpartition(".")
-    if name == "CUSTOM" and operator:
+    if kind.endswith(".CUSTOM") and operator:
         return operator.removeprefix("CUSTOM:")
-    plain = name if extension in ("org.tensorflow.lite", "ai.onnx") else kind
+    plain = plain_operation(kind)
     return f"{plain} (wide)" if mapping == "wide" else plain
 
 

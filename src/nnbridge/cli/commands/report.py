@@ -206,7 +206,9 @@ def _command() -> str:
     words = []
     for parameter in context.command.params:
         value = context.params.get(parameter.name or "")
-        if context.get_parameter_source(parameter.name or "") is not click.core.ParameterSource.COMMANDLINE:
+        # Options of the output, which no parameter is passed for, change nothing on the page.
+        typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if not (typed and parameter.expose_value):
             continue
         name = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else ""
         for one in value if isinstance(value, (tuple, list)) else [value]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from nnbridge import __version__
 from nnbridge.compare import Comparison, OutputComparison
-from nnbridge.compare.causes import Cause
+from nnbridge.compare.causes import Cause, shared_causes
 from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.compare.observation import source_label
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
@@ -66,8 +66,7 @@ def layers_as_dict(layers: LayerComparison, plan: Plan, samples: str) -> Json:
 
 def _causes(causes: Sequence[Cause]) -> list[Json]:
     """Causes with the number of operators that have each, the most frequent first."""
-    counts = Counter((cause.kind, cause.sentence.removeprefix(f"{cause.operator}: ")) for cause in causes)
-    return [{"kind": kind, "sentence": sentence, "operators": count} for (kind, sentence), count in counts.most_common()]
+    return [{"kind": each.kind, "sentence": each.text, "operators": len(each.operators)} for each in shared_causes(causes)]
 
 
 def _row(layers: Sequence[Layer]) -> Json:
