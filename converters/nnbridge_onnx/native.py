@@ -24,7 +24,7 @@ from typing import Any
 from nnbridge.errors import InputError, Reason, first_line, pass_shortage
 from nnbridge.platforms import after_fork
 from nnbridge.trust import environment
-from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE
+from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE, STRICT
 
 BOUNDED = sys.platform == "linux"
 """True where the process's memory is bounded: Windows and macOS bound none so."""
@@ -40,6 +40,7 @@ _WHAT = {
     CHECK_IN: "the checker",
     CONVERT: "the version converter",
     INLINE: "the inliner",
+    STRICT: "shape inference",
 }
 
 
@@ -358,6 +359,15 @@ def infer_shapes(onnx: Any, model: Any, *, follow: bool = False, meanwhile: Call
         if follow or isinstance(error, LateError):
             raise
         raise CrashError(f"{error}{_crashing_node(kind, model)}") from error
+    if not good:
+        raise onnx.shape_inference.InferenceError(answer.decode())
+    return onnx.load_model_from_string(answer)
+
+
+def infer_strictly(onnx: Any, model: Any) -> Any:
+    """A ``ModelProto`` with the types and shapes of its values; errors as of :func:`infer_shapes`, also for types and shapes that
+    do not fit together."""
+    good, answer = NATIVE.ask(STRICT, model.SerializeToString())
     if not good:
         raise onnx.shape_inference.InferenceError(answer.decode())
     return onnx.load_model_from_string(answer)

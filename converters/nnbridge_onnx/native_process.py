@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 
 HEAD = struct.Struct("<QB")
 """Bytes that follow, and the kind or the flag."""
-INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE = range(6)
+INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE, STRICT = range(7)
 """Kinds of requests: infer shapes, do so and follow the elements of shapes, check a file, check a model in a folder, convert a
-model to an opset, write out calls of the model's functions."""
+model to an opset, write out calls of the model's functions, infer types and shapes and refuse those that do not fit."""
 MEMORY, COPIES = 2 << 30, 8
 """Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
 FULL = 3
@@ -60,7 +60,7 @@ def _acts(folder: str) -> Acts:
         def refuse(_: bytes) -> bytes:
             raise ImportError(missing)
 
-        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE), refuse)
+        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE, STRICT), refuse)
     return {
         INFER: lambda model: infer(model, False, False, False),
         FOLLOW: lambda model: infer(model, False, False, True),
@@ -68,6 +68,7 @@ def _acts(folder: str) -> Acts:
         CHECK_IN: lambda request: checker.check_model(_entered(request), False, False, False) or b"",
         CONVERT: lambda request: convert(request[1:], request[0]),
         INLINE: lambda model: inline(model, True),
+        STRICT: lambda model: infer(model, True, True, False),
     }
 
 

@@ -175,6 +175,9 @@ def convert_graph(
         failure = first_failure(outcomes, options.mapping)
         if failure is not None:
             model, outcomes = Conversion(facts, options, caller, budget, failure).run()
+        if graph.refused is not None and options.mapping == MappingKind.PROVIDER:
+            # Of a file whose nodes are all folded, too.
+            outcomes = tuple(replace(one, reasons=one.reasons or (graph.refused,)) for one in outcomes)
         return model, outcomes
     except (NnapiError, ConversionError, Unmappable) as error:
         raise ConversionError(in_file(error.reason, source)) from error

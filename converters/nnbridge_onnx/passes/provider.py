@@ -76,6 +76,8 @@ class _Units:
                 self._readers.setdefault(name, []).append(node)
 
     def verdicts(self) -> ProviderVerdicts:
+        if self._graph.refused is not None:
+            return ProviderVerdicts({node.index: self._graph.refused for node in self._nodes})
         refused: dict[int, Reason] = {}
         failing: dict[int, Reason] = {}
         members: dict[int, list[Node]] = {}

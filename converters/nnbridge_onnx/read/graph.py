@@ -143,6 +143,8 @@ class Graph:
     """The file has a Loop or Scan, which a mapping may write out: another mapping needs another reading."""
     size: int = 0
     """Bytes of the file and of those that hold its constants."""
+    refused: Reason | None = None
+    """Why ONNX Runtime does not load the file."""
     folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
     """What nodes that were folded so far computed, by their outputs."""
 

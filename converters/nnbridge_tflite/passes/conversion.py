@@ -22,6 +22,7 @@ from nnbridge_tflite.host.codes import STATES, TENSORS, extension_code, options_
 from nnbridge_tflite.host.options import carried_parameters, host_options
 from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
 from nnbridge_tflite.passes.folding import folded
+from nnbridge_tflite.passes.prepared import with_written_types
 from nnbridge_tflite.passes.shape_inference import infer_dims
 from nnbridge_tflite.passes.states import Key, Variables
 from nnbridge_tflite.passes.values import TensorValues
@@ -83,7 +84,7 @@ class Conversion:
     ) -> None:
         self.context = context
         self.number = number
-        self.graph = graph
+        self.graph = graph = with_written_types(graph)
         self.draft = draft
         self.variables = variables
         self.values = TensorValues(context.file, graph.tensors, graph.written, draft, variables, number)
