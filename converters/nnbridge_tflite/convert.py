@@ -151,6 +151,8 @@ def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
     if options.allow_dynamic_dimensions and not within(options.tflite, "2.4", ""):
         raise OptionError(Reason("TFLite 2.4 or newer", options.tflite, operand="allow_dynamic_dimensions"))
     if options.mapping != MappingKind.DELEGATE:
+        if file.graph.refused is not None:
+            LOG.warning("TFLite does not load %s", in_file(file.graph.refused, file.path))
         return None
     reason = not_loaded(file)
     if reason is not None or options.allow_dynamic_dimensions:

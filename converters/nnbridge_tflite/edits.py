@@ -19,7 +19,7 @@ from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimens
 from nnbridge_tflite.passes.values import unpacked
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.retyping import RETYPINGS, Retyping, one_scale
-from nnbridge_tflite.sequences import SEQUENCES, write_out
+from nnbridge_tflite.sequences import INTEGER_LAYERS, SEQUENCES, in_float, write_out
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, listed, operator_label, operator_name
 from nnbridge_tflite.unrolling import unroll, without_unread_bodies
 from nnbridge_tflite.written import written
@@ -421,6 +421,14 @@ REWRITES = (
         "operators for each step, from zero states in every run",
         write_out,
         f"{UNROLLED}; a stateful layer has its states as inputs and outputs then",
+        Answers.CHANGE,
+    ),
+    Rewrite(
+        INTEGER_LAYERS,
+        "the layer in float32, between DEQUANTIZE and QUANTIZE",
+        in_float,
+        "tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=[...]), then get_nondebug_quantized_model(); in "
+        "ai-edge-quantizer a recipe without the layer",
         Answers.CHANGE,
     ),
     Rewrite(

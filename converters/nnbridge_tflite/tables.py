@@ -153,6 +153,10 @@ class EditedGraph:
         made = {**source, "shape": np.asarray(shape, "<i4"), "name": name, "buffer": 0, "shape_signature": None}
         return self.append(made)
 
+    def float_tensor(self, like: int) -> int:
+        """A new tensor of float32 in another one's dimensions; a variable for a variable."""
+        return self.append({**self.subgraph["tensors"][like], "type": 0, "quantization": None, "buffer": 0, "name": "float"})
+
     def data(self, array: Any, type: str, name: str) -> int:
         """A new constant."""
         array = np.asarray(array)

@@ -19,6 +19,7 @@ from nnbridge.converters.delegation import (
     HALVES_RULE,
     DelegateTarget,
     PhoneVerdict,
+    Refusal,
     refusal_of,
     verdict_of,
     whole_or_nothing,
@@ -251,7 +252,8 @@ class Planned:
             graph = self.bound[0].graph
             foreign = {index for subgraph, index in self.file.importer.foreign if subgraph == graph.subgraph}
             failures = {device.name: device.failure for device in self.bound if device.failure is not None}
-            return summarise_claims(self.compilation, graph.operators, claims, android, foreign, failures)
+            refusal = self._loading_refusal
+            return summarise_claims(self.compilation, graph.operators, claims, android, foreign, failures, refusal)
         foreign_keys = self.file.importer.foreign
         found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict, foreign_keys)
         found = replace(found, release="".join(release for release in self.releases.values() if release != NEWEST))
@@ -273,11 +275,22 @@ class Planned:
 
         Executions of :attr:`compilation` raise it.
         """
-        refusal = refusal_of(self.mapped, self.mapping)
-        if refusal is None or refusal.stage is not Stage.LOADING:
+        refusal = self._loading_refusal
+        if refusal is None:
             return None
         rule = f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
         return ConversionError(replace(refusal.reason, rule=rule, file=str(self.file.path)))
+
+    @cached_property
+    def _loading_refusal(self) -> Refusal | None:
+        """The refusal of the file's own runtime, unless another one runs what the device's compiler makes of the file."""
+        elsewhere = self.bound and all(device.profile.app for device in self.bound)
+        return None if elsewhere else self._refusal_to_load
+
+    @cached_property
+    def _refusal_to_load(self) -> Refusal | None:
+        refusal = refusal_of(self.mapped, self.mapping)
+        return None if refusal is None or refusal.stage is not Stage.LOADING else refusal
 
     @property
     def loads(self) -> bool | None:
@@ -296,7 +309,10 @@ class Planned:
         """Sentences about the file and the target that a reader of the plan must know."""
         profiles = [device.name for device in self.drivers if device.is_profile]
         mixture = f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices."
-        return (*self.file.importer.remarks, *([mixture] if len(profiles) > 1 else []))
+        refusal, apps = self._refusal_to_load, {device.profile.app for device in self.bound}
+        compiled = f"{refusal.judgement}; what the compiler makes of it runs on {' and '.join(apps)}." if refusal else ""
+        others = [compiled] if compiled and all(apps) else []
+        return (*self.file.importer.remarks, *others, *([mixture] if len(profiles) > 1 else []))
 
     @property
     def releases(self) -> dict[str, str]:

@@ -15,7 +15,6 @@ from typing import Any
 from nnbridge.errors import Reason
 from nnbridge.model import Array
 
-
 CUSTOM = "CUSTOM:"
 """Before the name of a custom operator."""
 

@@ -15,6 +15,7 @@ from tests.tflite.reports import IMAGE, NONE, WINDOW, Made, Make, one, ones
 
 LACKING = "requires"
 """The plan's own words: NewOperationParser has no case for the operator."""
+TYPES = "OP is supported, but tensor type/shape isn't compatible."
 
 
 def claims(make: Make, folder: Path) -> list[Claim]:
@@ -117,7 +118,7 @@ VERDICTS: dict[str, tuple[Make, str]] = {
     "ADD of a matrix to three dimensions": (added((2, 4, 2), (4, 2)), "Doesn't support broadcasting"),
     "MUL of one rank": (one("MUL", [(2, 4, 4, 2), (1, 1, 1, 2)], (2, 4, 4, 2), **NONE), ""),
     "CUMSUM": (floats("CUMSUM", np.int32(3)), ""),
-    "CUMSUM of integers": (floats("CUMSUM", np.int32(3), type="int32"), "OP is supported, but tensor type/shape isn't compatible."),
+    "CUMSUM of integers": (floats("CUMSUM", np.int32(3), type="int32"), TYPES),
     "ONE_HOT": (one_hot(), ""),
     "ONE_HOT of numbers for each": (one_hot(on=ones(2)), "Indices must be int32 type, on/off tensors must be constant, scalar"),
     "ONE_HOT along the first axis": (one_hot(axis=0), "Indices must be int32 type"),
@@ -135,8 +136,8 @@ VERDICTS: dict[str, tuple[Make, str]] = {
     "ARG_MAX": (one("ARG_MAX", IMAGE, (1, 4, 4), np.int32(3), output_type=2), LACKING),
     "RELU_0_TO_1": (floats("RELU_0_TO_1"), ""),
     "UNPACK": (one("UNPACK", (2, 4), [(4,), (4,)], num=2, axis=0), ""),
-    "five dimensions": (one("ABS", (1, 1, 4, 4, 2), (1, 1, 4, 4, 2)), "OP is supported, but tensor type/shape isn't compatible."),
-    "16 bits": (floats("TANH", type="int16"), "OP is supported, but tensor type/shape isn't compatible."),
+    "five dimensions": (one("ABS", (1, 1, 4, 4, 2), (1, 1, 4, 4, 2)), TYPES),
+    "16 bits": (floats("TANH", type="int16"), TYPES),
     "a version of 16 bits": (floats("TANH", version=3), "Max version supported: 2."),
     "DEPTHWISE_CONV_2D": (
         one("DEPTHWISE_CONV_2D", IMAGE, IMAGE, ones(1, 1, 1, 2), ones(2), depth_multiplier=1, **WINDOW), ""

@@ -66,8 +66,8 @@ _COMMON: Mapping[str, str] = {
 open, ``runtime_inputs`` and ``constant_inputs`` how many inputs a run computes and the file stores, ``unstated`` the maps and
 weights without quantisation parameters, ``scaleless`` how many have no positive scale, ``largest_weight_sum`` the largest sum of
 absolute weights of an output channel, ``largest_bias`` the largest bias, ``zero_inputs`` how many inputs are constants that are
-all zero, ``readers`` and ``input_readers`` how many operators read the first output and the first input, ``input_written`` whether
-an operator computes the first input, ``becomes_floats`` whether only a CAST or SELECT to floats reads the first output."""
+all zero, ``readers`` and ``input_readers`` how many operators read the first output and the first input, ``input_written``
+whether an operator computes the first input, ``becomes_floats`` whether only a CAST or SELECT to floats reads that output."""
 _SELECTING = ("CAST", "SELECT", "SELECT_V2")
 
 

@@ -21,7 +21,7 @@ from nnbridge.operations.numerics import EXACT, NUMERICS
 
 LEVELS = ("tflite",)
 """The formats whose operators devices look at."""
-_TEXTS = ("name", "like", "level", "version", "source", "verified", "numerics", "numerics_source")
+_TEXTS = ("name", "like", "level", "version", "source", "verified", "numerics", "numerics_source", "app")
 _TABLES = ("hardware", "sets", "conditions", "operations", "unpacks", "faults")
 _KEYS = (*_TEXTS, *_TABLES, "rules", "static", "partitions", "max_partitions", "cost", "notes", "aliases")
 _RULE_KEYS = ("require", "when", "says", "uncertain", "except", "only", "fails_model")
@@ -85,6 +85,7 @@ class _SourceProfileReader(TableValues):
             aliases=tuple(self._list(table, "aliases", str)),
             numerics=self._numerics(table),
             numerics_source=self._text_of(table, "numerics_source"),
+            app=self._text_of(table, "app"),
         )
 
     def _numerics(self, table: Mapping[str, Any]) -> str:

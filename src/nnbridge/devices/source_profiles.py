@@ -97,6 +97,8 @@ class SourceProfile(Device):
     """Its arithmetic: a name of :data:`~nnbridge.operations.numerics.NUMERICS`."""
     numerics_source: str = ""
     """Where that is stated; empty: nothing is public, and the CPU's arithmetic is used."""
+    app: str = ""
+    """The runtime of the compiled file where that is not TFLite, whose refusal of the file does not count then."""
     before_nnapi: ClassVar[bool] = True
     is_profile: ClassVar[bool] = True
 
