@@ -11,11 +11,11 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from nnbridge.records import dataclass
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import VERSION
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, bounded, real

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from nnbridge.bench.profiling import OperationTime
 from nnbridge.compare.arrays import Array
 from nnbridge.cpu import compiled
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.trust import environment, python_command
 
 FIRST_ANSWER_TIMEOUT = 120.0
