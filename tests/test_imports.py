@@ -16,7 +16,8 @@ from nnbridge.entry_points import installed
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "types records trust json_data",
+    "records",
+    "types trust json_data",
     "errors reading caches processes ahead",
     "platforms",
     "apart",

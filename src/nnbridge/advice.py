@@ -10,7 +10,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, cached_property, partial
 from itertools import combinations, count, islice, product
 from pathlib import Path
@@ -28,6 +28,7 @@ from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, 
 from nnbridge.file import ModelFile
 from nnbridge.model import Array
 from nnbridge.plan import Planned, draft
+from nnbridge.records import dataclass
 from nnbridge.runtime.placement import place
 from nnbridge.runtime.plan import Plan
 from nnbridge.storage.temporary import TemporaryFolder

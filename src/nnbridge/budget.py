@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from nnbridge.errors import ConversionError, ExhaustedError, InputError, Reason
+from nnbridge.records import dataclass
 
 _UNPACKED, _UNPACKED_TIMES = 128 << 20, 32
 """What a packed file may hold: so many bytes, or so many times its own."""

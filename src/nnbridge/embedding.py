@@ -15,7 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -23,6 +23,7 @@ from pathlib import Path
 from nnbridge import __version__, caches, trust
 from nnbridge.errors import InputError, PackageError, Reason
 from nnbridge.platforms import require_linux
+from nnbridge.records import dataclass
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.storage.temporary import TemporaryFolder
 

@@ -6,13 +6,14 @@ import errno
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
 from traceback import walk_tb
 from typing import Any, ClassVar
 
+from nnbridge.records import dataclass
 from nnbridge.types import ResultCode
 
 

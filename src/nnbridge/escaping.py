@@ -6,8 +6,9 @@ CSV is written by :mod:`nnbridge.report.csv_text`, TOML by :mod:`nnbridge.toml`,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from nnbridge.records import dataclass
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'"

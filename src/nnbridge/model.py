@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from mmap import mmap
 from types import MappingProxyType
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.records import dataclass
 from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from nnbridge.json_data import document
 from nnbridge.model import Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
 from nnbridge.platforms import available_cores
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
 from nnbridge.runtime.feature_level_slices import Slices

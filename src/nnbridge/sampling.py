@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from nnbridge.errors import ConversionError
 from nnbridge.inputs import Dataset, Preparation, read_ahead, read_labels
 from nnbridge.model import Model
 from nnbridge.plan import Planned
+from nnbridge.records import dataclass
 from nnbridge.report.agreement import Agreement, both_answers
 from nnbridge.report.answers import Accuracy, label_names
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from nnbridge.errors import Reason
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 CUSTOM = "CUSTOM:"
 """Before the name of a custom operator."""

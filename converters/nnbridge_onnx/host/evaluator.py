@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -26,6 +25,7 @@ from nnbridge.extensions import (
     PreparedHostKernel,
 )
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import Array, Model, Source
+from nnbridge.records import dataclass
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_onnx.declaration import REGISTRY, Affine, Channels, attribute, declared
 from nnbridge_onnx.host import HOST

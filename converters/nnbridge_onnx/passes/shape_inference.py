@@ -9,12 +9,13 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host import runtime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import numpy_type
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 Dims = tuple[int, ...]
 

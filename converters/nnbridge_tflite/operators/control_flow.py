@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import TENSORS

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.folding import Folding
 from nnbridge.errors import Reason, Stage, Why
+from nnbridge.records import dataclass
 from nnbridge.types import OperationCode
 from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge.model import Source
+from nnbridge.records import dataclass
 from nnbridge.releases import within
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import STATES, TENSORS, extension_code, options_value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +16,7 @@ from nnbridge.cpu import compiled
 from nnbridge.errors import InputError, Reason, first_line, pass_shortage
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Model, input_name
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from nnbridge.bench.profiling import OperationTime
 from nnbridge.compare.arrays import Array
 from nnbridge.cpu import compiled
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.storage.temporary import TemporaryFolder
 from nnbridge.trust import environment, python_command
 

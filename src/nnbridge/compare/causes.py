@@ -8,7 +8,7 @@ falls to a tenth), or if the difference is no larger than what that arithmetic c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from nnbridge.errors import NnapiError
 from nnbridge.model import Model
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, is_extension

@@ -13,11 +13,12 @@ import itertools
 import os
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from nnbridge.records import dataclass
 from nnbridge.trust import decline_reports
 
 _UINT8, _INT8, _INT32 = 2, 3, 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from nnbridge.extensions import TYPES, codec_of, operand_dtype
 from nnbridge.inputs.preparation import InputTarget, Picture, Preparation, PreparedInput, fit, prepare
 from nnbridge.model import Model, Operand
 from nnbridge.reading import read_at_most
+from nnbridge.records import dataclass
 
 
 @dataclass(frozen=True)

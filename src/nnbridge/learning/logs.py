@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from nnbridge.errors import InputError, Reason, Why
 from nnbridge.foreign import ReadingBudget, Shape, checked
 from nnbridge.log_lines.reader import ReadLine, numbered, read_lines, read_text
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 
 CPU = "nnapi-reference"
 MAX_REPEATED = 20_000

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
@@ -34,6 +34,7 @@ from nnbridge.foreign import MAX_TEXT, MAX_WHOLE, Shape, checked, shape_of
 from nnbridge.inputs import Preparation
 from nnbridge.plan import Planned, plan
 from nnbridge.plan_data import PLACES
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.report.outcomes import reasons_off
 from nnbridge.report.page import PageFacts, page, page_data

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from nnbridge import devices as device_list
@@ -19,6 +18,7 @@ from nnbridge.ndk.trace import VARIABLE as TRACE_VARIABLE
 from nnbridge.neuron import adapter
 from nnbridge.neuron.answers import Granted, answered, route
 from nnbridge.neuron.functions import FILE_VARIABLE, REPORT_VARIABLE
+from nnbridge.records import dataclass
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.storage.temporary import TemporaryFolder
 

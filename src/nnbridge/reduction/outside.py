@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from nnbridge.compare.samples import Reference, answered, outputs_in_model
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.reduction.source_part import loaded_part, source_part
 from nnbridge.reduction.symptoms import DIFFERS, Predicate, Search, Symptom, symptom_of

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,6 +28,7 @@ from nnbridge.devices import CPU_NAME
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, pass_shortage
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
 from nnbridge.runtime.execution import Execution

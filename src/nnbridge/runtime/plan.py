@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from nnbridge.devices.device import Device, PreparedModel
 from nnbridge.errors import Reason, counted
 from nnbridge.extensions import TYPES
 from nnbridge.model import known
+from nnbridge.records import dataclass
 from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.partitioner import ExecutionStep, Partition
 from nnbridge.runtime.placement import Placement

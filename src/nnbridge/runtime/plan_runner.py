@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from nnbridge.errors import OutOfMemoryError, Reason
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Array, Operand, known
 from nnbridge.operations.validation import byte_size
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, OperandValue, shaped
 from nnbridge.runtime.driver_calls import FINAL, executed, named, size_of

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
-from dataclasses import dataclass
+
+from nnbridge.records import dataclass
 
 _log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.loops import COUNTER_BYTES
 from nnbridge.cpu.compiled.threads import pool
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 FAULT_WORDS = 2
 """Of a kernel's report: whether there is one, and the value."""

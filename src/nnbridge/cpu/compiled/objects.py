@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.machine import cache_directory, machine
 from nnbridge.cpu.compiled.values import I64, VOID, IrValue
+from nnbridge.records import dataclass
 
 _log = logging.getLogger(__name__)
 _MOST_BYTES = 1 << 24

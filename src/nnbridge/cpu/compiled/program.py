@@ -12,7 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.objects import Variant, function, library
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import Any, Protocol
 
 from nnbridge.budget import WorkBudget, refused
 from nnbridge.errors import ExhaustedError, Reason
+from nnbridge.records import dataclass
 
 Value = Any
 """Of a condition's part: a number, a truth, a type, a tuple, a :class:`Fact`, or None where it is not known."""

@@ -6,7 +6,7 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,7 @@ from nnbridge.extensions import TYPES, body_roles, is_options, readable_operatio
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations.matching import input_places
 from nnbridge.plan import Planned
+from nnbridge.records import dataclass
 from nnbridge.report.estimate import estimate_for_page, estimate_on
 from nnbridge.report.page.numbering import Numbering
 from nnbridge.report.page.placement import against_data, plan_data
