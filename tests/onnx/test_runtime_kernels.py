@@ -121,6 +121,20 @@ def test_an_operator_that_only_onnx_runtime_has_is_computed_by_it(
     assert "nnbridge's own host has no kernel for it" in caplog.text
 
 
+def test_the_shapes_of_a_quantised_lstm_are_those_of_onnxs_own(tmp_path: Path) -> None:
+    nodes = [
+        microsoft("DynamicQuantizeLSTM", ["x", "W", "R", "", "", "", "", "", "k", "z", "k", "z"], ["y", "h"], hidden_size=4),
+        helper.make_node("Shape", ["y"], ["shape"]),
+        helper.make_node("Reshape", ["h", "flat"], ["last"]),
+        helper.make_node("Cast", ["shape"], ["sizes"], to=FLOAT),
+    ]
+    constants = {**LSTM, "flat": np.int64([-1])}
+    path = written(tmp_path / "model.onnx", nodes, {"x": numbers(3, 2, 4)}, constants, ["sizes", "last"])
+    planned = nnbridge.plan(path, mapping="wide")
+    assert [name for name in ("Shape", "Reshape") if name in {m.operator for m in planned.mapped if m.mapping == "host"}] == []
+    assert planned.run({"x": numbers(3, 2, 4)})["sizes"].tolist() == [3, 1, 2, 4]
+
+
 def test_a_refusal_has_onnx_runtimes_cause_and_the_nodes_name(tmp_path: Path) -> None:
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, name="/head/fc2/Gemm")
     constants = {"w": numbers(64, 16), "b": numbers(32)}

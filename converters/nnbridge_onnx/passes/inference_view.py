@@ -70,6 +70,13 @@ def _normalised(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
     return _like_its_input(onnx, node, graph) if len(node.output) == 1 else None
 
 
+def _layer(onnx: Any, node: Any, graph: Any) -> list[Any]:
+    """ONNX Runtime's LSTM with 8-bit weights: results are as those of ONNX's own, whose rule looks at no weight."""
+    written = onnx.helper.make_node("LSTM", node.input[:3], node.output)
+    written.attribute.extend(node.attribute)
+    return [written]
+
+
 def _onesided(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
     """An STFT that states the operator's default, which inference takes for 0; None for one that states it itself."""
     if any(attribute.name == "onesided" for attribute in node.attribute):
@@ -116,6 +123,7 @@ WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
     "LayerNormalization": _normalised,
     "RMSNormalization": _normalised,
     "STFT": _onesided,
+    "com.microsoft.DynamicQuantizeLSTM": _layer,
     "ai.onnx.ml.Scaler": _real,
     "ai.onnx.ml.Normalizer": _real,
     "ai.onnx.ml.Imputer": _like_its_input,

@@ -174,7 +174,8 @@ def _describe(
     _infer(inference, bare, steps, known)
     found = {value.name: value for value in (*graph.value_info, *graph.output)}
     open_names = _decided_by_values(steps, found, {*inference.weights, *known})
-    declared = {**inference.by_runtime(bare, _untyped(steps, found, declared)), **declared}
+    described = {**inference.by_runtime(bare, _untyped(steps, found, declared)), **declared}
+    declared = {**_by_schema(inference.onnx, bare, steps, found, described), **described}
     completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
     added = [value for value in completed if value is not None]
     outputs = {value.name: value for value in graph.output}
@@ -195,6 +196,32 @@ def _untyped(steps: Iterable[_Step], *described: Mapping[str, Any]) -> tuple[str
     """Results of nodes whose type is neither found nor declared."""
     typed = {name for values in described for name, value in values.items() if _has_element(value)}
     return tuple(name for step in steps for name in step.outputs if name and name not in typed)
+
+
+def _by_schema(onnx: Any, bare: Any, steps: Iterable[_Step], *described: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The element types of results that are those of an operand, by the operator's schema: of nodes that inference refuses."""
+    versions = {entry.domain or "ai.onnx": int(entry.version) for entry in bare.opset_import}
+    values = (*bare.graph.input, *bare.graph.initializer)
+    known = {value.name: value.data_type if hasattr(value, "data_type") else value.type.tensor_type.elem_type for value in values}
+    for part in described:
+        known.update(
+            {n: v.type.tensor_type.elem_type for n, v in part.items() if v.type.HasField("tensor_type") and _has_element(v)}
+        )
+    found = {}
+    for step in steps:
+        if all(name in known for name in step.outputs if name):
+            continue
+        domain = step.domain or "ai.onnx"
+        try:
+            schema = onnx.defs.get_schema(step.type, versions.get(domain, 1), "" if domain == "ai.onnx" else domain)
+        except onnx.defs.SchemaError:
+            continue
+        types = {formal.type_str: known[name] for formal, name in zip(schema.inputs, step.inputs, strict=False) if name in known}
+        for formal, name in zip(schema.outputs, step.outputs, strict=False):
+            if name and name not in known and formal.type_str in types:
+                known[name] = types[formal.type_str]
+                found[name] = onnx.helper.make_tensor_value_info(name, known[name], None)
+    return found
 
 
 def _has_element(value: Any) -> bool:

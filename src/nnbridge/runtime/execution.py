@@ -339,7 +339,7 @@ class Execution(ExecutionArguments):
         """All outputs, by buffers that grow until they suffice."""
         for i, value in enumerate(inputs):
             self.set_input(i, value)
-        sizes: list[int | None] = [None] * len(self._output_operands)
+        sizes = self.compilation.repeated.sizes
         while True:
             buffers = []
             for i, operand in enumerate(self._output_operands):
@@ -354,7 +354,7 @@ class Execution(ExecutionArguments):
                 grown = self._grown(sizes)
                 if grown == sizes:  # None of the outputs was too small.
                     raise
-                sizes = grown
+                self.compilation.repeated.sizes = sizes = grown
                 self._outputs = [None] * len(self._output_operands)
                 self._state = ExecutionState.PREPARATION
         return [

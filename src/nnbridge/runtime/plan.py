@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import field
 from functools import cached_property
 
 from nnbridge.devices.device import Device, PreparedModel
@@ -12,7 +13,7 @@ from nnbridge.extensions import TYPES
 from nnbridge.model import known
 from nnbridge.records import dataclass
 from nnbridge.runtime.caching import CacheRecord
-from nnbridge.runtime.partitioner import ExecutionStep, Partition
+from nnbridge.runtime.partitioner import ExecutionStep, Partition, SourceOperand
 from nnbridge.runtime.placement import Placement
 from nnbridge.types import FeatureLevel
 
@@ -46,6 +47,8 @@ class Plan:
     """Why the whole model was moved to the CPU, if it was."""
     cache: tuple[CacheRecord, ...] = ()
     """What the compilation cache did for each step, if the client asked for one."""
+    grown: dict[SourceOperand, int] = field(default_factory=dict, compare=False, repr=False)
+    """Bytes that the host's temporaries of open size needed last: the next run begins with as many, so that none runs twice."""
 
     @property
     def steps(self) -> tuple[ExecutionStep, ...]:

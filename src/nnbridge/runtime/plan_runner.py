@@ -297,8 +297,10 @@ class PlanRunner:
         """A step whose dynamic temporaries grow until it succeeds (facts R9 to R11)."""
         slots = [run.slot((step.source, i)) for i in step.outputs]
         # The host is not a driver of Android's: its temporaries need not start with one element.
-        least = _HOST_CAPACITY if plan.devices[step.device].kind == "host" else 0
-        buffers = [slot.buffer or _temporary(slot.operand, least) for slot in slots]
+        hosted = plan.devices[step.device].kind == "host"
+        places = [(step.source, i) for i in step.outputs]
+        least = [plan.grown.get(place, _HOST_CAPACITY) if hosted else 0 for place in places]
+        buffers = [slot.buffer or _temporary(slot.operand, size) for slot, size in zip(slots, least, strict=True)]
         inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
         while True:
             inner = replace(request, inputs=inputs, outputs=tuple(buffers))
@@ -314,6 +316,12 @@ class PlanRunner:
                 rule = f"a temporary below {GROWTH_LIMIT} bytes"
                 return Result(ResultCode.OP_FAILED, (), Reason(rule, "a larger one", operand=excessive.operand.name))
             grown = [_grown(slot, buffer, shape) for slot, buffer, shape in found]
+            if hosted:
+                plan.grown.update(
+                    (place, len(new.data))
+                    for place, new, old in zip(places, grown, buffers, strict=True)
+                    if new is not old and new.data is not None
+                )
             stuck = all(new is old for new, old in zip(grown, buffers, strict=True))
             if stuck or any(s.buffer is not None and not s.sufficient for s in slots):
                 return result

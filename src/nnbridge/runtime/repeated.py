@@ -53,6 +53,8 @@ class RepeatedRuns:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._idle: dict[Kind, list[BoundRun] | None] = {}
+        self.sizes: list[int | None] = [None] * len(model.main.outputs)
+        """Bytes that outputs of open size needed last: the next run begins with as many, and computes nothing twice."""
 
     def __len__(self) -> int:
         """The number of remembered kinds."""
