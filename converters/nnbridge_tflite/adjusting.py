@@ -45,16 +45,19 @@ _CONSTANT = frozenset({Why.NOT_CONSTANT, Why.OPERAND_VALUE, Why.UNSTATED})
 _UNROLLED = (
     "unroll=True of the Keras layer, with a fixed number of time steps: operators that NNAPI has in place of one for a sequence"
 )
+_SPLIT = (
+    "the model split at the operator: a file of what is before it, of each of its bodies, and of what is after it, and the "
+    "program in place of the operator"
+)
 _AT_SOURCE = dict.fromkeys(
     (
         "BIDIRECTIONAL_SEQUENCE_LSTM",
         "BIDIRECTIONAL_SEQUENCE_RNN",
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
         "UNIDIRECTIONAL_SEQUENCE_RNN",
-        "WHILE",
     ),
     _UNROLLED,
-)
+) | {"WHILE": f"{_UNROLLED}; or {_SPLIT}", "IF": _SPLIT, "CALL_ONCE": _SPLIT}
 """Operators → what helps at the source."""
 
 

@@ -21,7 +21,7 @@ from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.retyping import RETYPINGS, Retyping, one_scale
 from nnbridge_tflite.sequences import INTEGER_LAYERS, SEQUENCES, in_float, write_out
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, alone, listed, operator_label, operator_name
-from nnbridge_tflite.unrolling import unroll, without_unread_bodies
+from nnbridge_tflite.unrolling import branch, decomposition, unroll, without_unread_bodies
 from nnbridge_tflite.written import written
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
@@ -416,6 +416,18 @@ REWRITES = (
         Answers.CHANGE,
     ),
     Rewrite(("WHILE",), "its body for each step", unroll, UNROLLED, Answers.ROUND),
+    Rewrite(
+        ("IF",),
+        "the branch that its condition, which never changes, chooses",
+        branch,
+        "a condition of Python in place of tf.cond, torch.cond or jax.lax.cond",
+    ),
+    Rewrite(
+        ("STABLEHLO_COMPOSITE",),
+        "its decomposition",
+        decomposition,
+        "no composite around the function: litert_torch's and jax's composites are for delegates that have them as one operator",
+    ),
     Rewrite(
         SEQUENCES,
         "operators for each step, from zero states in every run",

@@ -58,6 +58,8 @@ class EditedGraph:
         self.placed: list[Table] = []
         self.before: list[Table] = []
         self.after: list[Table] = []
+        self.gone = False
+        """Nothing takes the place of the operator."""
 
     @classmethod
     def fork(cls, model: Table, subgraph: int, index: int) -> EditedGraph:
@@ -195,7 +197,8 @@ class EditedGraph:
 
     def finish(self, index: int) -> None:
         """Put what was placed, or the changed operator between those added, where the operator stood."""
-        self.subgraph["operators"][index : index + 1] = self.placed or [*self.before, self.operator, *self.after]
+        rest = [] if self.gone else [*self.before, self.operator, *self.after]
+        self.subgraph["operators"][index : index + 1] = self.placed or rest
 
 
 def operator_name(model: Table, operator: Mapping[str, Any]) -> str:
