@@ -37,7 +37,7 @@ LAYERS = (
     "plan_data summary",
     "plan",
     "compare clib",
-    "inputs advice bench phone_log since",
+    "inputs advice bench phone_log routes since",
     "report",
     "sampling",
     "api export delegate neuron matrix provider",

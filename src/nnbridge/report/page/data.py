@@ -18,6 +18,7 @@ from nnbridge.compare import Comparison, OutputComparison
 from nnbridge.compare.causes import Cause, shared_causes
 from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.compare.observation import source_label
+from nnbridge.compare.references import REFERENCE_RUNTIMES
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
 from nnbridge.devices.evidence import evidences
 from nnbridge.devices.source_profiles import BoundDevice
@@ -34,8 +35,6 @@ from nnbridge.runtime.plan import Plan
 from nnbridge.runtime.plan_runner import RunReport
 from nnbridge.storage.atomic import file_checksum
 from nnbridge.types import Lifetime, is_extension
-
-_TITLES = {"litert": "LiteRT", "onnxruntime": "ONNX Runtime"}
 
 
 def compared_as_dict(comparison: Comparison, model: Model, samples: str) -> Json:
@@ -118,7 +117,8 @@ def times_as_dict(runs: Sequence[RunReport], steps: int, machine: str) -> Json:
 
 
 def _title(reference: str) -> str:
-    return _TITLES.get(reference, reference.replace("\\", "/").rpartition("/")[2])
+    known = REFERENCE_RUNTIMES.get(reference)
+    return reference.replace("\\", "/").rpartition("/")[2] if known is None else known.title
 
 
 _LIFETIMES = {
