@@ -312,7 +312,7 @@ class Planned:
         mixture = f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices."
         refusal, apps = self._refusal_to_load, {device.profile.app for device in self.bound}
         compiled = f"{refusal.judgement}; what the compiler makes of it runs on {' and '.join(apps)}." if refusal else ""
-        others = [compiled] if compiled and all(apps) else []
+        others = [compiled] if compiled and apps and all(apps) else []
         return (*self.file.importer.remarks, *others, *([mixture] if len(profiles) > 1 else []))
 
     @property
