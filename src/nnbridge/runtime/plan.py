@@ -9,7 +9,7 @@ from functools import cached_property
 
 from nnbridge.devices.device import Device, PreparedModel
 from nnbridge.errors import Reason, counted
-from nnbridge.extensions import TYPES
+from nnbridge.extensions import HostExtension
 from nnbridge.model import known
 from nnbridge.records import dataclass
 from nnbridge.runtime.caching import CacheRecord
@@ -109,7 +109,7 @@ class Plan:
 
 def _takes_host_extensions(device: Device) -> bool:
     """True for a device that is asked about what NNAPI cannot express, too: one that looks at the file's operators."""
-    return any(extension in TYPES.host_extensions().values() for extension in device.supported_extensions())
+    return any(isinstance(extension, HostExtension) for extension in device.supported_extensions())
 
 
 @dataclass(frozen=True)
