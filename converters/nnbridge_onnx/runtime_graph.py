@@ -19,8 +19,8 @@ from nnbridge.model import Array
 from nnbridge.records import dataclass
 from nnbridge_onnx.passes import Facts
 from nnbridge_onnx.passes.conversion import Conversion, facts_of
+from nnbridge_onnx.passes.inference_view import SMALL
 from nnbridge_onnx.passes.provider import ProviderVerdicts, verdicts
-from nnbridge_onnx.passes.shape_inference import SMALL
 from nnbridge_onnx.read.graph import Graph, Node, dtype_of
 from nnbridge_onnx.read.reader import graph_of
 

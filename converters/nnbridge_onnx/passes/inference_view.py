@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from nnbridge_onnx.read.graph import FLOAT, INT64, STRING
 
+SMALL = 4096
+"""Constants of more elements are weights, which decide no shapes."""
 MAX_PROPAGATED = 1 << 16
 """Elements of a vector that inference follows."""
 
@@ -58,6 +61,15 @@ def _range_size(onnx: Any, node: Any, graph: Any) -> float:
         return np.inf
     start, limit, delta = (float(np.ravel(onnx.numpy_helper.to_array(t))[0]) for t in tensors)
     return (limit - start) / delta if delta else np.inf
+
+
+def _without_numbers(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
+    """A Constant of more numbers than decide dimensions as a value of its type, as weights are; None for one that may stay."""
+    tensor = next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
+    if tensor is None or math.prod(tensor.dims) <= SMALL or any(value.name == node.output[0] for value in graph.output):
+        return None
+    graph.input.append(onnx.helper.make_tensor_value_info(node.output[0], tensor.data_type, list(tensor.dims)))
+    return []
 
 
 def _like_its_input(onnx: Any, node: Any, graph: Any) -> list[Any]:
@@ -117,6 +129,7 @@ def _scores(onnx: Any, node: Any, graph: Any) -> None:
 
 
 WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
+    "Constant": _without_numbers,
     "Range": _without_values,
     "Compress": _some_elements,
     "GroupNormalization": _like_its_input,

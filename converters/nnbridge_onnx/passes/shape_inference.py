@@ -20,15 +20,13 @@ from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host import runtime
 from nnbridge_onnx.passes.folding import Known, fold
-from nnbridge_onnx.passes.inference_view import MAX_PROPAGATED, WRITTEN, correct_einsum, correct_pool, sizes_of
+from nnbridge_onnx.passes.inference_view import MAX_PROPAGATED, SMALL, WRITTEN, correct_einsum, correct_pool, sizes_of
 from nnbridge_onnx.passes.inline import inline
 from nnbridge_onnx.read.graph import INT32, INT64, Fold, Graph
 
 _log = logging.getLogger(__name__)
 
 ROUNDS = 8
-SMALL = 4096
-"""Constants of more elements are weights, which decide no shapes."""
 MAX_RANK = 64
 
 
@@ -291,7 +289,9 @@ def _infer(inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapp
     inferred = _inferred(inference, seen, body)
     while correct_pool(onnx, seen, body.steps, inferred) or correct_einsum(onnx, seen, body.steps, inferred):
         inferred = _inferred(inference, seen, body)
-    described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
+    results = {name for step in steps for name in step.outputs}
+    stand_ins = (value for value in seen.graph.input if value.name in results)
+    described = {value.name: value for value in (*graph.value_info, *stand_ins, *inferred.value_info)}
     for name, array in replaced.items():
         described[name] = onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
     for part, values in (("value_info", described.values()), ("output", inferred.output)):

@@ -38,6 +38,7 @@ from nnbridge.types import DurationCode, ResultCode
 
 UNKNOWN_DURATION = 2**64 - 1  # what a device that does not measure says
 
+_COMPLETED, _COMPUTATION, _now = ExecutionState.COMPLETED, ExecutionState.COMPUTATION, time.perf_counter_ns
 _FIRST_CAPACITY = 1 << 12
 """Bytes that an output of unknown size gets first: small ones are then computed once."""
 
@@ -75,29 +76,36 @@ class Execution(ExecutionArguments):
     # -- computing ---------------------------------------------------------------------------------------------------
 
     def compute(self) -> None:
-        """``compute``: run synchronously. Raises the NNAPI error that it ends with."""
-        self._begin("compute")
-        if self._bound is not None and self.observer is None and self._compute_bound(self._bound):
-            return
-        self._check_memories()
-        self._compute()
+        """``compute``: run synchronously. Raises the NNAPI error that it ends with.
 
-    def _compute_bound(self, bound: Callable[[], None]) -> bool:
-        """Compute what was computed before; False if that fails, so that the whole way reports why."""
+        What was computed before on these arguments is computed in one call; if that fails, the whole way reports why.
+        """
+        bound = self._bound
+        if bound is None or self.observer is not None:
+            self._begin("compute")
+            self._check_memories()
+            self._compute()
+            return
+        # All that is not a call of the bound function counts here: models of a few operations take a microsecond.
+        with self._starting:
+            if self._state is not _COMPLETED:
+                self.require_preparation("compute")
+            self._state = _COMPUTATION
         if self._uses_memories:
             self._check_memories()
-        started = time.perf_counter_ns()
+        started = _now()
         try:
             bound()
         except Exception:
-            self._bound = None
-            return False
-        self._elapsed, self._report = time.perf_counter_ns() - started, None
+            self._bound, self._fence_wait = None, 0
+            self._check_memories()
+            self._compute()
+            return
+        self._elapsed, self._report = _now() - started, None
         if self._uses_memories:
             self._finish(ResultCode.NO_ERROR, self._shapes)
         else:
-            self._state = ExecutionState.COMPLETED
-        return True
+            self._state = _COMPLETED
 
     def start_compute(self) -> Event:
         """``startCompute``: run in a thread; what is wrong with the arguments is raised now (fact E26)."""

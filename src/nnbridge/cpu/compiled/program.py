@@ -281,6 +281,17 @@ _LEAST_SHARED = 16
 """Chunks below which a program is not worth another thread's waking, which takes as long as five of them."""
 
 
+class _BoundRun(functools.partial[None]):
+    """The machine code's loop on an instance, which lives as long as this function: no Python code is run by a call."""
+
+    instance: Instance
+
+    def __new__(cls, instance: Instance, run: Callable[[Any, Any, Any], None]) -> _BoundRun:
+        made = super().__new__(cls, run, *instance.arguments)
+        made.instance = instance
+        return made
+
+
 class Program:
     """Compiled operations; ``run`` may be called from several threads at once."""
 
@@ -422,6 +433,8 @@ class Program:
         for k, array in enumerate((*inputs, *outputs)):
             instance.slots[k] = array.ctypes.data
         instance.held = (*inputs, *outputs)
+        if not self.faults and (threads <= 1 or not self.shared):
+            return _BoundRun(instance, self.run_alone)
         run = instance.run_checked if self.faults else instance.run
         return functools.partial(run, threads if self.shared else 1)
 
