@@ -183,9 +183,9 @@ def constants_as_nodes(model: Any, rng: Rng) -> None:
     if tensor is None or tensor.name in {value.name for value in model.graph.input}:
         return
     array, options = numpy_helper.to_array(tensor), {"value": tensor}
-    if array.dtype == np.float32 and array.ndim < 2 and rng.random() < 0.5:
+    if array.dtype == np.float32 and array.ndim < 2 and array.size and rng.random() < 0.5:
         options = {"value_floats": array.tolist()} if array.ndim else {"value_float": float(array)}
-    if array.dtype == np.int64 and array.ndim < 2 and rng.random() < 0.5:
+    if array.dtype == np.int64 and array.ndim < 2 and array.size and rng.random() < 0.5:
         options = {"value_ints": array.tolist()} if array.ndim else {"value_int": int(array)}
     model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], **options))
     model.graph.initializer.remove(tensor)

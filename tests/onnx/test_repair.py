@@ -233,6 +233,21 @@ def _sides(values: Any) -> Any:
     return values[0].type.tensor_type.shape.dim
 
 
+def _softmax_of(versions: tuple[int, ...]) -> Any:
+    """Over all of the last axes before opset 13, over one after it."""
+    x, y = (value(name, FLOAT, [2, 3, 2]) for name in "xy")
+    model = made([helper.make_node("Softmax", ["x"], ["y"], axis=1)], [x], [y], opset=versions[0])
+    model.opset_import.extend(helper.make_opsetid("", version) for version in versions[1:])
+    return model
+
+
+def _attributes_of_a_named_domain(*axes: int) -> Any:
+    model = made([helper.make_node("Softmax", ["x"], ["y"], domain="ai.onnx")], [X], [Y])
+    model.opset_import[0].domain = "ai.onnx"
+    model.graph.node[0].attribute.extend(helper.make_attribute("axis", axis) for axis in axes)
+    return model
+
+
 def _flag(keepdims: int) -> Any:
     """ONNX Runtime retains the reduced axis for 1 alone."""
     return made([helper.make_node("ReduceMax", ["x"], ["y"], axes=[0], keepdims=keepdims)], [X], [value("y", FLOAT, [3])])
@@ -287,6 +302,12 @@ LENIENT = {
     "a dimension of -1 in an output": _changed(lambda m: _sides(m.graph.output)[1].CopyFrom(MINUS_ONE)),
     "a flag that is neither 0 nor 1": _flag(3),
     "a negative flag": _flag(-1),
+    "two versions of ONNX": _softmax_of((12, 13)),
+    "two versions of ONNX, the older one last": _softmax_of((13, 12)),
+    "two versions of ONNX, one by its name": _changed(lambda m: m.opset_import.add(domain="ai.onnx", version=13)),
+    "two attributes of one name": _attributes_of_a_named_domain(0, 1),
+    "three attributes of one name": _attributes_of_a_named_domain(1, 1, 0),
+    "a constant that is an input twice": _changed(lambda m: m.graph.input.extend([value("s", FLOAT, [3])] * 2)),
     "statistics of SimplifiedLayerNormalization that nothing reads": _unread_statistics(),
     "the opset of ONNX in a function alone": _of_a_function_alone(),
     "ThresholdedRelu before ONNX had it": _changed(lambda m: None, "ThresholdedRelu", 8, alpha=0.5),

@@ -130,7 +130,7 @@ class ChainFinder:
 
 
 _ROUNDED = frozenset([UINT8, INT8, FLOAT16, BFLOAT16])
-"""Types whose results NNAPI rounds otherwise, or more often, than ONNX Runtime."""
+"""Types whose results NNAPI rounds differently from ONNX Runtime, or more often."""
 _ELEMENTS = 1 << 28
 _BODIES, _BODIES_TIMES = 32 << 20, 8
 """Bytes of bodies that are converted, those of bodies in bodies and what they read among them: so many, or so many times the
@@ -288,7 +288,7 @@ class Conversion:
         return Mapped(node.index, node.type, MappingKind.HOST, tuple(sorted(reasons, key=lambda r: r.stage is Stage.OWN)))
 
     def _inexact(self, node: Node) -> Reason | None:
-        """Why NNAPI does not compute a node as ONNX Runtime does, by the types of its values."""
+        """The reason why NNAPI does not compute a node as ONNX Runtime does: types of its values."""
         names = filter(None, (*node.inputs, *node.captured, *node.results))
         found = next((name for name in names if self._operands.tensor(name).type in _ROUNDED), None)
         if found is None:

@@ -362,6 +362,49 @@ def _unname_domain(onnx: Any, model: Any) -> None:
         one.domain = "" if one.domain == "ai.onnx" else one.domain
 
 
+# -- what is stated twice -----------------------------------------------------------------------------------------------------
+
+
+def _is_opset_twice(model: Any) -> bool:
+    domains = [_plain(e.domain) for e in model.opset_import]
+    return len(domains) > len(set(domains))
+
+
+def _plain(domain: str) -> str:
+    return "" if domain in _STANDARD else domain
+
+
+def _take_last_opset(onnx: Any, model: Any) -> None:
+    """The last version of a domain counts."""
+    last = {_plain(e.domain): e.version for e in model.opset_import}
+    del model.opset_import[:]
+    model.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in last.items())
+
+
+def _repeated_attributes(model: Any) -> list[Any]:
+    """Nodes of ONNX's domain by its name with two attributes of one name: ONNX Runtime does not check these."""
+    nodes = (node for node in _nodes_of(model.graph) if node.domain == "ai.onnx")
+    return [node for node in nodes if len(node.attribute) > len({a.name for a in node.attribute})]
+
+
+def _take_last_attributes(onnx: Any, model: Any) -> None:
+    for node in _repeated_attributes(model):
+        last = [*{a.name: a for a in node.attribute}.values()]
+        del node.attribute[:]
+        node.attribute.extend(last)
+
+
+def _repeated_inputs(model: Any) -> list[int]:
+    """Places of inputs that are there already, and constants."""
+    names, constants = [value.name for value in model.graph.input], {tensor.name for tensor in model.graph.initializer}
+    return [i for i, name in enumerate(names) if name in constants and name in names[:i]]
+
+
+def _drop_repeated_inputs(onnx: Any, model: Any) -> None:
+    for i in reversed(_repeated_inputs(model)):
+        del model.graph.input[i]
+
+
 # -- ends of nodes, and dimensions -------------------------------------------------------------------------------------------
 
 
@@ -395,7 +438,7 @@ def _drop_unread_outputs(onnx: Any, model: Any) -> None:
 
 
 def _odd_flags(model: Any) -> list[Any]:
-    """Flags of reductions that are neither 0 nor 1: ONNX Runtime retains the reduced axes for 1 alone."""
+    """Flags of reductions that are neither 0 nor 1: ONNX Runtime retains the reduced axes only for 1."""
     nodes = (node for node in _nodes_of(model.graph) if node.op_type.startswith(("Reduce", "Arg")))
     return [a for node in nodes for a in node.attribute if a.name == "keepdims" and a.i not in (0, 1)]
 
@@ -420,6 +463,9 @@ def _open(onnx: Any, model: Any) -> None:
 
 _REPAIRS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None], str], ...] = (
     (_has_old_version, _raise_version, ""),
+    (_is_opset_twice, _take_last_opset, "several versions of one domain, of which the last counts"),
+    (_repeated_attributes, _take_last_attributes, "several attributes of one name, of which the last counts"),
+    (_repeated_inputs, _drop_repeated_inputs, ""),
     (_has_unread, _drop_unread, ""),
     (_has_empty_ends, _drop_empty_ends, ""),
     (_unread_outputs, _drop_unread_outputs, ""),
