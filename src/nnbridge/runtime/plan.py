@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
 
+from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import Device, PreparedModel
 from nnbridge.errors import Reason, counted
 from nnbridge.extensions import HostExtension
@@ -66,6 +67,14 @@ class Plan:
         """True if a driver with fences takes part, as those of feature level 4 on do (fact E57)."""
         devices = (self.devices[step.device] for step in self.steps)
         return any(device.kind == "device" and device.level >= FeatureLevel.LEVEL_4 for device in devices)
+
+    @cached_property
+    def computed_here(self) -> bool:
+        """True if nnbridge's executor computes every step as NNAPI's CPU or as the host, without a device or another runtime."""
+        steps = list(zip(self.steps, self.prepared, strict=False))
+        return len(steps) == len(self.steps) and all(
+            self.devices[step.device].kind != "device" and isinstance(prepared, CpuPreparedModel) for step, prepared in steps
+        )
 
     @property
     def simple(self) -> bool:

@@ -107,6 +107,19 @@ class RunReport:
         steps = zip(plan.steps, times, strict=True)
         return cls([StepReport(plan.devices[step.device].name, time, step=step.number, runs=1) for step, time in steps])
 
+    def as_planned(self, plan: Plan) -> RunReport:
+        """The report of a run with known dimensions as one of the plan that it stands for, where that has one step.
+
+        Its spans are those of the run.
+        """
+        if len(plan.steps) != 1:
+            return self
+        [step] = plan.steps
+        failed = any(one.failed for one in self.steps)
+        time = sum(one.nanoseconds for one in self.steps)
+        whole = StepReport(plan.devices[step.device].name, time, step=step.number, runs=1, failed=int(failed))
+        return RunReport([whole], self.fallback, self.spans)
+
     def add(
         self, plan: Plan, step: ExecutionStep, device: str, nanoseconds: int, fallback: Reason | None, result: Result
     ) -> None:
@@ -158,7 +171,7 @@ class PlanRunner:
     def __init__(self, compilation: Compilation, observer: Observer | None = None) -> None:
         self._compilation = compilation
         self._observer = observer
-        self._plan = compilation.plan
+        self.plan = self._plan = compilation.plan
         self._dims: dict[SourceOperand, tuple[int, ...]] = {}
         """Of operands between steps, as the last run computed them."""
         self.report = RunReport()
