@@ -6,14 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from nnbridge import storage
-from nnbridge.cli import commands
+from nnbridge.cli import commands, output
 from nnbridge.cli.commands import cli
+from nnbridge.cli.sections import command
 from tests.commands import call, data
 from tests.conftest import MODELS
 from tests.runtime.planning import nested, while_model
@@ -432,3 +434,27 @@ def test_a_note_on_a_file_is_printed_once_however_often_it_is_converted(real_mod
     command = [sys.executable, "-m", "nnbridge", "plan", str(model), "--device", "arm-nn-21.11", "--advice"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stderr.count("the signatures model_one, model_two differ") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [((), ["work, 0 s so far", "work: Reading x, 0 s so far", "work: Runs: 1 of 3, 0 s so far"]), (("--quiet",), [])],
+)
+def test_a_command_that_takes_long_says_in_a_log_what_it_does(
+    options: tuple[str, ...], lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_PAUSE", 0.05)
+
+    @command()
+    def work() -> None:
+        sleep(0.12)
+        with output.working("Reading x"):
+            sleep(0.12)
+        with output.progress("Runs", 3) as advance:
+            advance(1)
+            sleep(0.12)
+
+    work.params += output.output_options()
+    found = CliRunner().invoke(work, list(options))
+    assert (found.exit_code, found.stdout) == (0, "")
+    assert list(dict.fromkeys(found.stderr.splitlines())) == lines

@@ -7,7 +7,6 @@ planning the edited file, whether the answers stay by running both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from nnbridge.converters.edits import WHOLE, Answers, Content, Edit, Key
 from nnbridge.errors import ConversionError
+from nnbridge.records import dataclass
 from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimensions, stated
 from nnbridge_tflite.passes.values import unpacked
 from nnbridge_tflite.read.reader import TfliteFile

@@ -7,13 +7,13 @@ answers nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nnbridge.converters.edits import Answers
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.schema import enum_names
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, copied, is_constant, listed
 

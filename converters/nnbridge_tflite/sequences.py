@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.records import dataclass
 from nnbridge_tflite.retyping import real_values
 from nnbridge_tflite.tables import EditedGraph, Table, listed
 

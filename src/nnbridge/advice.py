@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, cached_property, partial
 from itertools import combinations, count, islice, product
 from pathlib import Path
@@ -29,8 +28,10 @@ from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, 
 from nnbridge.file import ModelFile
 from nnbridge.model import Array
 from nnbridge.plan import Planned, draft
+from nnbridge.records import dataclass
 from nnbridge.runtime.placement import place
 from nnbridge.runtime.plan import Plan
+from nnbridge.storage.temporary import TemporaryFolder
 from nnbridge.summary import operator_outcomes, refusal_kinds
 from nnbridge.target import Target
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
@@ -381,7 +382,7 @@ class Editing:
     ) -> None:
         self.path = path
         self._edits, self._adjust, self._positions = edits, adjust, positions
-        self._folder = tempfile.TemporaryDirectory()
+        self._folder = TemporaryFolder()
         self._files: dict[bytes, Path] = {}
         self._numbers = count()
         self._known: dict[Hashable, Path | NnbridgeError] = {}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 from nnbridge.compare.arrays import load_arrays
 from nnbridge.compare.comparison import Comparison
 from nnbridge.compare.comparison import compare as compare_outputs
+from nnbridge.compare.references import REFERENCE_RUNTIMES
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Sample, input_samples
 from nnbridge.compare.tensors import stored_tensors, tensors_of
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 Progress: TypeAlias = "Callable[[str, int], AbstractContextManager[Callable[[int], None]]]"
 """``progress(what, total)`` shows how much is done; the function that it yields advances it."""
 _OF_FILE = ("mapping", "layout", "signature", "shapes", "float64", "allow_dynamic_dimensions", *RUNTIMES)
-_VERSIONS = {"litert": ("LiteRT", "ai-edge-litert"), "onnxruntime": ("ONNX Runtime", "onnxruntime")}
 
 
 class Words(TypedDict, total=False):
@@ -193,7 +193,7 @@ def compare(
         drawn = samples_of(planned, runtime, _texts(inputs), labels, how or Preparation(), seeds, steps)
     observe = None if drawn.files is None else drawn.files.observe
     with _shown(progress)("Comparing samples", drawn.total) as advance:
-        return compare_samples(planned, reference, drawn.counted(advance), known, observe)
+        return compare_samples(planned, reference, drawn.ahead().counted(advance), known, observe)
 
 
 def compare_samples(
@@ -397,9 +397,9 @@ def _compared(
 
 
 def _version_of(reference: str) -> dict[str, str]:
-    title, package = _VERSIONS.get(reference, ("", ""))
+    runtime = REFERENCE_RUNTIMES.get(reference)
     try:
-        return {title: version(package)} if package else {}
+        return {} if runtime is None else {runtime.title: version(runtime.distribution)}
     except PackageNotFoundError:
         return {}
 

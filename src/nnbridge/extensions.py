@@ -14,7 +14,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.entry_points import installed
 from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.model import Array, ChannelQuant, Model, Operand, Operation, Subgraph
+from nnbridge.records import dataclass
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, OperationCode, is_extension, split_extension_code, type_name
 
 MAX_PREFIXES = 65535
@@ -382,6 +383,15 @@ def readable_operation(model: Model, operation: Operation) -> str:
     hosted = TYPES.host_extension(extension[0]) if extension else None
     found = hosted.operations.get(extension[1]) if hosted and extension else None
     return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
+
+
+_RUNTIMES = ("org.tensorflow.lite.", "ai.onnx.")
+"""What the names of TFLite's and ONNX's own operators begin with."""
+
+
+def plain_operation(name: str) -> str:
+    """A name of :func:`readable_operation` as the file has it: without the host extension that it is an operation of."""
+    return next((name.removeprefix(start) for start in _RUNTIMES if name.startswith(start)), name)
 
 
 def host_operation(model: Model, operation: Operation) -> HostOperation | Reason:

@@ -6,7 +6,6 @@ Every mistake is one InputError that names the place. What leaves nnbridge again
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from types import UnionType
@@ -46,14 +45,6 @@ class ReadingBudget:
 def whole(value: int) -> bool:
     """True for a number of at most 64 bits."""
     return -MAX_WHOLE - 1 <= value <= MAX_WHOLE
-
-
-def parsed(text: str | bytes, what: str, where: str) -> Any:
-    """The value of JSON text; InputError where it is none, is too deep, or has numbers of thousands of digits."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(Reason(what, str(error)[:200] or type(error).__name__, operand=where)) from error
 
 
 def checked(value: object, shape: Shape, where: str) -> Any:

@@ -6,13 +6,14 @@ asks here and gets the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from nnbridge import devices as device_list
+from nnbridge.ahead import in_order
 from nnbridge.converters.delegation import (
     CLIENTS,
     HALVES_RULE,
@@ -35,6 +36,8 @@ from nnbridge.file import ModelFile
 from nnbridge.json_data import document
 from nnbridge.model import Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
+from nnbridge.platforms import available_cores
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
 from nnbridge.runtime.feature_level_slices import Slices
@@ -46,6 +49,9 @@ from nnbridge.target import PARTITIONING, PREFERENCES, Fallback, Target
 
 if TYPE_CHECKING:
     import pandas
+
+_TURN = 64
+"""Samples at most that a thread of :meth:`Planned.map` takes at a time."""
 
 
 def plan(file: ModelFile, target: Target, *, prepare: bool = True) -> Planned:
@@ -336,6 +342,24 @@ class Planned:
                 values = codec.unpack(outputs[name])
                 outputs[name] = values if codec.several else values[0]
         return outputs
+
+    def map(self, samples: Iterable[Any], *, threads: int | None = None) -> Iterator[dict[str, Any]]:
+        """The outputs as of :meth:`run` for each of many sets of inputs, in their order.
+
+        ``threads`` compute at the same time, each by the plan's own threads; default: as the process has cores. They ask a
+        sequence for its samples (a list, a :class:`~nnbridge.inputs.Dataset`, what has ``len`` and ``[k]``), so that reading
+        and preparing take all cores as well; of other iterables one thread at a time takes the next. Two turns for each thread
+        are taken ahead, no more. What a sample raises comes in its place, and ends the iterator.
+        """
+        count = threads or max(1, available_cores() // self.compilation.threads)
+
+        def inputs_of(sample: Any) -> Any:
+            return getattr(sample, "inputs", sample)
+
+        if isinstance(samples, Sized) and hasattr(samples, "__getitem__"):
+            indexed: Any = samples
+            return in_order(lambda k: self.run(inputs_of(indexed[k])), range(len(samples)), count, most=_TURN)
+        return in_order(lambda sample: self.run(inputs_of(sample)), samples, count, most=_TURN)
 
     def to_dict(self) -> dict[str, Any]:
         """The object that ``nnbridge plan --json`` prints, without the additions of its options."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.cost import driver_multiply_adds, multiply_adds
 from nnbridge.errors import Reason, Stage, Why, counted
 from nnbridge.extensions import readable_operation
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement

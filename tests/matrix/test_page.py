@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,36 @@ def test_at_each_width_nothing_is_cut_or_beside_the_screen_and_axe_is_content(
     assert violations(tab) == []
     tab.add_style_tag(content="th { width: 3ch; max-width: 3ch !important; overflow-wrap: anywhere; }")
     assert tab.evaluate(CUT) != []  # the judge sees what is cut
+
+
+def reasons_of(browser: Any, folder: Path, refused: list[tuple[int, str, str, str]], width: int) -> Any:
+    """The page of one model that two devices refuse alike."""
+    cells = [replace(cell, refused=tuple(refused)) for cell in cells_of(("a.tflite",), DEVICES[:2])]
+    return page_of(browser, folder, width, cells=cells)
+
+
+def test_a_reason_is_one_row_with_its_operations_and_devices(browser: Any, tmp_path: Path) -> None:
+    kinds = ("org.tensorflow.lite.ADD", "ai.onnx.Add", "ADD")
+    tab = reasons_of(browser, tmp_path, [(k, kind, "", "delegate: requires float") for k, kind in enumerate(kinds)], 1440)
+    rows = tab.locator("section", has_text="Why operations are not on the device").locator("tbody tr")
+    assert rows.count() == 1
+    listed = rows.inner_text().replace("\xa0", " ")
+    assert "ADD × 4, Add × 2" in listed
+    assert ", ".join(DEVICES[:2]) in listed
+
+
+def test_a_phone_has_the_first_reasons_and_a_button_for_all(browser: Any, tmp_path: Path) -> None:
+    tab = reasons_of(browser, tmp_path, [(k, "ADD", "", f"requires rule {k}") for k in range(12)], 390)
+    rows = tab.locator("table.plain tbody tr:visible", has_text="requires rule")
+    assert rows.count() == 8
+    tab.get_by_role("button", name="Show all 12 rows").click()
+    assert rows.count() == 12
+
+
+def test_versions_of_devices_do_not_break(browser: Any, tmp_path: Path) -> None:
+    cells = [
+        replace(cell, device="vsi-imx-1.3.0", refused=((0, "ADD", "", "requires"),))
+        for cell in cells_of(("a.tflite",), DEVICES[:1])
+    ]
+    tab = page_of(browser, tmp_path, 390, cells=cells)
+    assert "1.<wbr>3" not in tab.content()

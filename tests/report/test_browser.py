@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nnbridge.model import Model
+from nnbridge.report.page.html import page as page_html
 from nnbridge.types import OperationCode
 from tests.compare.test_detections import swapped_files
 from tests.conftest import MODELS
@@ -252,3 +253,52 @@ def test_a_long_name_breaks_after_its_signs_alone(browser: Any, page: Path) -> N
       .filter((n) => { const r = document.createRange(); r.selectNodeContents(n); return r.getClientRects().length > 1; })
       .map((n) => n.textContent)""")
     assert broken == []
+
+
+def with_reasons(folder: Path, texts: list[tuple[str, str]]) -> Path:
+    """The page of a file of which the provider refuses every operator, for these rules and what was found in turn."""
+    data = data_in(written(folder, MODELS / "digits_qdq.onnx", "--device", "nnapi-sample_quant"))
+    plan = data["plan"]
+    reason = {key: part for key, part in plan["reasons"][0].items() if key != "kind"}
+    plan["reasons"] = [{**reason, "rule": rule, "found": found} for rule, found in texts]
+    plan["why"] = [[k % len(texts)] for k in range(len(data["ops"]))]
+    path = folder / "page.html"
+    path.write_bytes(page_html(data))
+    return path
+
+
+def test_reasons_that_differ_only_in_what_was_found_are_one_row(browser: Any, tmp_path: Path) -> None:
+    tab, problems = opened(browser, with_reasons(tmp_path, [("known shapes", f"shape {k}") for k in range(7)]))
+    assert tab.locator("#why tbody tr").count() == 1
+    assert "it requires known shapes, found shape 0 and 6 other values" in tab.inner_text("#why tbody").replace("\xa0", " ")
+    tab.get_by_role("button", name="Show", exact=True).click()
+    assert "35 operations in all" in tab.inner_text("#ops").replace("\xa0", " ")
+    assert problems == []
+
+
+def test_a_phone_has_the_first_rows_of_a_long_table_and_a_button_for_all(browser: Any, tmp_path: Path) -> None:
+    path = with_reasons(tmp_path, [(f"rule {k}", f"shape {k}") for k in range(9)])
+    tab, problems = opened(browser, path, 390)
+    rows = tab.locator("#why tbody tr:visible")
+    assert rows.count() == 5
+    tab.locator("#why").get_by_role("button", name="Show all 9 rows").click()
+    assert rows.count() == 9
+    assert problems == []
+    assert opened(browser, path)[0].locator("#why tbody tr:visible").count() == 9
+
+
+def test_a_column_of_nothing_is_left_out(browser: Any, tmp_path: Path) -> None:
+    tab, _ = opened(browser, with_reasons(tmp_path, [("a rule", "something")]))
+    assert "Bytes moved" not in tab.inner_text("#why thead")  # All is one step: nothing crosses a border.
+    assert "Multiply-adds" in tab.inner_text("#why thead")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_tiles_of_long_names_stay_on_the_screen(browser: Any, tmp_path: Path, width: int) -> None:
+    data = data_in(written(tmp_path, MODELS / "digits_int8.tflite", *DRIVER))
+    data["types"] = [f"{name}_OF_A_VERY_LONG_NAME_WITHOUT_A_BLANK" for name in data["types"]]
+    (tmp_path / "page.html").write_bytes(page_html(data))
+    tab, _ = opened(browser, tmp_path / "page.html", width)
+    assert (
+        tab.evaluate("Math.max(...[...document.querySelectorAll('.tile')].map((e) => e.getBoundingClientRect().right))") <= width
+    )

@@ -290,6 +290,16 @@ def test_a_file_that_is_named_like_an_option_is_none_of_the_command(tmp_path: Pa
     assert any("'./--seeds=0;echo.tflite'" in command for command in data["made"]["commands"])
 
 
+def test_the_command_of_a_page_has_no_options_of_the_output(tmp_path: Path) -> None:
+    data = data_in(written(tmp_path, MODELS / "digits_int8.tflite", *DRIVER, "--quiet", "--top", "3"))
+    assert [command for command in data["made"]["commands"] if "--quiet" in command or "--top" in command] == []
+
+
+def test_the_page_has_the_first_line_of_plan(tmp_path: Path) -> None:
+    plan = data_in(written(tmp_path, MODELS / "digits_int8.tflite", *DRIVER))["plan"]
+    assert plan["judgement"] == answer("plan", MODELS / "digits_int8.tflite", *DRIVER)["summary"]["judgement"]
+
+
 def test_a_page_without_a_name_has_the_models_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(2):  # The second overwrites the first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from nnbridge.budget import operations_limit
 from nnbridge.errors import ConversionError, Reason, Stage
 from nnbridge.model import Pool
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table, refused_by_verifier
 from nnbridge_tflite.read.graph import (
     ELEMENT_TYPES,

@@ -8,7 +8,6 @@ of a union, so a newer ``tflite`` package brings newer fields and options along.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
@@ -17,6 +16,8 @@ from typing import Any
 
 import tflite
 from flatbuffers import number_types
+
+from nnbridge.records import dataclass
 
 UNION_ENUMS = {
     "builtin_options": "BuiltinOptions",

@@ -15,7 +15,7 @@ from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.cli.sections import COMPARISON, CONVERSION, DEVICES, INPUTS, OUTPUT, SectionOption
-from nnbridge.engines import AUTO, HOSTS, OWN
+from nnbridge.engines import AUTO, HOSTS, OWN, REFERENCES
 from nnbridge.errors import ConversionError, InputError, Reason
 from nnbridge.releases import NEWEST, ORT, RUNTIMES, TFLITE
 from nnbridge.target import PARTITIONING, PREFERENCES, Target
@@ -69,6 +69,10 @@ def in_section(section: str) -> Callable[..., Callable[[Command], Command]]:
 
 of_devices, of_conversion, of_inputs = in_section(DEVICES), in_section(CONVERSION), in_section(INPUTS)
 of_comparison, of_output = in_section(COMPARISON), in_section(OUTPUT)
+of_reference = partial(
+    option, "--reference", metavar="NAME|FILE.npz", shell_complete=by_metavar("|".join((*REFERENCES, "FILE.npz")))
+)
+KNOWN_REFERENCES = f"{', '.join(REFERENCES)}, or stored outputs"
 ACCEPTANCE = ("--accept-iou", "--accept-score", "--score-threshold", "--accept-top1")
 
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -196,11 +198,49 @@ class Interruption:
             sys.exit(INTERRUPTED)
 
 
+_PAUSE = 15.0
+"""Seconds between lines of progress where standard error is no terminal: logs of builds, pipes."""
+_doing: list[Callable[[], str]] = []
+"""What the command does at present, the innermost last."""
+
+
+@contextmanager
+def progress_lines(command: str) -> Iterator[None]:
+    """A line on standard error every 15 seconds that says what a command does, where spinners and bars cannot be seen."""
+    if _asked("quiet") or sys.stderr is None or sys.stderr.isatty():
+        yield
+        return
+    ended, start = Event(), monotonic()
+
+    def report() -> None:
+        while not ended.wait(_PAUSE):
+            what = f": {text}" if (text := next((doing() for doing in _doing[-1:]), "")) else ""
+            with suppress(OSError, ValueError):  # A stream that is closed.
+                click.echo(printable(f"{command}{what}, {monotonic() - start:.0f} s so far"), err=True)
+
+    thread = Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def _does(text: Callable[[], str]) -> Iterator[None]:
+    _doing.append(text)
+    try:
+        yield
+    finally:
+        _doing.remove(text)
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """A spinner on standard error, where that is a terminal; what drivers print during it goes to standard error."""
     shown = _console(err=True)
-    with drivers_apart():
+    with drivers_apart(), _does(lambda: what):
         if not shown.is_terminal or _asked("quiet"):
             yield
             return
@@ -218,7 +258,13 @@ def progress(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[i
     bar = Progress(*columns, console=shown, transient=True, disable=quiet or _asked("quiet") or not shown.is_terminal)
     with drivers_apart(), bar:
         task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
+
+        def text() -> str:
+            done = int(bar.tasks[task].completed)
+            return f"{what}: {done:,} of {total:,}" if done <= total else f"{what}: {done:,}"
+
+        with _does(text):
+            yield lambda done: bar.advance(task, done)
 
 
 @contextmanager

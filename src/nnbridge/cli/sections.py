@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nnbridge.cli.output import Command
+from nnbridge.cli.output import Command, progress_lines
 
 DEVICES, CONVERSION, INPUTS, COMPARISON, OUTPUT = "Devices", "Conversion", "Inputs", "Comparison", "Output"
 SEARCH, ESTIMATE, RUN = "Search", "Estimate", "Run"
@@ -63,6 +63,11 @@ class SectionCommand(FoldedHelp):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write every section that has options."""
         write_sections(option_sections(self, ctx), formatter)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, with lines of progress for logs."""
+        with progress_lines(ctx.command_path):
+            return super().invoke(ctx)
 
 
 class SectionGroup(FoldedHelp, click.Group):

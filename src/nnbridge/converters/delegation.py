@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from nnbridge.budget import WorkBudget
@@ -15,6 +15,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, counted
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST
 
 Dims: TypeAlias = "Sequence[tuple[int, ...]]"

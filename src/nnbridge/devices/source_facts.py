@@ -140,7 +140,10 @@ class OperatorFacts:
             return found
         if tensor.index in self._unpacked:
             found = replace(found, constant=True, stored=self._unpacked[tensor.index])
-        return found if self._graph.uses(tensor) else replace(found, used=False)
+        readers = self._graph.readers.get(tensor.index, ())
+        delivered = self._graph.delivers(tensor)
+        reader = readers[0].name if len(readers) == 1 else ""
+        return replace(found, used=bool(readers) or delivered, delivered=delivered, reader=reader)
 
     def _inputs(self) -> Value:
         return tuple(self._fact(tensor) for tensor in self.operator.inputs if tensor is not None)

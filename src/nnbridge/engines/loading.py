@@ -4,7 +4,6 @@ verdict beside nnbridge's."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Protocol
 
 from nnbridge.apart import Apart, EndedError
 from nnbridge.errors import NnbridgeError, first_line
+from nnbridge.records import dataclass
 
 _LONGEST = 300
 """Characters of a runtime's words that are shown."""

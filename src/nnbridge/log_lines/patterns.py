@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
+
+from nnbridge.records import dataclass
 
 DELEGATE_NAME = "TfLiteNnapiDelegate"
 """What TFLite calls the nodes of Android's NNAPI delegate."""

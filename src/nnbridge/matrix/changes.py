@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE
 from nnbridge.errors import InputError, Reason
+from nnbridge.extensions import plain_operation
 from nnbridge.matrix.budget import MatrixLimit, broken_limits
 from nnbridge.matrix.cells import Cell
 from nnbridge.matrix.tables import JunitCase, androids, difference, first, junit
+from nnbridge.records import dataclass
 from nnbridge.report.terminal import counted, counted_kinds
 from nnbridge.types import android_name
 
 _ON = "device"
 _GONE = "not in the model"
 _INDEX = re.compile(r"^\d+: ")
-_OF_HOST = "org.tensorflow.lite."
-"""What types begin with of operations that TFLite's own kernels compute."""
 _FEW = 3
 """Cells that the verdict names."""
 _NAME = 40
@@ -247,7 +247,7 @@ def _places(cell: Cell) -> dict[tuple[str, int], tuple[int, str]]:
     seen: dict[str, int] = {}
     places: dict[tuple[str, int], tuple[int, str]] = {}
     for index, (kind, name) in enumerate(cell.placed):
-        key = _INDEX.sub("", name) or kind.removeprefix(_OF_HOST)
+        key = _INDEX.sub("", name) or plain_operation(kind)
         number = seen[key] = seen.get(key, -1) + 1
         places[key, number] = (index, why.get(index, _ON))
     return places
@@ -292,7 +292,7 @@ def _moved(change: CellChange) -> list[str]:
     """A line for the operations of a type that moved alike."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for move in change.moves:
-        groups.setdefault((move.type.removeprefix(_OF_HOST), move.before, move.after), []).append(move.name or str(move.index))
+        groups.setdefault((plain_operation(move.type), move.before, move.after), []).append(move.name or str(move.index))
     return [
         f"{counted_kinds([kind] * len(names))} {_way(before, after)} [{_names(names)}]"
         for (kind, before, after), names in groups.items()

@@ -69,6 +69,21 @@ const hint = ({ heads, box, more }) => {
   more.textContent = hidden ? `${hidden} more column${hidden === 1 ? "" : "s"} to the right →` : "";
 };
 
+/* Phones show the first rows of a long table of text (page.css) until the reader asks for all, or filters. */
+const ROWS_ON_PHONES = 8;
+const fold = ({ table, rows, grid, box }) => {
+  if (grid || rows.length <= ROWS_ON_PHONES + 1) return;
+  table.classList.add("folded");
+  const all = make("button", { type: "button", className: "unfold" }, `Show all ${rows.length} rows`);
+  const unfold = () => {
+    table.classList.remove("folded");
+    all.remove();
+  };
+  all.addEventListener("click", unfold);
+  field.addEventListener("input", unfold);
+  box.append(all);
+};
+
 for (const found of tables) {
   found.heads.forEach((head, column) => {
     const button = make("button", { type: "button", className: "sort", ariaLabel: `Sort by ${head.textContent}` });
@@ -84,6 +99,7 @@ const count = make("output", {});
 field.addEventListener("input", () => filter(field.value));
 const first = document.querySelector("section");
 if (first) first.before(make("div", { className: "tools" }, make("label", { htmlFor: "filter" }, "Filter"), field, count));
+tables.forEach(fold);
 addEventListener("resize", () => tables.forEach(hint));
 tables.forEach(hint);
 })();

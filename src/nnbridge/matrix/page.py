@@ -12,6 +12,7 @@ from typing import TypeAlias
 from nnbridge import __version__
 from nnbridge.devices.evidence import Evidence
 from nnbridge.escaping import Markup, Part, element, page
+from nnbridge.extensions import plain_operation
 from nnbridge.matrix.cells import Cell
 from nnbridge.matrix.tables import (
     UNKNOWN,
@@ -32,6 +33,10 @@ from nnbridge.report.terminal import counted
 from nnbridge.types import android_name
 
 _MOST_REASONS = 60
+_LONG_WORD = 16
+"""Characters of a name that goes to the next line as a whole."""
+_MOST_KINDS = 5
+"""Kinds of operations that a row of reasons names."""
 _Known: TypeAlias = "Mapping[str, tuple[str, Evidence]]"
 """Device → where the page has its evidence, and the evidence."""
 _UNANSWERED = {"n/a": -1.0, "failed": -2.0}
@@ -68,8 +73,14 @@ def as_html(
 
 
 def _name(text: str) -> list[Part]:
-    """A name that breaks after its separators."""
-    first, *rest = re.split(r"(?<=[_./+-])(?=\w)", text)
+    """A text whose long names break after their separators, and no other."""
+    return [part for word in re.split(r"(?<=\s)(?=\S)", text) for part in _word(word)]
+
+
+def _word(word: str) -> list[Part]:
+    if len(word) <= _LONG_WORD:
+        return [element("span", word, class_="word") if "-" in word else word]
+    first, *rest = re.split(r"(?<=[_/+-])(?=\w)|(?<=\.)(?=[A-Za-z])", word)
     return [first, *(part for piece in rest for part in (element("wbr"), piece))]
 
 
@@ -162,18 +173,31 @@ def _complaints(cells: Sequence[Cell], broken: Broken) -> Iterator[Markup]:
 
 
 def _reasons(cells: Sequence[Cell]) -> Iterator[Markup]:
-    counts: Counter[tuple[str, str, str]] = Counter()
-    models: dict[tuple[str, str, str], set[str]] = {}
+    """A row for each reason, with the devices and the operations that it keeps off them; the most frequent first."""
+    counts: dict[str, Counter[str]] = {}
+    devices: dict[str, dict[str, None]] = {}
+    models: dict[str, set[str]] = {}
     for cell in cells:
         for _, kind, _, why in cell.refused:
-            key = cell.device, kind, why
-            counts[key] += 1
-            models.setdefault(key, set()).add(cell.model)
+            counts.setdefault(why, Counter())[plain_operation(kind)] += 1
+            devices.setdefault(why, {})[cell.device] = None
+            models.setdefault(why, set()).add(cell.model)
     if counts:
-        rows = [(*key, str(number), str(len(models[key]))) for key, number in counts.most_common(_MOST_REASONS)]
-        yield _table("Why operations are not on the device", ("device", "operation", "why", "operations", "models"), rows)
+        frequent = sorted(counts, key=lambda why: -counts[why].total())
+        rows = [
+            (why, _listed(counts[why]), ", ".join(devices[why]), f"{counts[why].total():,}", f"{len(models[why]):,}")
+            for why in frequent[:_MOST_REASONS]
+        ]
+        columns = ("why", "operations", "devices", "count", "models")
+        yield _table("Why operations are not on the device", columns, rows)
         if len(counts) > _MOST_REASONS:
             yield element("p", f"{len(counts) - _MOST_REASONS:,} more reasons are in the JSON.")
+
+
+def _listed(kinds: Counter[str]) -> str:
+    """Kinds of operations with their counts, the most frequent first."""
+    named = [kind if count == 1 else f"{kind}\xa0×\xa0{count:,}" for kind, count in kinds.most_common(_MOST_KINDS)]
+    return ", ".join(named) + (f" and {len(kinds) - _MOST_KINDS:,} more" if len(kinds) > _MOST_KINDS else "")
 
 
 def _evidence(known: _Known) -> Iterator[Markup]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -19,6 +19,7 @@ from nnbridge.log_lines.reader import MAX_LINE, LogLine, ReadLine, decoded, read
 from nnbridge.log_lines.validation import OPERATIONS_OF_FILE
 from nnbridge.phone_log.parts import HandedPart, Key, building_and_running_failures, every_part, handed_parts, tflite_verdict
 from nnbridge.plan import Planned, draft
+from nnbridge.records import dataclass
 from nnbridge.target import Target
 from nnbridge.types import operation_name
 

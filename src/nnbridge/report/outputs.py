@@ -17,6 +17,7 @@ from nnbridge.runtime.compilation import Compilation
 if TYPE_CHECKING:  # `plan` prints lines of this module, and neither runs nor compares.
     from nnbridge.compare import Comparison, OutputComparison
     from nnbridge.compare.causes import Cause
+    from nnbridge.compare.several import SideBySide, SidePair
     from nnbridge.runtime.plan_runner import RunReport
 
 _MOST = 5
@@ -138,6 +139,32 @@ def output_lines(item: Mapping[str, Any]) -> list[str]:
     return [f"{head} {numbers}"] if len(head) + len(numbers) < 80 else [head, f"  {numbers}"]
 
 
+def side_tables(found: SideBySide) -> list[Table | str]:
+    """Each side beside each: how far apart they are, and why others are not there."""
+    cells = {(pair.first, pair.second): _side_cell(pair) for pair in found.pairs}
+    rows = [
+        (str(number), name, *(cells.get((other, name), cells.get((name, other), "")) for other in found.names))
+        for number, name in enumerate(found.names, 1)
+    ]
+    title = f"{found.model}, {counted(found.samples, 'sample')}: largest difference of each two sides"
+    columns = ("", "side", *(str(number) for number, _ in enumerate(found.names, 1)))
+    absent = [f"{name}: no outputs: {why}" for name, why in found.absent.items()]
+    return [Table(title, columns, rows), *absent]
+
+
+def _side_cell(pair: SidePair) -> str:
+    """The worst output of two sides, by its share of the range where they do not agree."""
+    worst = pair.worst
+    if worst.problem:
+        return "other shapes"
+    if pair.agrees:
+        return "equal" if not any(output.mismatches for output in pair.outputs) else f"within, {worst.largest:.2g}"
+    from nnbridge.compare.several import share
+
+    what = "infinite or NaN" if worst.non_finite_unequal else f"{worst.largest:.2g}, {share(worst):.0%} of the range"
+    return f"APART, {what}"
+
+
 def comparison_tables(comparison: Comparison) -> list[Table | str]:
     """One row for each output, and below the table where those that fail differ or why they could not be compared."""
     words = ("outside tolerance", "within tolerance") if comparison.reservation else ("FAIL", "pass")
@@ -186,11 +213,9 @@ _MAX_OPERATORS = 3
 
 def cause_lines(causes: Iterable[Cause], start: str = "") -> list[str]:
     """A line for each cause, with all operators that have it."""
-    found: dict[str, dict[str, None]] = {}
-    for cause in causes:
-        text = cause.sentence.removeprefix(f"{cause.operator}: ")
-        found.setdefault(text, {}).update({cause.operator: None} if text != cause.sentence else {})
-    lines = [f"{start}{_operators(list(operators))}{text}" for text, operators in found.items()]
+    from nnbridge.compare.causes import shared_causes
+
+    lines = [f"{start}{_operators(each.operators)}{each.text}" for each in shared_causes(causes)]
     more = [f"{counted(len(lines) - _MAX_CAUSES, 'more cause')}: see --json"] if len(lines) > _MAX_CAUSES else []
     return [*lines[:_MAX_CAUSES], *more]
 

@@ -12,7 +12,7 @@ from nnbridge.devices.device import Device
 from nnbridge.devices.evidence import Evidence, evidence
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.extensions import readable_operation
+from nnbridge.extensions import plain_operation, readable_operation
 from nnbridge.plan import Planned
 from nnbridge.plan_data import PLACE_KEYS, PLACES, bound_devices, operators_of, plan_as_dict, ran_on
 from nnbridge.report.terminal import Cell, Table, counted, counted_kinds
@@ -131,10 +131,9 @@ def _plain(kind: str, operator: str, mapping: str) -> str:
 
     What only the wide mapping has is marked.
     """
-    extension, _, name = kind.rpartition(".")
-    if name == "CUSTOM" and operator:
+    if kind.endswith(".CUSTOM") and operator:
         return operator.removeprefix("CUSTOM:")
-    plain = name if extension in ("org.tensorflow.lite", "ai.onnx") else kind
+    plain = plain_operation(kind)
     return f"{plain} (wide)" if mapping == "wide" else plain
 
 
@@ -230,7 +229,7 @@ def reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
 
 
 def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
-    """Name, kind, level and performance of each device."""
+    """Name, kind, level and performance of each device; :func:`devices_with_extensions` has its extensions, too."""
     from nnbridge.devices.families import group_of
 
     listed = []
@@ -250,11 +249,18 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
                 "performance": {
                     name: {"exec_time": each.exec_time, "power_usage": each.power_usage} for name, each in performance.items()
                 },
-                "extensions": [extension.name for extension in device.supported_extensions()],
                 "evidence": evidence(device).as_dict(),
             }
         )
     return listed
+
+
+def devices_with_extensions(devices: Sequence[Device]) -> list[dict[str, Any]]:
+    """The devices for ``--json``. The host's extensions are those of all importers, which are imported for it."""
+    return [
+        {**listed, "extensions": [extension.name for extension in device.supported_extensions()]}
+        for device, listed in zip(devices, devices_as_dict(devices), strict=True)
+    ]
 
 
 def devices_table(listed: list[dict[str, Any]], title: str = "Devices") -> Table:

@@ -26,6 +26,7 @@ from nnbridge.cli.options import (
     model_options,
     named_devices,
     of_comparison,
+    of_reference,
     option,
     planned,
     target_of,
@@ -49,7 +50,7 @@ FILE = """The page to write. Default: MODEL.html in the current folder. FILE.jso
 @option("-o", "--output", type=WRITTEN, metavar="FILE.html|FILE.json", help=FILE)
 @option("--open", "opened", is_flag=True, help="Open the page in the browser.")
 @option("--overlay", type=WRITTEN, metavar="FILE.json", help="Write the files for Model Explorer as well as the page.")
-@option("--reference", metavar="litert|onnxruntime|FILE.npz", help="Compare outputs with this, and every tensor on the way.")
+@of_reference(help="Compare outputs with this, and every tensor on the way.")
 @of_comparison("--no-layers", is_flag=True, help="With --reference: compare outputs only.")
 @option(
     "--against-device",
@@ -206,7 +207,9 @@ def _command() -> str:
     words = []
     for parameter in context.command.params:
         value = context.params.get(parameter.name or "")
-        if context.get_parameter_source(parameter.name or "") is not click.core.ParameterSource.COMMANDLINE:
+        # Options of the output, which no parameter is passed for, change nothing on the page.
+        typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if not (typed and parameter.expose_value):
             continue
         name = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else ""
         for one in value if isinstance(value, (tuple, list)) else [value]:

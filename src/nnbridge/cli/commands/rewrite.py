@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -60,6 +59,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     from nnbridge.advice import advise, different_outputs
     from nnbridge.converters.edits import Answers
     from nnbridge.storage.atomic import atomic_write, written_together
+    from nnbridge.storage.temporary import TemporaryFolder
 
     check_outputs({"--output": output})
     if output.suffix.lower() not in (model.suffix.lower(), storage.SUFFIX):
@@ -78,7 +78,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         raise InputError(Reason("an edit that does not change outputs, or --inexact", f"one that does: {advice.text}"))
     inputs = inputs if advice.before.loads else 0
     exact, measured = edit.answers is Answers.SAME or not inexact, cast("dict[str, Metrics]", {})
-    with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
+    with TemporaryFolder() as folder, progress("Comparing", inputs, as_json) as advance:
         edited = Path(folder) / model.name
         content = edit.content()
         content.write(edited)

@@ -47,6 +47,7 @@ def plan_data(planned: Planned, numbering: Numbering, cost: PlanCost) -> PlanDat
         "crossing": cost.crossing_bytes,
         "live": list(bytes_alive(plan.partition)),
         "fallback": str(plan.fallback) if plan.fallback else None,
+        "judgement": summary.judgement,
         "sentence": summary.sentence,
         "counts": {
             "unit": summary.unit,
@@ -81,7 +82,10 @@ def against_data(other: Planned, first: Planned) -> Json:
         if theirs.within(k) not in names
         for number, operation in enumerate(source.model.main.operations, numbering.operations[k])
     ]
-    cut: Json = {key: data[key] for key in ("asked", "runners", "reasons", "steps", "crossing", "fallback", "sentence", "counts")}
+    cut: Json = {
+        key: data[key]
+        for key in ("asked", "runners", "reasons", "steps", "crossing", "fallback", "judgement", "sentence", "counts")
+    }
     places = [-1 if i is None else data["r"][i] for i in there]
     return {**cut, "r": places, "why": [[] if i is None else data["why"][i] for i in there], "inner": inner}
 

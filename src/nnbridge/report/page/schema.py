@@ -115,6 +115,8 @@ class PlanData(TypedDict):
     crossing: int | None
     live: list[int]
     fallback: str | None
+    judgement: str
+    """The first line of ``plan``; empty where no device was asked."""
     sentence: str
     counts: Json
     """Of the file's operators, as in the sentence: ``unit``, ``total``, ``device``, ``elsewhere``; ``host``: its name."""

@@ -88,29 +88,45 @@ function el(tag, props, ...kids) {
   for (const kid of kids.flat(9)) if (kid != null && kid !== false) e.append(kid);
   return e;
 }
-/** A table that scrolls sideways; the columns that `numbers` matches are right-aligned. */
-const listing = (caption, columns, body, numbers = null, style = null) =>
-  el(
-    "div",
-    { class: "scroll" },
-    el(
-      "table",
-      { class: "rows", style },
-      el("caption", { class: "vh" }, caption),
-      el(
-        "thead",
-        null,
-        el(
-          "tr",
-          null,
-          columns.map((t) =>
-            el("th", { scope: "col", class: numbers && numbers.test(t) ? "num" : null }, t || el("span", { class: "vh" }, "Filter")),
-          ),
-        ),
-      ),
-      body,
-    ),
+/** Rows of a table that a phone shows before the reader asks for all. */
+const ROWS_ON_PHONES = 5;
+/** Cells that say that there is nothing; a column of them goes, and phones leave each of them out. */
+const NOTHING = new Set(["", "–", "0", "0" + NB + "%", "0" + NB + "B"]);
+/**
+ * A table that scrolls sideways; the columns that `numbers` matches are right-aligned. On phones a row is a few lines of its
+ * own, and a long table has its first rows and a button.
+ */
+function listing(caption, columns, body, numbers = null, style = null) {
+  const rows = [...body.rows].filter((row) => row.cells.length === columns.length);
+  const empty = columns.map((_, k) => k > 0 && rows.length > 0 && rows.every((row) => row.cells[k].dataset.l && NOTHING.has(row.cells[k].textContent)));
+  for (const row of rows)
+    [...row.cells].forEach((cell, k) => {
+      if (empty[k]) cell.remove();
+      else if (cell.dataset.l && NOTHING.has(cell.textContent)) cell.classList.add("nothing");
+    });
+  const head = columns
+    .filter((_, k) => !empty[k])
+    .map((t) => el("th", { scope: "col", class: numbers && numbers.test(t) ? "num" : null }, t || el("span", { class: "vh" }, "Filter")));
+  const table = el("table", { class: "rows", style }, el("caption", { class: "vh" }, caption), el("thead", null, el("tr", null, head)), body);
+  const box = el("div", { class: "scroll" }, table);
+  if (body.rows.length <= ROWS_ON_PHONES + 1) return box;
+  table.classList.add("folded");
+  const all = el(
+    "button",
+    {
+      class: "btn unfold noprint",
+      on: {
+        click: () => {
+          table.classList.remove("folded");
+          all.remove();
+        },
+      },
+    },
+    `Show all ${body.rows.length} rows`,
   );
+  box.append(all);
+  return box;
+}
 const NS = "http://www.w3.org/2000/svg";
 function sv(tag, props, ...kids) {
   const e = document.createElementNS(NS, tag);

@@ -26,8 +26,10 @@ for (const source of D.sources) {
   // What enters a body comes from its IF or WHILE.
   if (source.parent != null) for (const x of source.inputs) producer.set(x, source.parent);
 }
+/** Operators of a file, which NNAPI has not, have their own names; where they run says that the host computes them. */
+const plainType = (type) => type.replace(/^(org\.tensorflow\.lite|ai\.onnx)\./, "");
 /** The name of a custom operator says what it is; its type is the same for all of them. */
-const typeOf = (o) => (D.types[o.t].endsWith(".CUSTOM") && clean(o.f).replace(/^\d+ /, "")) || D.types[o.t];
+const typeOf = (o) => (D.types[o.t].endsWith(".CUSTOM") && clean(o.f).replace(/^\d+ /, "")) || plainType(D.types[o.t]);
 /** Outputs whose positions say nothing: they are detections, which are compared by matching boxes. */
 const asBoxes = new Set(((D.compare && D.compare.outputs) || []).filter((o) => o.pass_by === "boxes").map((o) => o.operand));
 const errorOf = (o, i) => {
@@ -46,8 +48,8 @@ ops.forEach((o, i) => {
   r.n++;
   r.mac += o.mac || 0;
   o.label = clean(o.n).replace(/^\d+: \S+ ?/, "") || (o.o.length ? clean(D.operands[o.o[0]].n) : "");
-  o.short = o.type.split(".").pop(); // without a host extension's name
-  o.find = `${i}: ${o.type} ${o.n} ${o.f} ${o.o.map((x) => D.operands[x].n).join(" ")}`.toLowerCase();
+  o.short = o.type.split(".").pop(); // without a vendor extension's name
+  o.find = `${i}: ${D.types[o.t]} ${o.type} ${o.n} ${o.f} ${o.o.map((x) => D.operands[x].n).join(" ")}`.toLowerCase();
 });
 const readers = (x) => used.get(x) || [];
 /** The body that an operation is in. */

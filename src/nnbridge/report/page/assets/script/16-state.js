@@ -4,7 +4,7 @@
 const S = { letters: stored("nnbridge-letters") !== "off", sel: -1, text: "", hidden: new Set(), reason: -1, listeners: [] };
 const changed = (what) => S.listeners.forEach((f) => f(what));
 const matches = (o) =>
-  !S.hidden.has(runner(o)) && (S.reason < 0 || o.why.includes(S.reason)) && (!S.text || o.find.includes(S.text));
+  !S.hidden.has(runner(o)) && (S.reason < 0 || o.why.some((w) => chosen().reasons.has(w))) && (!S.text || o.find.includes(S.text));
 let hit = new Uint8Array(N),
   hits = N;
 const filtering = () => S.text || S.hidden.size || S.reason >= 0;

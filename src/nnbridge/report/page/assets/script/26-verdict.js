@@ -12,7 +12,7 @@ function headline(plan, runners) {
   const parts = partitionsOf(plan, runners);
   const them = dev.length > 1 ? "the devices" : "the device";
   const all = plural(c.total, c.unit);
-  if (c.refused) return plan.sentence + ".";
+  if (c.refused) return (plan.judgement || plan.sentence) + ".";
   if (!dev.length && plan.asked.length)
     return `On ${list(plan.asked.map(clean))}: nothing runs there; ${plan.fallback ? "the whole model fell back to NNAPI’s CPU" : list([...rest.map(([place, n]) => `${int(n)} ${n === 1 ? "runs" : "run"} on ${place}`), ...foreign])}.`;
   if (!dev.length) return `On ${list(rest.map(([place]) => place)) || "NNAPI’s CPU"}: all ${all}.`;
@@ -24,7 +24,7 @@ function headline(plan, runners) {
 }
 
 function verdict() {
-  const side = P.counts.refused ? null : ["", `From the app’s side: ${P.sentence}.`, "•"];
+  const side = P.counts.refused && !P.judgement ? null : ["", `From the app’s side: ${P.sentence}.`, "•"];
   const lines = [workLine(), comparisonLine(), ...estimateLines(), obstacleLine(), ...evidenceLines(), side, unitLine()];
   return { head: headline(P, R), lines: lines.filter(Boolean) };
 }
@@ -133,7 +133,8 @@ function obstacleLine() {
   const which = kinds.slice(0, 2).map(([k, n]) => `${k}${n > 1 ? ` × ${n}` : ""}`);
   const who = list(top.devs.map(clean));
   const why = { host: `not handed to NNAPI by ${who}`, refused: `refused by ${who}`, fallback: who }[top.r.sort];
-  const said = top.r.kind === "partitions" ? ruleText(top.r) : `${why}: ${ruleText(top.r)}`;
+  const rule = ruleText(top.r, Math.max(0, top.found.length - 1));
+  const said = top.r.kind === "partitions" ? rule : `${why}: ${rule}`;
   return ["", `${onDevice.length ? "Main cause of splits" : "Main obstacle"}: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
 }
 /** Where nothing refuses: the devices would accept what NNAPI's CPU runs faster. */

@@ -119,7 +119,7 @@ function hero() {
         "Peak activation memory",
         bytes(P.live[peak]),
         "",
-        `while operation ${order[peak]} (${ops[order[peak]].short}) runs; weights not counted`,
+        soft(`while operation ${order[peak]} (${ops[order[peak]].short}) runs; weights not counted`),
       ),
       c && c.checks.length
         ? checkTile(tile, c)

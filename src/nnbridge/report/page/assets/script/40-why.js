@@ -99,7 +99,7 @@ function whySection() {
               );
             }),
           ),
-          el("td", { class: "wide" }, ruleNode(r)),
+          el("td", { class: "wide reason" }, ruleNode(r, x.found)),
           el(
             "td",
             { class: "wide" },

@@ -30,7 +30,7 @@ function pairs() {
     const outer = ops[o.of];
     const b = A.runners.at(o.r);
     const [whyA, whyB] = [whyOff(outer.why, P.reasons), whyOff(o.why, A.reasons)];
-    return { id: o.of, inner: true, type: clean(o.t), mac: o.mac, a: runner(outer), b, whyA, whyB };
+    return { id: o.of, inner: true, type: plainType(clean(o.t)), mac: o.mac, a: runner(outer), b, whyA, whyB };
   });
   // A body follows its IF or WHILE.
   const bodies = new Map(inner.map((p) => [p.id, []]));
@@ -99,7 +99,7 @@ function movedTable(both, macs) {
     const { a, b, type, inner } = p;
     if (a.name === b.name && a.place === b.place) continue;
     const why = rank(a) && !rank(b) ? p.whyB : !rank(a) && rank(b) ? p.whyA : [];
-    const key = [a.name, b.name, type, !!inner, why.map((r) => r.device + ruleText(r))].join("|");
+    const key = [a.name, b.name, type, !!inner, why.map((r) => r.device + ruleKey(r))].join("|");
     if (!moved.has(key)) moved.set(key, { a, b, type, inner, why, ops: [] });
     moved.get(key).ops.push(p);
   }

@@ -5,7 +5,7 @@ const MAPPINGS = {
   host: "host: not handed to NNAPI",
 };
 const fact = (t, d) => (d ? [el("dt", null, t), el("dd", null, d)] : []);
-const opLink = (i) => el("button", { class: "link", on: { click: () => select(i, "link") } }, `${i} ${ops[i].short}`);
+const opLink = (i) => el("button", { class: "link", on: { click: () => select(i, "link") } }, soft(`${i} ${ops[i].short}`));
 function tensorRow(x, role, inward) {
   const o = D.operands[x],
     rest = [];
@@ -67,7 +67,7 @@ function inspect(box) {
               el(
                 "div",
                 { class: "ten" },
-                el("span", null, badge(runner(o)), " ", opLink(o.id)),
+                el("span", { class: "at" }, badge(runner(o)), opLink(o.id)),
                 el("span", { class: "sh" }, f(o)),
               ),
             ),

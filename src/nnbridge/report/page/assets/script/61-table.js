@@ -113,7 +113,7 @@ function table() {
     pad.style.height = rows.length * lineHeight() + "px";
     total.textContent =
       rows.length === N ? plural(N, "operation") + " in all" : `${int(rows.length)} of ${plural(N, "operation")}`;
-    reasonChip.replaceChildren(...(S.reason >= 0 ? [stopChip(P.reasons[S.reason])] : []));
+    reasonChip.replaceChildren(...(S.reason >= 0 ? [stopChip(chosen())] : []));
     grid.scrollTop = 0;
     paint(true);
   }
@@ -220,7 +220,7 @@ function placeChips() {
   );
 }
 
-function stopChip(r) {
+function stopChip(group) {
   const stop = () => {
     S.reason = -1;
     refilter();
@@ -229,6 +229,6 @@ function stopChip(r) {
     "button",
     { class: "chip x", on: { click: stop } },
     el("span", { class: "vh" }, "Stop filtering by reason: "),
-    `${cut(r.device + ": " + ruleText(r), 80)} ✕`,
+    `${cut(group.r.device + ": " + ruleText(group.r, Math.max(0, group.found.length - 1)), 80)} ✕`,
   );
 }

@@ -39,7 +39,7 @@ function workSection() {
             el(
               "tr",
               null,
-              el("td", null, q.t),
+              el("td", null, soft(q.t)),
               el("td", { class: "num", "data-l": "How many" }, int(q.n)),
               el(
                 "td",
@@ -100,7 +100,7 @@ function workSection() {
       el(
         "p",
         { class: "note", style: "margin:2px 0 6px" },
-        `At most ${bytes(P.live[peak])}, while operation ${order[peak]} (${ops[order[peak]].type}) runs. Inputs, outputs and intermediate tensors; a driver may need more or less.`,
+        soft(`At most ${bytes(P.live[peak])}, while operation ${order[peak]} (${ops[order[peak]].type}) runs. Inputs, outputs and intermediate tensors; a driver may need more or less.`),
       ),
       box,
     ),

@@ -1,0 +1,339 @@
+"""Files that ONNX Runtime itself does not load: what it requires of a graph, of its nodes' types and shapes, and of its kernels.
+
+As ``Graph::Resolve`` and ``InferenceSession::Initialize`` of ONNX Runtime have it (``core/graph/graph.cc``,
+``core/session/inference_session.cc``). Types and shapes are inferred by the same functions, which are the ``onnx`` package's;
+kernels are those of the release that wrote ``runtime_kernels.json`` (``scripts/documentation/make_runtime_kernels.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nnbridge.errors import Reason, Stage, Why, first_line
+from nnbridge_onnx import native
+from nnbridge_onnx.declaration import CONTRIB
+from nnbridge_onnx.passes.shape_inference import with_types_of_weights
+from nnbridge_onnx.read.graph import MAX_DEPTH, subgraphs
+
+_INFERRED = re.compile(r"\(op_type:(?P<type>[^,)]+)(?:, node name: (?P<name>[^)]*))?\): *(?P<what>.*)", re.DOTALL)
+_OPEN_END = 1 << 30
+"""The last version of a kernel that is for one version of its operator only."""
+_HALVES = ("float16",)
+"""Element types beside which ONNX Runtime casts, where a kernel has float only."""
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Those of ONNX Runtime's CPU, and what it has of operators' definitions beside ONNX's."""
+
+    runtime: str
+    versions: Mapping[str, int]
+    """Domain → the newest version of its operators."""
+    newest: Mapping[str, int]
+    """ONNX's operators → the version of their newest definition."""
+    own: Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int]]
+    """Operators of com.microsoft → the type constraints of their inputs and outputs, and how many of these there may be."""
+    kernels: Mapping[str, Mapping[str, Sequence[tuple[int, int, Mapping[str, str]]]]]
+    """By domain and operator: versions, and type constraint → types."""
+
+
+@cache
+def _kernels() -> _Kernels:
+    text = Path(__file__).parents[1].joinpath("runtime_kernels.json").read_text(encoding="utf-8")
+    return _Kernels(**json.loads(text))
+
+
+def not_loaded(onnx: Any, model: Any, ordered: Any) -> Reason | None:
+    """The reason why ONNX Runtime does not load a ``ModelProto``; None where it does, as far as is known here.
+
+    ``ordered``: the same as the checker accepts it, nodes in run order.
+    """
+    found = next(_of_structure(model), None)
+    if found is not None:
+        return found
+    bare = with_types_of_weights(onnx, ordered)
+    bare.functions.extend(ordered.functions)
+    outputs = {value.name for value in ordered.graph.output}
+    bare.graph.value_info.extend(value for value in ordered.graph.value_info if value.name not in outputs)
+    _forget_shapes(bare.graph, 0)
+    try:
+        inferred = native.infer_strictly(onnx, bare)
+    except onnx.shape_inference.InferenceError as error:
+        return _of_inference(model, str(error))
+    except native.CrashError:
+        return None  # Plain inference refuses the file with its words.
+    written = {node.output[0]: i for i, node in enumerate(ordered.graph.node) if node.output}
+    nodes = [(written.get(node.output[0] if node.output else "", i), i, node) for i, node in enumerate(model.graph.node)]
+    labelled = ((_label(i, node), node) for _, i, node in sorted(nodes, key=lambda one: one[:2]))
+    return next(_Nodes.of(onnx, model, ordered.graph, inferred.graph).refusals(labelled), None)
+
+
+def _forget_shapes(graph: Any, depth: int) -> None:
+    """ONNX Runtime warns of results of other shapes than stated, and takes what it infers."""
+    for value in (*graph.output, *graph.value_info):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    for node in graph.node if depth < MAX_DEPTH else ():
+        for inner in (inner for attribute in node.attribute for inner in subgraphs(attribute)):
+            _forget_shapes(inner, depth + 1)
+
+
+def _reason(rule: str, found: object, label: str = "", kind: Why = Why.OPERAND_VALUE) -> Reason:
+    return Reason(rule, str(found), label, kind=kind, stage=Stage.LOADING)
+
+
+def _label(index: int, node: Any) -> str:
+    return f"node {index} {node.op_type}" + (f" '{node.name}'" if node.name else "")
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _of_structure(model: Any) -> Iterator[Reason]:
+    graph, complex128 = model.graph, 15  # TensorProto.COMPLEX128
+    values = [(value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.output)]
+    for name, type in (*values, *((tensor.name, tensor.data_type) for tensor in graph.initializer)):
+        if type == complex128:
+            yield _reason("element types that it has", f"complex128 of {name}", kind=Why.INPUT_TYPE)
+    if not model.opset_import:
+        yield _reason("an opset that the file imports", "none")
+    for one in model.opset_import:
+        newest = _kernels().versions.get(_domain(one.domain))
+        if newest is not None and one.version > newest:
+            yield _reason(f"version {newest} of {one.domain or 'ai.onnx'} at most", one.version, kind=Why.OPERATOR_VERSION)
+    counts = Counter(node.name for node in model.graph.node if node.name)
+    for index, node in enumerate(model.graph.node):
+        if counts[node.name] > 1:
+            yield _reason("nodes of different names", f"{counts[node.name]} of the name {node.name!r}", _label(index, node))
+
+
+def _of_inference(model: Any, text: str) -> Reason | None:
+    """The reason why types or shapes cannot be inferred, with the node that the message names."""
+    if _FAULT in text:
+        return None
+    match = _INFERRED.search(text)
+    if match is None:
+        return _reason(_FIT, first_line(text))
+    named = (
+        (i, node)
+        for i, node in enumerate(model.graph.node)
+        if node.op_type == match["type"] and node.name == (match["name"] or node.name)
+    )
+    index, node = next(named, (-1, None))
+    label = match["type"] if node is None else _label(index, node)
+    return _reason(_FIT, " ".join(match["what"].split()), label)
+
+
+_FAULT = "One and only one of the attributes 'value'"
+"""Of an error that the onnx package has with functions that it writes out itself, which ONNX Runtime has kernels for."""
+_FIT = "operands of types and shapes that fit together"
+
+
+class _Nodes:
+    """The nodes of a model in run order, with the types of their operands."""
+
+    def __init__(
+        self, onnx: Any, model: Any, types: dict[str, str], stated: Mapping[str, str], values: Mapping[str, Any]
+    ) -> None:
+        self._onnx = onnx
+        self._opsets = {_domain(one.domain): int(one.version) for one in model.opset_import}
+        self._functions = {(one.domain, one.name) for one in getattr(model, "functions", ())}
+        self._types, self._stated, self._values = types, stated, values
+
+    @classmethod
+    def of(cls, onnx: Any, model: Any, graph: Any, inferred: Any) -> _Nodes:
+        """Those of a model whose graph the checker accepts, and of which inference finds types."""
+
+        def element(code: int) -> str:
+            return f"tensor({onnx.TensorProto.DataType.Name(code).lower()})"
+
+        def type_of(type: Any) -> str:
+            """A type as ONNX's definitions write it; empty for none."""
+            kind = type.WhichOneof("value")
+            if kind == "tensor_type":
+                return element(type.tensor_type.elem_type) if type.tensor_type.elem_type else ""
+            if kind == "sequence_type":
+                return f"seq({type_of(type.sequence_type.elem_type)})"
+            return f"optional({type_of(type.optional_type.elem_type)})" if kind == "optional_type" else ""
+
+        found = {value.name: type_of(value.type) for value in (*inferred.output, *inferred.value_info, *inferred.input)}
+        stated = {value.name: type_of(value.type) for value in (*graph.value_info, *graph.output)}
+        constants = {tensor.name: tensor for tensor in graph.initializer}
+        return cls(onnx, model, found | {name: element(one.data_type) for name, one in constants.items()}, stated, constants)
+
+    def refusals(self, nodes: Iterable[tuple[str, Any]], callers: int = 0) -> Iterator[Reason]:
+        """The reasons why ONNX Runtime does not load nodes in run order, with their labels."""
+        for label, node in nodes:
+            for inner, depth in _with_bodies(node, 0):
+                reason = self._refusal(inner, label, callers, outer=depth == 0)
+                if reason is not None:
+                    yield reason
+
+    def _refusal(self, node: Any, label: str, callers: int, *, outer: bool) -> Reason | None:
+        domain = _domain(node.domain)
+        if (node.domain, node.op_type) in self._functions or domain not in _kernels().kernels or node.op_type == "Constant":
+            return None
+        if domain == CONTRIB:
+            return self._of_contrib(node, label, outer=outer)
+        schema = self._schema(node, domain)
+        if schema is None:
+            return None
+        if outer and (wrong := self._wrong_type(node, schema)):
+            return _reason("types that the operator has", wrong, label, Why.INPUT_TYPE)
+        sides = [[one.type_str for one in side] for side in (schema.inputs, schema.outputs)]
+        actual = self._actual(node, *sides) if outer else {}
+        found = _without_kernel(node, domain, schema.since_version, actual, label)
+        if found is None:
+            return self._of_values(node, label) if outer else None
+        body = self._body(node, schema, domain) if callers < MAX_DEPTH else None
+        if body is None:
+            return found
+        given = dict(zip(body.input, (self._types.get(name, "") for name in node.input), strict=False))
+        inner = _Nodes(self._onnx, body, given if outer else {}, {}, {})
+        return next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
+
+    def _body(self, node: Any, schema: Any, domain: str) -> Any:
+        """The function of ONNX's nodes that ONNX Runtime writes an operator out as, where it has no kernel; None for none."""
+        opset, function = self._opsets.get(domain, 1), self._onnx.FunctionProto()
+        versions = [version for version in schema.function_opset_versions if version <= opset]
+        if versions:
+            function.ParseFromString(schema.get_function_with_opset_version(max(versions)))
+            return function
+        versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
+        if not versions:
+            return None
+        types = [self._type_proto(self._types.get(name, "")) for name in node.input]
+        content = [one.SerializeToString() for one in types]
+        try:
+            found = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), content)
+        except RuntimeError:
+            return function
+        function.ParseFromString(found)
+        return function
+
+    def _type_proto(self, type: str) -> Any:
+        found = self._onnx.TypeProto()
+        if type.startswith("tensor("):
+            found.tensor_type.elem_type = self._onnx.TensorProto.DataType.Value(type[7:-1].upper())
+        return found
+
+    def _of_values(self, node: Any, label: str) -> Reason | None:
+        """What kernels require of constants when they are created."""
+        place = _SCALES.get(node.op_type)
+        mode = next((one.s for one in node.attribute if one.name == "mode"), b"nearest")
+        names = [name for name in node.input[place : place + 1] if name in self._values] if place is not None else []
+        if not names or mode not in (b"linear", b"cubic"):
+            return None
+        scales = [float(one) for one in self._onnx.numpy_helper.to_array(self._values[names[0]]).ravel()]
+        if not scales or _interpolates(scales, cubic=mode == b"cubic"):
+            return None
+        return _reason("scales of dimensions that it interpolates", scales, label)
+
+    def _schema(self, node: Any, domain: str) -> Any:
+        version = self._opsets.get(domain)
+        if version is None and domain == "":
+            version = _kernels().newest.get(node.op_type, 1)
+        try:
+            return self._onnx.defs.get_schema(node.op_type, version or 1, domain)
+        except self._onnx.defs.SchemaError:
+            return None
+
+    def _of_contrib(self, node: Any, label: str, *, outer: bool) -> Reason | None:
+        known = _kernels().own.get(node.op_type)
+        if known is None:
+            return _reason("an operator that it has", f"{node.domain}.{node.op_type}", label, Why.OPERATOR)
+        inputs, outputs, *bounds = known
+        for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
+            if not least <= len(names) <= most:
+                return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
+        if not outer:
+            return _without_kernel(node, CONTRIB, 1, {}, label)
+        actual = self._actual(node, inputs, ())
+        for name, constraint in zip(node.output, outputs, strict=False):
+            (found, *_) = (*actual.get(constraint, ()), "")
+            stated = self._stated.get(name, "")
+            if found and stated and stated != f"tensor({found})":
+                return _reason(
+                    "types that the operator has", f"{stated} stated of {name}, which is {found}", label, Why.OUTPUT_TYPE
+                )
+            if found:
+                self._types[name] = f"tensor({found})"
+        return _without_kernel(node, CONTRIB, 1, actual, label)
+
+    def _wrong_type(self, node: Any, schema: Any) -> str:
+        """The first operand whose type the operator does not have, or not beside those of the others; empty if all fit."""
+        bound: dict[str, str] = {}
+        for name, formal in _formal(node.input, schema.inputs):
+            found = self._types.get(name, "")
+            if not found:
+                continue
+            homogeneous = formal.is_homogeneous
+            if found not in formal.types or (homogeneous and bound.setdefault(formal.type_str, found) != found):
+                return f"{found} as {formal.name}"
+        for name, formal in _formal(node.output, schema.outputs):
+            only = next(iter(formal.types)) if len(formal.types) == 1 else ""
+            found, stated = bound.get(formal.type_str, only) or self._types.get(name, ""), self._stated.get(name, "")
+            if found and stated and found != stated:
+                return f"{stated} stated of {name}, which is {found}"
+            if found:
+                self._types[name] = found
+        return ""
+
+    def _actual(self, node: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Mapping[str, set[str]]:
+        """Type constraint → the element types of the operands that it is for."""
+        found: dict[str, set[str]] = {}
+        for names, constraints in ((node.input, inputs), (node.output, outputs)):
+            for i, name in enumerate(names):
+                type = self._types.get(name, "")
+                if constraints and type.startswith("tensor("):
+                    found.setdefault(constraints[min(i, len(constraints) - 1)], set()).add(type[7:-1])
+        return found
+
+
+_SCALES: Mapping[str, int] = {"Resize": 2, "Upsample": 1}
+"""Operators that interpolate → the input with a scale for each dimension, from the newest definition."""
+
+
+def _interpolates(scales: Sequence[float], *, cubic: bool) -> bool:
+    """True for dimensions that are scaled which ONNX Runtime's CPU interpolates (``upsamplebase.h``)."""
+    scaled = [i for i, scale in enumerate(scales) if scale != 1]
+    rank = len(scales)
+    if cubic:
+        return rank == 2 or (rank == 4 and scaled in ([], [2], [3], [2, 3]))
+    last = all(i >= rank - 2 for i in scaled) or (rank == 4 and all(i in (1, 2) for i in scaled))
+    return rank == 2 or (rank == 3 and 0 not in scaled) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
+
+
+def _formal(names: Sequence[str], formal: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Operands that are there, with the definition's; the last one of these may be repeated."""
+    return ((name, formal[min(i, len(formal) - 1)]) for i, name in enumerate(names) if name and formal)
+
+
+def _with_bodies(node: Any, depth: int) -> Iterator[tuple[Any, int]]:
+    yield node, depth
+    for graph in (graph for attribute in node.attribute for graph in subgraphs(attribute)) if depth < MAX_DEPTH else ():
+        for inner in graph.node:
+            yield from _with_bodies(inner, depth + 1)
+
+
+def _without_kernel(node: Any, domain: str, version: int, actual: Mapping[str, set[str]], label: str) -> Reason | None:
+    """The reason why there is no kernel for a version of an operator with operands of some types."""
+    for first, last, constraints in _kernels().kernels[domain].get(node.op_type, ()):
+        fits = first == version or (first < version <= last != _OPEN_END)
+        if fits and all(_has(words.split(), actual.get(name, ())) for name, words in constraints.items()):
+            return None
+    stated = ", ".join(f"{name}: {' and '.join(sorted(found))}" for name, found in actual.items())
+    found = f"{node.op_type} of version {version}" + (f" ({stated})" if stated else "")
+    return _reason("an operator that it has a kernel for", found, label, Why.OPERATOR)
+
+
+def _has(kernel: Sequence[str], found: Collection[str]) -> bool:
+    return all(one in kernel or (one in _HALVES and "float" in kernel) for one in found)
