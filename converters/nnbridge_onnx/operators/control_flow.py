@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.errors import ConversionError, first_line
+from nnbridge.errors import ConversionError
 from nnbridge.model import Array, Model
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
-from nnbridge_onnx.native import infer_shapes
-from nnbridge_onnx.passes.shape_inference import with_types_of_weights
 from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of, type_name
 
 _COUNT, _GOING, _MORE, _TRUE, _ONE = (f"nnbridge {what}" for what in ("count", "going", "more", "true", "one"))
@@ -108,21 +106,12 @@ class _Body:
 
     def model(self, label: str, number: int) -> Value:
         """The finished model, as an operand; the bodies of a node are numbered from 1."""
-        helper, onnx = self._onnx.helper, self._onnx
+        helper = self._onnx.helper
         self.to.operands.bodies.spend(_LEAST)
         self._require_distinct()
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
         opsets = {**self.to.operands.opsets, "": self.to.node.version}
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets.items()])
-        try:
-            inferred = infer_shapes(onnx, with_types_of_weights(onnx, made)).graph.output
-        except onnx.shape_inference.InferenceError as error:
-            self.to.refuse("a body whose shapes can be inferred", first_line(error))
-        for value in inferred:
-            if not value.type.tensor_type.HasField("shape"):
-                self.to.refuse("a body whose results have known ranks", value.name)
-        del made.graph.output[:]
-        made.graph.output.extend(inferred)
         try:
             model = self.to.body(made, number)
         except ConversionError as error:

@@ -146,13 +146,6 @@ def _without_weights(onnx: Any, model: Any) -> Any:
     return bare
 
 
-def with_types_of_weights(onnx: Any, model: Any) -> Any:
-    """A ``ModelProto`` as inference needs it: of constants that decide no dimensions, it has the types only."""
-    bare = _without_weights(onnx, model)
-    _describe_weights(onnx, bare.graph, model.graph.initializer)
-    return bare
-
-
 def _extend(graph: Any, other: Any, parts: Iterable[str]) -> None:
     """Copy some of another graph's lists into a graph."""
     for part in parts:
