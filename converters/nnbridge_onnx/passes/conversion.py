@@ -152,16 +152,11 @@ def _budget_for(graph: Graph) -> Budget:
     return Budget(conversion_budget(max(graph.size, held), _ELEMENTS), bodies)
 
 
-def convert_proto(
-    model: Any, options: ConversionOptions | None = None, caller: Source | None = None, budget: Budget | None = None
-) -> tuple[Model, Graph, tuple[Mapped, ...]]:
-    """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node.
-
-    ``budget`` is what is left of the file's whose body the model is, ``caller`` the operator.
-    """
+def convert_proto(model: Any, options: ConversionOptions | None = None) -> tuple[Model, Graph, tuple[Mapped, ...]]:
+    """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node."""
     options = options or ConversionOptions()
-    graph = graph_of(model, options, model.graph.name or "model", checked=budget is not None)
-    converted, outcomes = convert_graph(graph, options, graph.name, caller, budget)
+    graph = graph_of(model, options, model.graph.name or "model")
+    converted, outcomes = convert_graph(graph, options, graph.name)
     return converted, graph, outcomes
 
 
@@ -178,6 +173,7 @@ def convert_graph(
     ``exact``: NNAPI gets only what it computes as ONNX Runtime does, which float16 and 8-bit numbers are not.
 
     Where a phone fails to build the provider's models there is no session: what the provider takes stays with ONNX Runtime.
+    ``budget`` is what is left of the file's whose body the graph is, ``caller`` the operator.
     """
     try:
         facts = facts_of(graph, options)
@@ -344,7 +340,12 @@ class Conversion:
 
     def _body(self, model: Any, caller: Source | None) -> Model:
         """The model that control flow refers to."""
-        return convert_proto(model, replace(self._options, shapes={}), caller, self._budget)[0]
+        options = replace(self._options, shapes={})
+        graph = graph_of(model, options, model.graph.name, checked=True)
+        unknown = next((name for name in graph.outputs if graph.tensors[name].shape is None), None)
+        if unknown is not None:
+            raise ConversionError(Reason("results of known ranks", "one without", operand=unknown))
+        return convert_graph(graph, options, graph.name, caller, self._budget)[0]
 
     def _host(self, node: Node) -> None:
         """Emit the node as an operation of the host extension."""
