@@ -114,10 +114,10 @@ def test_a_loop_that_keeps_every_iteration_is_the_hosts(tmp_path: Path) -> None:
 
 def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = helper.make_graph(
-        [make("Erf", ["x"], ["e"]), make("Relu", ["e"], ["y"])],
+        [make("Compress", ["x", "c"], ["e"], axis=0), make("Relu", ["e"], ["y"])],
         "graph",
-        [info("x", FLOAT, ["n", 3])],
-        [info("y", FLOAT, ["n", 3])],
+        [info("x", FLOAT, ["n", 3]), info("c", BOOL, ["n"])],
+        [info("y", FLOAT, ["m", 3])],
     )
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
@@ -132,7 +132,7 @@ def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Pa
 
     monkeypatch.setattr(HostPreparedModel, "execute", counted)
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    Execution(compilation).run({"x": x})
+    Execution(compilation).run({"x": x, "c": np.ones(4, bool)})
     assert len(executed) == 1
 
 
@@ -140,10 +140,10 @@ def test_results_of_more_than_the_first_buffer_are_computed_once_from_the_second
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = helper.make_graph(
-        [make("Erf", ["x"], ["e"]), make("Relu", ["e"], ["y"])],
+        [make("Compress", ["x", "c"], ["e"], axis=0), make("Relu", ["e"], ["y"])],
         "graph",
-        [info("x", FLOAT, ["n", 256])],
-        [info("y", FLOAT, ["n", 256])],
+        [info("x", FLOAT, ["n", 256]), info("c", BOOL, ["n"])],
+        [info("y", FLOAT, ["m", 256])],
     )
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
@@ -161,7 +161,7 @@ def test_results_of_more_than_the_first_buffer_are_computed_once_from_the_second
     counts = []
     for _ in range(2):
         executed.clear()
-        Execution(compilation).run({"x": x})
+        Execution(compilation).run({"x": x, "c": np.ones(256, bool)})
         counts.append(len(executed))
     # The first time both what is between the steps and the output are too small.
     assert counts == [3, 1]
