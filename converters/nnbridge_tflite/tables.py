@@ -58,6 +58,8 @@ class EditedGraph:
         self.placed: list[Table] = []
         self.before: list[Table] = []
         self.after: list[Table] = []
+        self.gone = False
+        """Nothing is in the operator's place: what it computes is a constant."""
 
     @classmethod
     def fork(cls, model: Table, subgraph: int, index: int) -> EditedGraph:
@@ -191,7 +193,8 @@ class EditedGraph:
 
     def finish(self, index: int) -> None:
         """Put what was placed, or the changed operator between those added, where the operator stood."""
-        self.subgraph["operators"][index : index + 1] = self.placed or [*self.before, self.operator, *self.after]
+        changed = [] if self.gone else self.placed or [*self.before, self.operator, *self.after]
+        self.subgraph["operators"][index : index + 1] = changed
 
 
 def operator_name(model: Table, operator: Mapping[str, Any]) -> str:
