@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from types import UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, first_line
 
 Shape: TypeAlias = "type | tuple[type, ...] | list[Any] | dict[Any, Any]"
 """A class or several; a list of one shape, or a row with one for each element; an object by its keys, of which those that end in
@@ -53,7 +53,7 @@ def parsed(text: str | bytes, what: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(Reason(what, str(error)[:200] or type(error).__name__, operand=where)) from error
+        raise InputError(Reason(what, first_line(error)[:200], operand=where)) from error
 
 
 def checked(value: object, shape: Shape, where: str) -> Any:
