@@ -18,7 +18,7 @@ from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why, first_line
 from nnbridge.extensions import TYPES
 from nnbridge.model import Array, Model, Source
 from nnbridge.records import dataclass
@@ -331,7 +331,7 @@ class Conversion:
                 reason = replace(reason, stage=Stage.BUILDING)  # The phone's own NNAPI has no such operation.
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
             # Attributes may hold anything; what a lowering cannot make sense of is the file's fault.
-            rule, found = "operands and attributes that fit the operator", f"{type(error).__name__}: {error}"
+            rule, found = "operands and attributes that fit the operator", first_line(error)
             reason = Reason(rule, found, form.node.label, kind=Why.ARGUMENT)
         else:
             return None
