@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nnbridge.errors import Reason, Stage, Why, first_line
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import CONTRIB
 from nnbridge_onnx.passes.shape_inference import with_types_of_weights
@@ -38,8 +38,9 @@ class _Kernels:
     """Domain → the newest version of its operators."""
     newest: Mapping[str, int]
     """ONNX's operators → the version of their newest definition."""
-    own: Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int]]
-    """Operators of com.microsoft → the type constraints of their inputs and outputs, and how many of these there may be."""
+    own: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int]]]
+    """By domain, operators that ONNX does not define → the type constraints of their inputs and outputs, and how many of these
+    there may be."""
     kernels: Mapping[str, Mapping[str, Sequence[tuple[int, int, Mapping[str, str]]]]]
     """By domain and operator: versions, and type constraint → types."""
 
@@ -60,9 +61,18 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Reason | None:
         return found
     bare = with_types_of_weights(onnx, ordered)
     bare.functions.extend(ordered.functions)
+    # Of a constant's node ONNX Runtime makes a constant before it looks.
     outputs = {value.name for value in ordered.graph.output}
+    outputs |= {name for node in ordered.graph.node if node.op_type == "Constant" for name in node.output}
     bare.graph.value_info.extend(value for value in ordered.graph.value_info if value.name not in outputs)
+    constants = {tensor.name for tensor in ordered.graph.initializer}
+    for i, value in reversed([*enumerate(bare.graph.output)]):
+        if value.name in constants:  # ONNX Runtime knows its type.
+            del bare.graph.output[i]
     _forget_shapes(bare.graph, 0)
+    for node in bare.graph.node:
+        if node.domain == CONTRIB and node.op_type in _LIKE and not node.attribute:
+            node.domain, node.op_type = "", _LIKE[node.op_type]
     try:
         inferred = native.infer_strictly(onnx, bare)
     except onnx.shape_inference.InferenceError as error:
@@ -100,7 +110,8 @@ def _domain(name: str) -> str:
 def _of_structure(model: Any) -> Iterator[Reason]:
     graph, complex128 = model.graph, 15  # TensorProto.COMPLEX128
     values = [(value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.output)]
-    for name, type in (*values, *((tensor.name, tensor.data_type) for tensor in graph.initializer)):
+    read = {name for node in graph.node for name in node.input}
+    for name, type in (*values, *((tensor.name, tensor.data_type) for tensor in graph.initializer if tensor.name in read)):
         if type == complex128:
             yield _reason("element types that it has", f"complex128 of {name}", kind=Why.INPUT_TYPE)
     if not model.opset_import:
@@ -121,7 +132,7 @@ def _of_inference(model: Any, text: str) -> Reason | None:
         return None
     match = _INFERRED.search(text)
     if match is None:
-        return _reason(_FIT, first_line(text))
+        return _reason(_FIT, " ".join(text.split()))
     named = (
         (i, node)
         for i, node in enumerate(model.graph.node)
@@ -132,6 +143,8 @@ def _of_inference(model: Any, text: str) -> Reason | None:
     return _reason(_FIT, " ".join(match["what"].split()), label)
 
 
+_LIKE: Mapping[str, str] = {"FusedMatMul": "MatMul"}
+"""Operators of com.microsoft without attributes whose shapes are inferred as those of ONNX."""
 _FAULT = "One and only one of the attributes 'value'"
 """Of an error that the onnx package has with functions that it writes out itself, which ONNX Runtime has kernels for."""
 _FIT = "operands of types and shapes that fit together"
@@ -141,12 +154,18 @@ class _Nodes:
     """The nodes of a model in run order, with the types of their operands."""
 
     def __init__(
-        self, onnx: Any, model: Any, types: dict[str, str], stated: Mapping[str, str], values: Mapping[str, Any]
+        self,
+        onnx: Any,
+        model: Any,
+        types: dict[str, str],
+        stated: Mapping[str, str],
+        values: Mapping[str, Any],
+        ranks: Mapping[str, int],
     ) -> None:
         self._onnx = onnx
         self._opsets = {_domain(one.domain): int(one.version) for one in model.opset_import}
         self._functions = {(one.domain, one.name) for one in getattr(model, "functions", ())}
-        self._types, self._stated, self._values = types, stated, values
+        self._types, self._stated, self._values, self._ranks = types, stated, values, ranks
 
     @classmethod
     def of(cls, onnx: Any, model: Any, graph: Any, inferred: Any) -> _Nodes:
@@ -165,9 +184,15 @@ class _Nodes:
             return f"optional({type_of(type.optional_type.elem_type)})" if kind == "optional_type" else ""
 
         found = {value.name: type_of(value.type) for value in (*inferred.output, *inferred.value_info, *inferred.input)}
-        stated = {value.name: type_of(value.type) for value in (*graph.value_info, *graph.output)}
+        values = [(value.name, type_of(value.type)) for value in (*model.graph.value_info, *model.graph.output)]
+        fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
+        stated = {name: type for name, type in values if type and name not in fixed}
         constants = {tensor.name: tensor for tensor in graph.initializer}
-        return cls(onnx, model, found | {name: element(one.data_type) for name, one in constants.items()}, stated, constants)
+        described = [value for value in (*inferred.output, *inferred.value_info, *inferred.input) if _is_shaped(value)]
+        ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in described}
+        ranks |= {name: len(one.dims) for name, one in constants.items()}
+        types = found | {name: element(one.data_type) for name, one in constants.items()}
+        return cls(onnx, model, types, stated, constants, ranks)
 
     def refusals(self, nodes: Iterable[tuple[str, Any]], callers: int = 0) -> Iterator[Reason]:
         """The reasons why ONNX Runtime does not load nodes in run order, with their labels."""
@@ -181,11 +206,9 @@ class _Nodes:
         domain = _domain(node.domain)
         if (node.domain, node.op_type) in self._functions or domain not in _kernels().kernels or node.op_type == "Constant":
             return None
-        if domain == CONTRIB:
-            return self._of_contrib(node, label, outer=outer)
-        schema = self._schema(node, domain)
+        schema = self._schema(node, domain) if domain != CONTRIB else None
         if schema is None:
-            return None
+            return self._of_contrib(node, domain, label, outer=outer) if domain in _kernels().own else None
         if outer and (wrong := self._wrong_type(node, schema)):
             return _reason("types that the operator has", wrong, label, Why.INPUT_TYPE)
         sides = [[one.type_str for one in side] for side in (schema.inputs, schema.outputs)]
@@ -197,7 +220,7 @@ class _Nodes:
         if body is None:
             return found
         given = dict(zip(body.input, (self._types.get(name, "") for name in node.input), strict=False))
-        inner = _Nodes(self._onnx, body, given if outer else {}, {}, {})
+        inner = _Nodes(self._onnx, body, given if outer else {}, {}, {}, {})
         return next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
 
     def _body(self, node: Any, schema: Any, domain: str) -> Any:
@@ -206,7 +229,7 @@ class _Nodes:
         versions = [version for version in schema.function_opset_versions if version <= opset]
         if versions:
             function.ParseFromString(schema.get_function_with_opset_version(max(versions)))
-            return function
+            return function if self._means_the_same(function, max(versions), opset) else None
         versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
         if not versions:
             return None
@@ -219,6 +242,16 @@ class _Nodes:
         function.ParseFromString(found)
         return function
 
+    def _means_the_same(self, function: Any, written: int, opset: int) -> bool:
+        """True if a function's operators are, at the model's opset, those that it was written for."""
+        get, error = self._onnx.defs.get_schema, self._onnx.defs.SchemaError
+        try:
+            types = [one.op_type for one in function.node]
+            pairs = [[get(type, version, "").since_version for version in (written, opset)] for type in types]
+        except error:
+            return False
+        return all(before == now for before, now in pairs)
+
     def _type_proto(self, type: str) -> Any:
         found = self._onnx.TypeProto()
         if type.startswith("tensor("):
@@ -226,8 +259,17 @@ class _Nodes:
         return found
 
     def _of_values(self, node: Any, label: str) -> Reason | None:
-        """What kernels require of constants when they are created."""
+        """What kernels require of attributes and constants when they are created."""
         place = _SCALES.get(node.op_type)
+        for i, (rule, fits) in _RANKS.get(node.op_type, {}).items():
+            rank = self._ranks.get(node.input[i]) if i < len(node.input) else None
+            if rank is not None and not fits(rank):
+                return _reason(f"input {i} of rank {rule}", rank, label, Why.RANK)
+        for attribute, rule, holds in _ATTRIBUTES.get(node.op_type, ()):
+            stated = next((one for one in node.attribute if one.name == attribute), None)
+            value = None if stated is None else self._onnx.helper.get_attribute_value(stated)
+            if value is not None and not holds(value):
+                return _reason(f"{attribute} {rule}", value, label, Why.ARGUMENT)
         mode = next((one.s for one in node.attribute if one.name == "mode"), b"nearest")
         names = [name for name in node.input[place : place + 1] if name in self._values] if place is not None else []
         if not names or mode not in (b"linear", b"cubic"):
@@ -246,19 +288,19 @@ class _Nodes:
         except self._onnx.defs.SchemaError:
             return None
 
-    def _of_contrib(self, node: Any, label: str, *, outer: bool) -> Reason | None:
-        known = _kernels().own.get(node.op_type)
+    def _of_contrib(self, node: Any, domain: str, label: str, *, outer: bool) -> Reason | None:
+        known = _kernels().own[domain].get(node.op_type)
         if known is None:
-            return _reason("an operator that it has", f"{node.domain}.{node.op_type}", label, Why.OPERATOR)
+            return _reason("an operator that it has", f"{node.domain}.{node.op_type}".strip("."), label, Why.OPERATOR)
         inputs, outputs, *bounds = known
         for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
             if not least <= len(names) <= most:
                 return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
         if not outer:
-            return _without_kernel(node, CONTRIB, 1, {}, label)
+            return _without_kernel(node, domain, 1, {}, label)
         actual = self._actual(node, inputs, ())
         for name, constraint in zip(node.output, outputs, strict=False):
-            (found, *_) = (*actual.get(constraint, ()), "")
+            found = next(iter(actual.get(constraint, ())), "")
             stated = self._stated.get(name, "")
             if found and stated and stated != f"tensor({found})":
                 return _reason(
@@ -266,7 +308,7 @@ class _Nodes:
                 )
             if found:
                 self._types[name] = f"tensor({found})"
-        return _without_kernel(node, CONTRIB, 1, actual, label)
+        return _without_kernel(node, domain, 1, actual, label) or self._of_values(node, label)
 
     def _wrong_type(self, node: Any, schema: Any) -> str:
         """The first operand whose type the operator does not have, or not beside those of the others; empty if all fit."""
@@ -298,6 +340,25 @@ class _Nodes:
         return found
 
 
+_MODES = ("mode", "nearest, linear or cubic", lambda value: value in (b"nearest", b"linear", b"cubic"))
+_AT_LEAST_0 = ("epsilon", "of 0 at least", lambda value: value >= 0)
+_SCORES = ("2 at least", lambda rank: rank > 1)
+_RANKS: Mapping[str, Mapping[int, tuple[str, Callable[[int], bool]]]] = {
+    "SoftmaxCrossEntropyLoss": {0: _SCORES, 2: ("1", lambda rank: rank == 1)},
+    "NegativeLogLikelihoodLoss": {0: _SCORES, 2: ("1", lambda rank: rank == 1)},
+}
+"""What the functions require that ONNX Runtime writes these out as."""
+_DIRECTION = ("direction", "LEFT or RIGHT", lambda value: value in (b"LEFT", b"RIGHT"))
+_ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = {
+    "BitShift": (_DIRECTION,),
+    "Resize": (_MODES,),
+    "Upsample": (_MODES,),
+    "LRN": (("size", "that is odd", lambda value: value % 2 == 1),),
+    "SkipLayerNormalization": (_AT_LEAST_0,),
+    "SkipSimplifiedLayerNormalization": (_AT_LEAST_0,),
+    "Transpose": (("perm", "of each dimension once", lambda value: sorted(value) == list(range(len(value)))),),
+}
+"""What kernels require of attributes when they are created."""
 _SCALES: Mapping[str, int] = {"Resize": 2, "Upsample": 1}
 """Operators that interpolate → the input with a scale for each dimension, from the newest definition."""
 
@@ -310,6 +371,10 @@ def _interpolates(scales: Sequence[float], *, cubic: bool) -> bool:
         return rank == 2 or (rank == 4 and scaled in ([], [2], [3], [2, 3]))
     last = all(i >= rank - 2 for i in scaled) or (rank == 4 and all(i in (1, 2) for i in scaled))
     return rank == 2 or (rank == 3 and 0 not in scaled) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
+
+
+def _is_shaped(value: Any) -> bool:
+    return bool(value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"))
 
 
 def _formal(names: Sequence[str], formal: Sequence[Any]) -> Iterator[tuple[str, Any]]:
