@@ -75,6 +75,7 @@ def document() -> str:
             own[one.domain][one.name] = [
                 *([formal.typeStr for formal in side] for side in (one.inputs, one.outputs)),
                 *(one.min_input, one.max_input, one.min_output, one.max_output),
+                {name: one.attributes[name].type.name for name in sorted(one.attributes)},
             ]
     newest = {one.name: one.since_version for one in schemas if one.domain == ""}
     versions = {domain: max(one.since_version for one in schemas if one.domain == domain) for domain in DOMAINS}

@@ -38,9 +38,9 @@ class _Kernels:
     """Domain → the newest version of its operators."""
     newest: Mapping[str, int]
     """ONNX's operators → the version of their newest definition."""
-    own: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int]]]
-    """By domain, operators that ONNX does not define → the type constraints of their inputs and outputs, and how many of these
-    there may be."""
+    own: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int, Mapping[str, str]]]]
+    """By domain, operators that ONNX does not define → the type constraints of their inputs and outputs, how many of these there
+    may be, and attributes with their types."""
     kernels: Mapping[str, Mapping[str, Sequence[tuple[int, int, Mapping[str, str]]]]]
     """By domain and operator: versions, and type constraint → types."""
 
@@ -70,9 +70,6 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Reason | None:
         if value.name in constants:  # ONNX Runtime knows its type.
             del bare.graph.output[i]
     _forget_shapes(bare.graph, 0)
-    for node in bare.graph.node:
-        if node.domain == CONTRIB and node.op_type in _LIKE and not node.attribute:
-            node.domain, node.op_type = "", _LIKE[node.op_type]
     try:
         inferred = native.infer_strictly(onnx, bare)
     except onnx.shape_inference.InferenceError as error:
@@ -114,6 +111,10 @@ def _of_structure(model: Any) -> Iterator[Reason]:
     for name, type in (*values, *((tensor.name, tensor.data_type) for tensor in graph.initializer if tensor.name in read)):
         if type == complex128:
             yield _reason("element types that it has", f"complex128 of {name}", kind=Why.INPUT_TYPE)
+    inputs = {value.name for value in graph.input}
+    unread = (one.name for one in graph.initializer if one.name not in inputs | read)
+    if model.ir_version < 4 and (name := next(unread, None)) is not None:
+        yield _reason("constants that are inputs or read, before IR version 4", name)
     if not model.opset_import:
         yield _reason("an opset that the file imports", "none")
     for one in model.opset_import:
@@ -143,8 +144,6 @@ def _of_inference(model: Any, text: str) -> Reason | None:
     return _reason(_FIT, " ".join(match["what"].split()), label)
 
 
-_LIKE: Mapping[str, str] = {"FusedMatMul": "MatMul"}
-"""Operators of com.microsoft without attributes whose shapes are inferred as those of ONNX."""
 _FAULT = "One and only one of the attributes 'value'"
 """Of an error that the onnx package has with functions that it writes out itself, which ONNX Runtime has kernels for."""
 _FIT = "operands of types and shapes that fit together"
@@ -160,12 +159,12 @@ class _Nodes:
         types: dict[str, str],
         stated: Mapping[str, str],
         values: Mapping[str, Any],
-        ranks: Mapping[str, int],
+        shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
         self._onnx = onnx
         self._opsets = {_domain(one.domain): int(one.version) for one in model.opset_import}
         self._functions = {(one.domain, one.name) for one in getattr(model, "functions", ())}
-        self._types, self._stated, self._values, self._ranks = types, stated, values, ranks
+        self._types, self._stated, self._values, self._shapes = types, stated, values, shapes
 
     @classmethod
     def of(cls, onnx: Any, model: Any, graph: Any, inferred: Any) -> _Nodes:
@@ -189,10 +188,13 @@ class _Nodes:
         stated = {name: type for name, type in values if type and name not in fixed}
         constants = {tensor.name: tensor for tensor in graph.initializer}
         described = [value for value in (*inferred.output, *inferred.value_info, *inferred.input) if _is_shaped(value)]
-        ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in described}
-        ranks |= {name: len(one.dims) for name, one in constants.items()}
+        shapes = {
+            value.name: tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in value.type.tensor_type.shape.dim)
+            for value in described
+        }
+        shapes |= {name: tuple(one.dims) for name, one in constants.items()}
         types = found | {name: element(one.data_type) for name, one in constants.items()}
-        return cls(onnx, model, types, stated, constants, ranks)
+        return cls(onnx, model, types, stated, constants, shapes)
 
     def refusals(self, nodes: Iterable[tuple[str, Any]], callers: int = 0) -> Iterator[Reason]:
         """The reasons why ONNX Runtime does not load nodes in run order, with their labels."""
@@ -211,6 +213,8 @@ class _Nodes:
             return self._of_contrib(node, domain, label, outer=outer) if domain in _kernels().own else None
         if outer and (wrong := self._wrong_type(node, schema)):
             return _reason("types that the operator has", wrong, label, Why.INPUT_TYPE)
+        if outer and (misfit := self._wrong_shape(node, label)) is not None:
+            return misfit
         sides = [[one.type_str for one in side] for side in (schema.inputs, schema.outputs)]
         actual = self._actual(node, *sides) if outer else {}
         found = _without_kernel(node, domain, schema.since_version, actual, label)
@@ -258,16 +262,24 @@ class _Nodes:
             found.tensor_type.elem_type = self._onnx.TensorProto.DataType.Value(type[7:-1].upper())
         return found
 
+    def _attributes(self, node: Any) -> Mapping[str, Any]:
+        """The attributes' values, but those that a function takes of its caller."""
+        return {one.name: self._onnx.helper.get_attribute_value(one) for one in node.attribute if not one.ref_attr_name}
+
+    def _wrong_shape(self, node: Any, label: str) -> Reason | None:
+        """Operands that do not fit, of operators whose shapes the onnx package does not infer as ONNX Runtime does."""
+        rule, fits = _SHAPES.get(node.op_type, ("", None))
+        shapes = [self._shapes.get(name) for name in node.input]
+        known = [one for one in shapes if one is not None]
+        if fits is None or len(known) < len(shapes) or fits(known, self._attributes(node)):
+            return None
+        return _reason(rule, ", ".join(map(str, known)), label, Why.OPERAND_SIZE)
+
     def _of_values(self, node: Any, label: str) -> Reason | None:
         """What kernels require of attributes and constants when they are created."""
         place = _SCALES.get(node.op_type)
-        for i, (rule, fits) in _RANKS.get(node.op_type, {}).items():
-            rank = self._ranks.get(node.input[i]) if i < len(node.input) else None
-            if rank is not None and not fits(rank):
-                return _reason(f"input {i} of rank {rule}", rank, label, Why.RANK)
         for attribute, rule, holds in _ATTRIBUTES.get(node.op_type, ()):
-            stated = next((one for one in node.attribute if one.name == attribute), None)
-            value = None if stated is None else self._onnx.helper.get_attribute_value(stated)
+            value = self._attributes(node).get(attribute)
             if value is not None and not holds(value):
                 return _reason(f"{attribute} {rule}", value, label, Why.ARGUMENT)
         mode = next((one.s for one in node.attribute if one.name == "mode"), b"nearest")
@@ -292,13 +304,23 @@ class _Nodes:
         known = _kernels().own[domain].get(node.op_type)
         if known is None:
             return _reason("an operator that it has", f"{node.domain}.{node.op_type}".strip("."), label, Why.OPERATOR)
-        inputs, outputs, *bounds = known
+        inputs, outputs, *bounds, attributes = known
+        for one in node.attribute:
+            type = self._onnx.AttributeProto.AttributeType.Name(one.type)
+            if attributes.get(one.name) != type:
+                return _reason("attributes that the operator has", f"{one.name} of {type}", label, Why.ARGUMENT)
         for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
             if not least <= len(names) <= most:
                 return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
         if not outer:
             return _without_kernel(node, domain, 1, {}, label)
         actual = self._actual(node, inputs, ())
+        for constraint, types in actual.items():
+            allowed = {constraint[7:-1]} if constraint.startswith("tensor(") else types
+            if len(types) > 1 or not types <= allowed:
+                return _reason(
+                    "types that the operator has", f"{' and '.join(sorted(types))} as {constraint}", label, Why.INPUT_TYPE
+                )
         for name, constraint in zip(node.output, outputs, strict=False):
             found = next(iter(actual.get(constraint, ())), "")
             stated = self._stated.get(name, "")
@@ -308,7 +330,8 @@ class _Nodes:
                 )
             if found:
                 self._types[name] = f"tensor({found})"
-        return _without_kernel(node, domain, 1, actual, label) or self._of_values(node, label)
+        misfit = self._wrong_shape(node, label) or _without_kernel(node, domain, 1, actual, label)
+        return misfit or self._of_values(node, label)
 
     def _wrong_type(self, node: Any, schema: Any) -> str:
         """The first operand whose type the operator does not have, or not beside those of the others; empty if all fit."""
@@ -342,12 +365,27 @@ class _Nodes:
 
 _MODES = ("mode", "nearest, linear or cubic", lambda value: value in (b"nearest", b"linear", b"cubic"))
 _AT_LEAST_0 = ("epsilon", "of 0 at least", lambda value: value >= 0)
-_SCORES = ("2 at least", lambda rank: rank > 1)
-_RANKS: Mapping[str, Mapping[int, tuple[str, Callable[[int], bool]]]] = {
-    "SoftmaxCrossEntropyLoss": {0: _SCORES, 2: ("1", lambda rank: rank == 1)},
-    "NegativeLogLikelihoodLoss": {0: _SCORES, 2: ("1", lambda rank: rank == 1)},
+
+
+def _are_losses(shapes: Sequence[tuple[int, ...]], attributes: Mapping[str, Any]) -> bool:
+    scores, labels, *weights = shapes
+    return len(scores) > 1 and len(labels) == len(scores) - 1 and all(len(one) == 1 for one in weights)
+
+
+def _multiply(shapes: Sequence[tuple[int, ...]], attributes: Mapping[str, Any]) -> bool:
+    left, right = shapes
+    if min(len(left), len(right)) < 2 or attributes.get("transBatchA") or attributes.get("transBatchB"):
+        return True
+    rows, columns = left[-2 if attributes.get("transA") else -1], right[-1 if attributes.get("transB") else -2]
+    return -1 in (rows, columns) or rows == columns
+
+
+_LOSSES = ("scores of rank 2 at least, a label for each of them, weights of rank 1", _are_losses)
+_SHAPES: Mapping[str, tuple[str, Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], bool] | None]] = {
+    "SoftmaxCrossEntropyLoss": _LOSSES,
+    "NegativeLogLikelihoodLoss": _LOSSES,
+    "FusedMatMul": ("matrices that fit", _multiply),
 }
-"""What the functions require that ONNX Runtime writes these out as."""
 _DIRECTION = ("direction", "LEFT or RIGHT", lambda value: value in (b"LEFT", b"RIGHT"))
 _ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = {
     "BitShift": (_DIRECTION,),
@@ -356,6 +394,7 @@ _ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = 
     "LRN": (("size", "that is odd", lambda value: value % 2 == 1),),
     "SkipLayerNormalization": (_AT_LEAST_0,),
     "SkipSimplifiedLayerNormalization": (_AT_LEAST_0,),
+    "TensorScatter": (("mode", "linear or circular", lambda value: value in (b"linear", b"circular")),),
     "Transpose": (("perm", "of each dimension once", lambda value: sorted(value) == list(range(len(value)))),),
 }
 """What kernels require of attributes when they are created."""
