@@ -129,11 +129,11 @@ def _of_structure(model: Any) -> Iterator[Reason]:
 
 def _of_inference(model: Any, text: str) -> Reason | None:
     """The reason why types or shapes cannot be inferred, with the node that the message names."""
-    if _FAULT in text:
-        return None
     match = _INFERRED.search(text)
     if match is None:
         return _reason(_FIT, " ".join(text.split()))
+    if _INNER in match["what"] and match["type"] not in _WITH_BODIES:
+        return None  # Of a function that the onnx package writes out, and ONNX Runtime has a kernel for.
     named = (
         (i, node)
         for i, node in enumerate(model.graph.node)
@@ -144,8 +144,8 @@ def _of_inference(model: Any, text: str) -> Reason | None:
     return _reason(_FIT, " ".join(match["what"].split()), label)
 
 
-_FAULT = "One and only one of the attributes 'value'"
-"""Of an error that the onnx package has with functions that it writes out itself, which ONNX Runtime has kernels for."""
+_INNER = "Inference error(s)"
+_WITH_BODIES = ("If", "Loop", "Scan")
 _FIT = "operands of types and shapes that fit together"
 
 
@@ -157,7 +157,7 @@ class _Nodes:
         onnx: Any,
         model: Any,
         types: dict[str, str],
-        stated: Mapping[str, str],
+        stated: Mapping[str, Collection[str]],
         values: Mapping[str, Any],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
@@ -183,9 +183,14 @@ class _Nodes:
             return f"optional({type_of(type.optional_type.elem_type)})" if kind == "optional_type" else ""
 
         found = {value.name: type_of(value.type) for value in (*inferred.output, *inferred.value_info, *inferred.input)}
-        values = [(value.name, type_of(value.type)) for value in (*model.graph.value_info, *model.graph.output)]
+        outputs = {value.name: type_of(value.type) for value in model.graph.output}
+        inner = (value for value in model.graph.value_info if not outputs.get(value.name))
+        values = [(value.name, type_of(value.type)) for value in (*inner, *model.graph.output)]
         fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
-        stated = {name: type for name, type in values if type and name not in fixed}
+        stated: dict[str, set[str]] = {}
+        for name, type in values:
+            if type and name not in fixed:
+                stated.setdefault(name, set()).add(type)
         constants = {tensor.name: tensor for tensor in graph.initializer}
         described = [value for value in (*inferred.output, *inferred.value_info, *inferred.input) if _is_shaped(value)]
         shapes = {
@@ -323,15 +328,17 @@ class _Nodes:
                 )
         for name, constraint in zip(node.output, outputs, strict=False):
             found = next(iter(actual.get(constraint, ())), "")
-            stated = self._stated.get(name, "")
-            if found and stated and stated != f"tensor({found})":
-                return _reason(
-                    "types that the operator has", f"{stated} stated of {name}, which is {found}", label, Why.OUTPUT_TYPE
-                )
+            if other := self._other_type(name, f"tensor({found})" if found else ""):
+                wrong = f"{other} stated of {name}, which is {found}"
+                return _reason("types that the operator has", wrong, label, Why.OUTPUT_TYPE)
             if found:
                 self._types[name] = f"tensor({found})"
         misfit = self._wrong_shape(node, label) or _without_kernel(node, domain, 1, actual, label)
         return misfit or self._of_values(node, label)
+
+    def _other_type(self, name: str, found: str) -> str:
+        """A type that the file states of a value which has another one; empty if it does not."""
+        return next((one for one in self._stated.get(name, ()) if found and one != found), "")
 
     def _wrong_type(self, node: Any, schema: Any) -> str:
         """The first operand whose type the operator does not have, or not beside those of the others; empty if all fit."""
@@ -345,9 +352,9 @@ class _Nodes:
                 return f"{found} as {formal.name}"
         for name, formal in _formal(node.output, schema.outputs):
             only = next(iter(formal.types)) if len(formal.types) == 1 else ""
-            found, stated = bound.get(formal.type_str, only) or self._types.get(name, ""), self._stated.get(name, "")
-            if found and stated and found != stated:
-                return f"{stated} stated of {name}, which is {found}"
+            found = bound.get(formal.type_str, only) or self._types.get(name, "")
+            if other := self._other_type(name, found):
+                return f"{other} stated of {name}, which is {found}"
             if found:
                 self._types[name] = found
         return ""
