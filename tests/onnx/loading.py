@@ -155,7 +155,7 @@ def _removed(model: Any, rng: Rng) -> None:
 
 
 def _opset(model: Any, rng: Rng) -> None:
-    way = int(rng.integers(5))
+    way = int(rng.integers(5)) if model.opset_import else 4
     if way < 3:
         model.opset_import[0].version = int(rng.integers(0, 30))
     elif way == 3:

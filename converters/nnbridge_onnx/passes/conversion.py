@@ -186,7 +186,11 @@ def convert_graph(
             outcomes = tuple(replace(one, reasons=one.reasons or (graph.refused,)) for one in outcomes)
         return model, outcomes
     except (NnapiError, ConversionError, Unmappable) as error:
-        raise ConversionError(in_file(error.reason, source)) from error
+        raise ConversionError(in_file(graph.refused or error.reason, source)) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if graph.refused is None:
+            raise
+        raise ConversionError(in_file(graph.refused, source)) from error  # Nothing here is made for such files.
 
 
 def facts_of(graph: Graph, options: ConversionOptions) -> Facts:

@@ -69,7 +69,8 @@ def read(path: Path, options: ConversionOptions) -> Graph:
         _check_versions(onnx, model, source)
         with _refusing(onnx, source, stage=Stage.LOADING):
             checked = _checked(onnx, model, source, check)
-    refused = not_loaded(onnx, model, checked)
+    with _refusing(onnx, source):
+        refused = not_loaded(onnx, model, checked)
     try:
         graph = _graph(onnx, checked, FileContext(onnx, options, source, _size(model, path.parent)), path.parent, {})
     except ConversionError as error:

@@ -280,13 +280,10 @@ def finished(file: ModelFile, target: Target, begun: ApartReference | None = Non
 
     LiteRT or ONNX Runtime, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
     """
-    from nnbridge.converters.delegation import CLIENTS
-    from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft
 
-    asked = LoadingQuestion(file.path, file.format if file.mapping in CLIENTS else "", begun)
     with working(f"Reading {file.path.name}"):
-        found = draft(file, target)
+        found = draft(file, target, asks=True, begun=begun)
     try:
         with working("Compiling"):
             found.finish()
@@ -296,8 +293,7 @@ def finished(file: ModelFile, target: Target, begun: ApartReference | None = Non
 
             for line in phone_lines(found):
                 echo(str(line), err=True)
-    disagreement = asked.disagreement(found.loads)
-    for note in (*found.notes, *([disagreement] if disagreement else [])):
+    for note in found.notes:
         echo(note, err=True)
     return found
 
