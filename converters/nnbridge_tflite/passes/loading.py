@@ -17,9 +17,11 @@ from nnbridge.converters.draft import Draft
 from nnbridge.converters.rules import first_refusal
 from nnbridge.errors import ConversionError, Reason, Stage, Why
 from nnbridge.model import Array
+from nnbridge.releases import NEWEST
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.dims import OPEN
+from nnbridge_tflite.kernel_versions import versions_of
 from nnbridge_tflite.loads import PreparedOperator, Result
 from nnbridge_tflite.passes.dynamic import first_dynamic_operators
 from nnbridge_tflite.passes.folding import folded
@@ -37,15 +39,16 @@ _SMALL = 1 << 16
 """Elements of a constant that a condition may read; such constants are axes, sizes and paddings."""
 
 
-def not_loaded(file: TfliteFile) -> Reason | None:
+def not_loaded(file: TfliteFile, release: str = NEWEST) -> Reason | None:
     """The reason why TFLite does not load a file, as far as these conditions have it; None where they all hold.
 
     TFLite verifies the bytes, and looks for kernels of all operators. Of each graph it then prepares the operators up to the
-    first one whose output's dimensions only the run knows.
+    first one whose output's dimensions only the run knows. Of an older ``release``, the versions of its kernels are known; its
+    kernels' conditions count as the newest one's.
     """
     if file.graph.refused is not None:
         return file.graph.refused
-    found = chain(_with_numbers(file.graph), _without_kernel(file.graph), _Preparation(file).refusals())
+    found = chain(_with_numbers(file.graph), _without_kernel(file.graph, release), _Preparation(file).refusals())
     return next(found, None)
 
 
@@ -57,15 +60,17 @@ def _with_numbers(graph: Graph) -> Iterator[Reason]:
                 yield Reason("variables without stored numbers", str(tensor), tensor.label, stage=Stage.LOADING)
 
 
-def _without_kernel(graph: Graph) -> Iterator[Reason]:
+def _without_kernel(graph: Graph, release: str) -> Iterator[Reason]:
     for number, subgraph in enumerate(graph.subgraphs):
         for operator in subgraph.operators:
             declared = definition_of(operator)
-            versions = (None if declared is None else declared.versions) if not operator.custom else (operator.version,) * 2
+            versions: tuple[int, int] | None = (operator.version, operator.version)
+            if not operator.custom:
+                versions = versions_of(operator.name, None if declared is None else declared.versions, release)
             if operator.custom and operator.name == NAMELESS:
                 yield Reason("a custom operator with a name", "none", _label(operator, number), stage=Stage.LOADING)
             elif versions is None:
-                required = "an operator that it has a kernel for"
+                required = f"an operator that {'it' if release == NEWEST else release} has a kernel for"
                 yield Reason(required, operator.name, _label(operator, number), kind=Why.OPERATOR, stage=Stage.LOADING)
             elif not versions[0] <= operator.version <= versions[1]:
                 first, last = versions
@@ -73,8 +78,13 @@ def _without_kernel(graph: Graph) -> Iterator[Reason]:
                     f"version {first} of the operator" if first == last else f"a version from {first} to {last} of the operator"
                 )
                 found = str(operator.version)
+                of_release = "" if release == NEWEST else f" in {release}"
                 yield Reason(
-                    f"{required} of the operator", found, _label(operator, number), kind=Why.OPERATOR_VERSION, stage=Stage.LOADING
+                    f"{required}{of_release}",
+                    found,
+                    _label(operator, number),
+                    kind=Why.OPERATOR_VERSION,
+                    stage=Stage.LOADING,
                 )
 
 
