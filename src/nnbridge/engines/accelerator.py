@@ -1,4 +1,4 @@
-"""LiteRT's GPU accelerator (ML Drift) from the installed wheel, asked about a file and run; in a process of its own only, which
+"""LiteRT's GPU accelerator (ML Drift) from the installed wheel, asked about a file and run; in a separate process only, which
 some files end and some never leave."""
 
 from __future__ import annotations
