@@ -103,6 +103,8 @@ def feeds_of(graph: SourceGraph) -> list[Any]:
 
 def difference(ours: Sequence[Any], right: Sequence[Any]) -> str:
     """How outputs differ from those that are right; empty where they do not."""
+    if len(ours) != len(right):
+        return f"other outputs: {len(ours)} in place of {len(right)}"
     for number, (one, other) in enumerate(zip(ours, right, strict=True)):
         if one.shape != other.shape:
             return f"other dimensions: {list(one.shape)} in place of {list(other.shape)}"
