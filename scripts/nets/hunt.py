@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -211,6 +213,7 @@ def page(catch: Catch, count: int, file: str) -> str:
 def main() -> int:
     parser = argument_parser()
     parser.add_argument("--count", type=int, default=1000, help="files that are drawn (default: 1000)")
+    parser.add_argument("--minutes", type=float, default=60, help="time after which no more files are drawn (default: 60)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engines", help="names of references, with commas (default: those that are installed)")
     parser.add_argument("--cold", action="store_true", help="let no rule explain anything")
@@ -222,7 +225,8 @@ def main() -> int:
     if missing := [name for name in (_BASE, *engines) if name not in installed]:
         parser.error(f"not installed here: {', '.join(missing)} (nnbridge doctor says what is missing)")
     hunt, kinds = Hunt(engines, cold=options.cold), defaultdict[Any, list[Catch]](list)
-    for number in range(options.count):
+    end = time.monotonic() + 60 * options.minutes
+    for number in takewhile(lambda _: time.monotonic() < end, range(options.count)):
         content = candidate(options.seed, number)
         for catch in hunt.catches(content) if content is not None else ():
             kinds[catch.kind].append(catch)
