@@ -64,7 +64,7 @@ class Catch:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What files with the same cause have in common, as far as can be seen."""
+        """The features that files with the same cause share, as far as can be seen."""
         return self.engine, self.operators, self.types[:1], self.symptom.split(":")[0]
 
 
@@ -104,7 +104,7 @@ def feeds_of(graph: SourceGraph) -> list[Any]:
 
 
 def difference(ours: Sequence[Any], right: Sequence[Any]) -> str:
-    """How outputs differ from those that are right; empty where they do not."""
+    """The symptom of outputs beside those that are right; empty where they do not differ."""
     if len(ours) != len(right):
         return f"other outputs: {len(ours)} in place of {len(right)}"
     for number, (one, other) in enumerate(zip(ours, right, strict=True)):
@@ -134,7 +134,7 @@ class Hunt:
         self.counts: Counter[str] = Counter()
 
     def catches(self, content: bytes) -> Iterator[Catch]:
-        """What differs on a file."""
+        """The engines that differ on a file."""
         try:
             graph = _graph(content)
             content, feeds = _with_shapes(content, graph), feeds_of(graph)
