@@ -40,7 +40,7 @@ with one_line_errors():
     from nnbridge_tflite.tables import alone, decoded
     from nnbridge_tflite.write import encode
     from tests.differential import Fork
-    from tests.tflite.loading import candidate
+    from tests.tflite.loading import undamaged
 
 _BASE = "litert-reference"
 _ENDED = "the reference ended"
@@ -137,11 +137,12 @@ class Hunt:
         """The engines that differ on a file."""
         try:
             graph = _graph(content)
-            content, feeds = _with_shapes(content, graph), feeds_of(graph)
+            feeds = feeds_of(graph)
             right = self._forks[_BASE].run(_BASE, content, feeds)
         except (NnbridgeError, RuntimeError, KeyError):
             self.counts["not run by the reference kernels"] += 1
             return
+        content = _with_shapes(content, graph, right)
         self.counts["files"] += 1
         outcomes = {name: self._outcome(name, content, feeds, right) for name in self.engines}
         for name, outcome in outcomes.items():
@@ -156,6 +157,10 @@ class Hunt:
             return difference(self._forks[name].run(name, content, feeds), right) or "equal"
         except RuntimeError as error:
             return f"ends: {error}" if _ENDED in str(error) else "refused"
+
+    def run(self, name: str, content: bytes, feeds: Sequence[Any]) -> list[Any]:
+        """An engine's outputs; RuntimeError where it refuses the file or ends."""
+        return self._forks[name].run(name, content, feeds)
 
     def reduced(self, catch: Catch) -> Catch:
         """The operator of a graph that differs by itself, else the graph."""
@@ -176,12 +181,12 @@ def _graph(content: bytes) -> SourceGraph:
         return ModelFile(path).source_graph
 
 
-def _with_shapes(content: bytes, graph: SourceGraph) -> bytes:
-    """The file with the dimensions of what is computed, which engines for small processors read instead of inferring them."""
+def _with_shapes(content: bytes, graph: SourceGraph, outputs: Sequence[Any]) -> bytes:
+    """The file with the dimensions of its outputs, which engines for small processors read instead of inferring them."""
     tables = decoded(read_pool(Path("drawn"), Pool.of(memoryview(content))))
     tensors = tables["subgraphs"][0]["tensors"]
-    for tensor in (t for operator in graph.operators for t in operator.outputs):
-        tensors[tensor.index] = {**tensors[tensor.index], "shape": np.asarray(tensor.shape, "<i4")}
+    for tensor, array in zip(graph.outputs, outputs, strict=False):
+        tensors[tensor.index] = {**tensors[tensor.index], "shape": np.asarray(array.shape, "<i4")}
     return encode(tables)
 
 
@@ -227,7 +232,7 @@ def main() -> int:
     hunt, kinds = Hunt(engines, cold=options.cold), defaultdict[Any, list[Catch]](list)
     end = time.monotonic() + 60 * options.minutes
     for number in takewhile(lambda _: time.monotonic() < end, range(options.count)):
-        content = candidate(options.seed, number)
+        content = undamaged(options.seed, number)
         for catch in hunt.catches(content) if content is not None else ():
             kinds[catch.kind].append(catch)
     left = 0
