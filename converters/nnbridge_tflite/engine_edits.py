@@ -93,7 +93,7 @@ def axes_in_rank_4(graph: EditedGraph) -> bool:
 
 
 def reversed_before_one(graph: EditedGraph) -> bool:
-    """REVERSE_V2 with a dimension of 1 behind the others, so that the last one is not reversed."""
+    """REVERSE_V2 with a dimension of 1 after the others, so that the last one is not reversed."""
     data, axes, shape = graph.input(0), graph.values(graph.input(1)), list(graph.shape(graph.input(0)))
     if axes is None or not shape or not graph.fixed(data, graph.out) or graph.stored(data):
         return False

@@ -184,7 +184,7 @@ def _obstacle(bound: BoundDevice) -> str:
 
 
 def _nnapi(file: ModelFile, judge: _Judge | None) -> FileRoute:
-    """What the app's delegate or provider hands to NNAPI, which a phone without drivers computes on its CPU."""
+    """The route of the app's delegate or provider to NNAPI, which a phone without drivers computes on its CPU."""
     try:
         planned = plan(file, Target.of(kernels="reference"), prepare=False)
     except NnbridgeError as error:
