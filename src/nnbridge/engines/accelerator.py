@@ -87,7 +87,7 @@ class AcceleratorVerdict:
 
 
 @dataclass(frozen=True)
-class _Interface:
+class _LoadedSignature:
     signature: str
     number: int
     inputs: dict[int, str]
@@ -118,11 +118,11 @@ class Accelerator:
         self._last: list[Array] = []
 
     @cached_property
-    def _interface(self) -> _Interface:
+    def _interface(self) -> _LoadedSignature:
         """Names and places of inputs and outputs; a ValueError where they are no UTF-8, which is raised when it runs."""
         model, asked = self._model, self._asked
         number = model.get_signature_index(asked) if asked else 0
-        return _Interface(asked or next(iter(model.get_signature_list())), number, *_graph(self._path))
+        return _LoadedSignature(asked or next(iter(model.get_signature_list())), number, *_graph(self._path))
 
     def notes(self) -> list[str]:
         """Sentences on what ran elsewhere, and on what is known to be wrong."""
