@@ -149,10 +149,14 @@ class Reason:
     """The driver that refuses, where a client of NNAPI asked it and leaves the operator to itself."""
     hint: str = field(default="", compare=False)
     """What to do next, as words to type."""
+    line: int = 0
+    """The line of a text file, from 1; 0 for none."""
+    column: int = 0
 
     def __str__(self) -> str:
         file = "" if self.file in (self.operation, self.operand) else self.file
-        place = " ".join(part for part in (file, self.operation, self.operand) if part)
+        at = f"line {self.line}" * bool(self.line) + f" column {self.column}" * bool(self.column)
+        place = " ".join(part for part in (file, self.operation, at, self.operand) if part)
         text = f"expected {self.rule}, found {self.found}" if self.found else self.rule
         # Of a file that is not there, what it should hold is of no interest.
         text = self.found if place and self.found == NO_SUCH_FILE else text
@@ -168,9 +172,9 @@ class Reason:
             return Reason(required, found, operation)
         return Reason(rule, raised(error) if named else first_line(error), operation)
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, Any]:
         """The reason as JSON-ready data, empty parts left out."""
-        return {key: str(value) for key, value in asdict(self).items() if value}
+        return {key: value if key in ("line", "column") else str(value) for key, value in asdict(self).items() if value}
 
 
 def listed(found: object) -> str:

@@ -73,6 +73,12 @@ of_reference = partial(
     option, "--reference", metavar="NAME|FILE.npz", shell_complete=by_metavar("|".join((*REFERENCES, "FILE.npz")))
 )
 KNOWN_REFERENCES = f"{', '.join(REFERENCES)}, or stored outputs"
+seeds_option = of_comparison(
+    "--seeds",
+    default="0,1,2",
+    metavar="N[,N-N…]",
+    help="Without --input, inputs are drawn at random: a sample for each seed; 0-99 is a hundred.",
+)
 ACCEPTANCE = ("--accept-iou", "--accept-score", "--score-threshold", "--accept-top1")
 
 
