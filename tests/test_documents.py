@@ -64,7 +64,7 @@ def test_every_fact_that_a_source_cites_is_stated() -> None:
         text = path.read_text()
         for found in re.findall(rf"[Ff]acts?\s+({listed})", text) + re.findall(r"\bN\d{1,3}\b", text):
             cited |= set(re.findall(r"[A-Z]\d+", found))
-    stated = set(re.findall(r"^- \*\*([A-Z]\d+)\*\*:", (REPOSITORY / "docs" / "cited-facts.md").read_text(), re.MULTILINE))
+    stated = set(re.findall(r"^- \*\*([A-Z]\d+)\*\*:", (REPOSITORY / "tests" / "cited-facts.md").read_text(), re.MULTILINE))
     assert len(cited) > 150
     assert sorted(cited - stated) == []
 

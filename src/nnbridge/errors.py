@@ -201,8 +201,8 @@ _WITHOUT_MESSAGE = {"MemoryError": "not enough memory", "RecursionError": "nesti
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says is found, as one line: the cause in its message, and never its class, which is nothing that a file
-    or a call holds. A longer one is cut after a word, and says so."""
+    """The cause in an exception's message, as one line; never its class, which is nothing that a file or a call holds. A longer
+    one is cut after a word, and says so."""
     if isinstance(error, KeyError):
         return f"no entry {error}"
     if isinstance(error, UnicodeDecodeError):
