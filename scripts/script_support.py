@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.trust import decline_reports
+
 if TYPE_CHECKING:
     from nnbridge import Compilation, Model
     from nnbridge.compare import OutputComparison
@@ -34,6 +36,7 @@ RUNTIMES = {".tflite": "litert", ".onnx": "onnxruntime"}
 """File name ending → the reference runtime of the format."""
 
 sys.path.insert(0, str(REPOSITORY))
+decline_reports()
 
 
 # -- the command line ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from nnbridge.trust import decline_reports
+
+decline_reports()
 settings.register_profile("nnbridge", deadline=None)  # no failures on a busy machine
 settings.load_profile("nnbridge")
 os.environ.pop("COLUMNS", None)  # a terminal's width, by which reports would be laid out

@@ -16,8 +16,9 @@ from nnbridge.entry_points import installed
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "types records trust json_data",
-    "errors reading caches processes",
+    "records",
+    "types trust json_data",
+    "errors reading caches processes ahead",
     "platforms",
     "apart",
     "model entry_points escaping foreign budget releases",
@@ -36,7 +37,7 @@ LAYERS = (
     "plan_data summary",
     "plan",
     "compare clib",
-    "inputs advice bench phone_log since",
+    "inputs advice bench phone_log routes since",
     "report",
     "sampling",
     "api export delegate neuron matrix provider",

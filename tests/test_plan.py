@@ -19,6 +19,7 @@ from nnbridge.converters import Importer
 from nnbridge.devices import device
 from nnbridge.errors import BadDataError, InputError, OptionError
 from nnbridge.file import ModelFile
+from nnbridge.inputs import Dataset
 from nnbridge.matrix.cells import MatrixSettings, compute_all, tasks
 from nnbridge.plan import Planned, plan
 from nnbridge.report.page import PageFacts, page_data
@@ -216,6 +217,38 @@ def test_a_plan_runs_and_names_itself_in_a_line() -> None:
     assert len(repr(found)) < 300
     assert "\n" not in repr(found)
     assert "arm-nn-21.11" in found._repr_html_()
+
+
+@pytest.mark.parametrize("form", [list, iter], ids=["list", "generator"])
+def test_map_has_the_outputs_of_single_runs_in_order(form: Any) -> None:
+    planned = nnbridge.plan(str(MODELS / "digits_uint8.tflite"))
+    [operand] = (planned.model.main.operands[i] for i in planned.model.main.inputs)
+    draws = np.random.default_rng(0).integers(0, 256, (40, *operand.dims), np.uint8)
+    found = planned.map(form([[draw] for draw in draws]), threads=3)
+    for outputs, draw in zip(found, draws, strict=True):
+        assert {name: value.tolist() for name, value in outputs.items()} == {
+            name: value.tolist() for name, value in planned.run([draw]).items()
+        }
+
+
+def test_map_reads_a_data_set_in_the_threads_that_compute(tmp_path: Path) -> None:
+    planned = nnbridge.plan(str(MODELS / "digits_uint8.tflite"))
+    [operand] = (planned.model.main.operands[i] for i in planned.model.main.inputs)
+    for k in range(5):
+        np.save(tmp_path / f"{k}.npy", np.full(operand.dims, k, np.uint8))
+    dataset = Dataset.of(planned.model, [str(tmp_path)])
+    found = [next(iter(outputs.values())).tolist() for outputs in planned.map(dataset, threads=2)]
+    assert found == [next(iter(planned.run(item.inputs).values())).tolist() for item in dataset]
+
+
+def test_map_raises_in_the_place_of_the_sample_that_does_not_fit() -> None:
+    planned = nnbridge.plan(str(MODELS / "digits_uint8.tflite"))
+    [operand] = (planned.model.main.operands[i] for i in planned.model.main.inputs)
+    good = [np.zeros(operand.dims, np.uint8)]
+    found = planned.map([good, good, [np.zeros((3, 3), np.uint8)], good], threads=2)
+    next(found), next(found)
+    with pytest.raises(nnbridge.NnbridgeError):
+        next(found)
 
 
 def test_results_print_their_sentence() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ import numpy as np
 import pytest
 
 from nnbridge.devices.device import Device
-from nnbridge.errors import InputError, ShortageError, pass_shortage, shortage_of
+from nnbridge.errors import InputError, PackageError, ShortageError, pass_shortage, shortage_of
 from nnbridge.ndk import core
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.event import Event
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage.atomic import atomic_write, written_together
+from nnbridge.storage.temporary import TemporaryFolder
 from nnbridge.types import ResultCode
 from tests.devices.test_wrong_answers import Does, raises
 from tests.graphs import add_then
@@ -189,6 +191,104 @@ def test_a_standard_output_that_cannot_be_written_is_no_failed_comparison(argume
         assert done.returncode == status
 
 
+LIBRARY = "libopenblas.so: failed to map segment from shared object"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError(LIBRARY),
+        ImportError(f"Importing the numpy C-extensions failed.\n\nOriginal error was: {LIBRARY}"),
+        ImportError("onnx_cpp2py_export.so: cannot allocate memory in static TLS block"),
+        ImportError("libx.so: cannot open shared object file: Too many open files"),
+    ],
+    ids=lambda error: str(error)[-30:],
+)
+def test_a_package_that_cannot_be_loaded_for_lack_of_memory_is_not_missing(error: ImportError) -> None:
+    with pytest.raises(ShortageError, match="to load a library"):
+        raise PackageError.needed("ONNX Runtime", "onnxruntime", error, "host")
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    with pytest.raises(PackageError, match="pip install onnxruntime"):
+        raise PackageError.needed("ONNX Runtime", "onnxruntime", ImportError("No module named 'onnxruntime'"), "host")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems bound no address space")
+@pytest.mark.parametrize("megabytes", [48, 64, 80, 96, 112, 128])
+@pytest.mark.parametrize("arguments", [("--version",), ("compare", DIGITS, "--reference", "litert")], ids=lambda a: a[0])
+def test_an_address_space_that_is_too_small_is_one_message(arguments: tuple[Any, ...], megabytes: int) -> None:
+    done = command(*arguments, preexec_fn=limited("RLIMIT_AS", megabytes << 20))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1] == "nnbridge: not enough memory"
+    assert "NumPy" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems bound no address space")
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("ctypes.CDLL(None).exit(1)", 2),  # as OpenBLAS does without memory
+        ("ctypes.CDLL(None).exit(0)", 2),
+        ("sys.exit(0)", 0),
+        ("sys.exit(1)", 1),
+        ("sys.exit(2)", 2),
+        ("sys.exit('words')", 2),
+        ("print('printed')", 0),
+        ("1 / 0", 2),
+    ],
+)
+def test_only_a_failed_comparison_ends_with_1_where_memory_is_limited(tmp_path: Path, end: str, status: int) -> None:
+    code = f"""if True:
+        import ctypes, sys
+        import nnbridge.cli as cli
+        cli._run = lambda: exec({end!r})
+        cli.main()"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], preexec_fn=limited("RLIMIT_AS", 2 << 30), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ("printed\n" if "print" in end else "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+@pytest.mark.parametrize("kind", ["no thread", "no library", "no memory"])
+def test_the_onnx_checker_is_not_blamed_for_what_the_machine_lacks(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("onnx")
+    from nnbridge_onnx import native, native_process
+
+    lacks = {
+        "no thread": "module.faulthandler.dump_traceback_later = fail(RuntimeError)",
+        "no library": "module._native = fail(ImportError, 'x.so: failed to map segment from shared object')",
+        "no memory": "module._acts = lambda _: {module.INFER: fail(MemoryError)}; module._limit_memory = lambda *_: False",
+    }[kind]
+    script = tmp_path / "native_process.py"
+    script.write_text(
+        f"import importlib.util, sys\nspec = importlib.util.spec_from_file_location('real', {native_process.__file__!r})\n"
+        "module = importlib.util.module_from_spec(spec)\nsys.modules['real'] = module\nspec.loader.exec_module(module)\n"
+        "def fail(error, *words):\n    def act(*_, **__):\n        raise error(*words)\n    return act\n"
+        f"{lacks}\nmodule.main()\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "__file__", str(tmp_path / "native.py"))
+        answer = native._NativeProcess(Path("onnx")).ask(native_process.INFER, b"x")
+    for _ in range(2):  # An error that is kept is raised again.
+        with pytest.raises(ShortageError, match="shape inference of the onnx package"):
+            answer.get()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes as Linux has them")
+@pytest.mark.parametrize("size", [0, 1, 1024, 8192])
+def test_a_store_that_cannot_be_written_is_a_shortage_and_leaves_no_file(tmp_path: Path, size: int) -> None:
+    store = tmp_path / "m.db"
+    done = command("matrix", DIGITS, "--devices", "nnapi-sample_all", "--store", store, "--jobs", "1",
+                   preexec_fn=limited("RLIMIT_FSIZE", size))  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "disk I/O error" in done.stderr or "full" in done.stderr
+    assert "expected" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 # -- files that are written ---------------------------------------------------------------------------------------------
 
 
@@ -273,6 +373,77 @@ def test_extract_that_fails_leaves_no_file(tmp_path: Path) -> None:
     done = command("extract", path, "--operators", "0", "-o", tmp_path / "e.tflite", "--samples", tmp_path / "no/folder.npz")
     assert done.returncode == 2
     assert [found.name for found in tmp_path.iterdir()] == ["m.tflite"]
+
+
+# -- folders of temporary files -----------------------------------------------------------------------------------------
+
+
+def filled(folder: str) -> None:
+    """Files, folders in folders, and a link out of the folder."""
+    deep = Path(folder, "a", "b")
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("x")
+    Path(folder, "out").symlink_to(ROOT)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="descriptors are counted on Unix")
+def test_a_temporary_folder_is_removed_where_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder, taken, limits = TemporaryFolder(), [], resource.getrlimit(resource.RLIMIT_NOFILE)
+    filled(folder.name)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(OSError, match="Too many open files"):
+            TemporaryFolder()
+        with folder:
+            pass
+        left = os.open(os.devnull, os.O_RDONLY)  # what removing has used and given back
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+    os.close(left)
+    assert list(tmp_path.iterdir()) == []
+    assert DIGITS.exists()
+
+
+@pytest.mark.parametrize("end", ["del folder", "pass", "raise SystemExit(2)", "raise KeyboardInterrupt"])
+def test_a_temporary_folder_ends_with_its_object_or_process(tmp_path: Path, end: str) -> None:
+    code = f"from nnbridge.storage.temporary import TemporaryFolder as T\nfolder = T()\nopen(folder.name + '/f', 'w')\n{end}"
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL, check=False
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no copies of processes")
+def test_a_copy_of_the_process_removes_no_folder(tmp_path: Path) -> None:
+    code = """if True:
+        import os
+        from nnbridge.storage.temporary import TemporaryFolder
+        with TemporaryFolder() as name:
+            if os.fork() == 0:
+                raise SystemExit(0)
+            os.wait()
+            print(os.path.exists(name))"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.stdout == "True\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_temporary_folders_are_created_in_one_place() -> None:
+    users = {
+        path.name
+        for path in (*(ROOT / "src").rglob("*.py"), *(ROOT / "converters").rglob("*.py"))
+        if "TemporaryDirectory" in (text := path.read_text(encoding="utf-8")) or "mkdtemp" in text
+    }
+    assert users == {"temporary.py"}
 
 
 # -- workers ------------------------------------------------------------------------------------------------------------

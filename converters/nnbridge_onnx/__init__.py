@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from nnbridge.converters import ConversionOptions, Importer, late
+from nnbridge.model import Resolution, known
 
 if TYPE_CHECKING:
     from nnbridge.converters.edits import Adjustable, Edit
     from nnbridge.converters.hosted import SourceParts
     from nnbridge.converters.inspection import Inspection, Mapped
     from nnbridge.converters.structure import FileGraph
-    from nnbridge.model import Model
+    from nnbridge.model import Model, Subgraph
     from nnbridge_onnx.read.graph import Graph
 
 
@@ -50,7 +51,19 @@ class OnnxModelFile(Importer):
     def convert(self, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
         from nnbridge_onnx.passes.conversion import convert_graph
 
-        return convert_graph(self.graph(options), options, str(self.path))
+        model, outcomes = convert_graph(self.graph(options), options, str(self.path))
+        if any(not known(model.main.operands[i].dims) for i in model.main.inputs):
+            model = replace(model, resolution=Resolution(model.main, partial(self._at, options, model.main)))
+        return model, outcomes
+
+    def _at(self, options: ConversionOptions, main: Subgraph, dims: Sequence[tuple[int, ...]]) -> Model:
+        """The model for inputs of known dimensions. What ONNX Runtime computes on a phone is computed as it does."""
+        from nnbridge_onnx.passes.conversion import convert_graph
+
+        operands = [main.operands[i] for i in main.inputs]
+        shapes = {o.name: d for o, d in zip(operands, dims, strict=True) if not known(o.dims)}
+        stated = replace(options, mapping="wide", shapes={**options.shapes, **shapes})
+        return convert_graph(self.graph(stated), stated, str(self.path), exact=options.mapping != "wide")[0]
 
     def inspect(self, options: ConversionOptions) -> Inspection:
         from nnbridge_onnx.inspection import inspect

@@ -36,7 +36,7 @@ _QUANTISED_WINDOW = ("Conv", "ConvTranspose")
 _AT_SOURCE = dict.fromkeys(
     ("GRU", "LSTM", "Loop", "RNN", "Scan"),
     "a loop over the time steps in the model (torch.nn.LSTMCell), which the exporter writes out",
-)
+) | {"If": "the model split at the node: a file of what is before it, of each branch and of what is after it"}
 """Operators → what helps at the source."""
 
 

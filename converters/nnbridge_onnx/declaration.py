@@ -17,7 +17,6 @@ definitions. Adding an operator touches one module of :mod:`nnbridge_onnx.operat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +28,7 @@ from nnbridge.converters.rules import Condition
 from nnbridge.errors import Why
 from nnbridge.extensions import StatedKernel
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge.types import FuseCode
 from nnbridge_onnx.read.graph import Dims, Node
 from nnbridge_onnx.rules import Provider

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import needed
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.messages import copied, names_read, without_unread
 from nnbridge_onnx.passes.folding import fold_constants
 from nnbridge_onnx.read.graph import Graph, Node, dtype_of

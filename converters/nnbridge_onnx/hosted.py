@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from nnbridge.converters.hosted import Ends, GraphKey, Piece, Tensor
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import host_options, is_options
 from nnbridge.model import Array, Model, Operation
+from nnbridge.records import dataclass
 from nnbridge_onnx.part import excerpt, loaded
 from nnbridge_onnx.read.graph import Graph, dtype_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import count
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from nnbridge.converters.edits import Content
 from nnbridge.errors import ConversionError, Reason, first_line, pass_shortage
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.native import infer_shapes
 from nnbridge_onnx.read.graph import Graph, subgraphs
 from nnbridge_onnx.weights import StoredWeights, with_weights

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nnbridge.errors import InputError, Reason, first_line, pass_shortage
+from nnbridge.errors import InputError, Reason, ShortageError, first_line, pass_shortage
 from nnbridge.platforms import after_fork
 from nnbridge.trust import environment
-from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE
+from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE, SHORT, STRICT
 
 BOUNDED = sys.platform == "linux"
 """True where the process's memory is bounded: Windows and macOS bound none so."""
@@ -40,6 +40,7 @@ _WHAT = {
     CHECK_IN: "the checker",
     CONVERT: "the version converter",
     INLINE: "the inliner",
+    STRICT: "shape inference",
 }
 
 
@@ -58,23 +59,23 @@ class _Answer:
         self._process = process
         self._kind = kind
         self._started = time.monotonic()
-        self._got: tuple[bool, bytes] | CrashError | None = None
+        self._got: tuple[bool, bytes] | CrashError | ShortageError | None = None
 
     def get(self) -> tuple[bool, bytes]:
-        """True if the act succeeded, and its bytes. CrashError if the process has ended, as it does by an interruption too."""
+        """True if the act succeeded, and its bytes. CrashError if the process has ended, as it does by an interruption too;
+        ShortageError if it could not work."""
         if self._got is None:
             try:
                 self._got = self._process.receive()
             except (OSError, EOFError, ValueError) as error:  # ValueError: of pipes that an interruption has closed
                 late = time.monotonic() - self._started >= self._process.seconds
-                how = self._process.ended(late)
-                self._got = (LateError if late else CrashError)(f"{_WHAT[self._kind]} of the onnx package {how}")
+                self._got = self._process.ended(_WHAT[self._kind], late)
                 self._got.__cause__ = error
             except BaseException:
                 self._process.end()
                 self._got = CrashError(f"{_WHAT[self._kind]} of the onnx package was interrupted")
                 raise
-        if isinstance(self._got, CrashError):
+        if isinstance(self._got, (CrashError, ShortageError)):
             raise self._got
         return self._got
 
@@ -127,14 +128,17 @@ class _NativeProcess:
         """False for a process that was ended, by nnbridge or from outside between two requests."""
         return self.end.alive and self._process.poll() is None
 
-    def ended(self, late: bool) -> str:
-        """A sentence on how a process ended that gives no more answers."""
+    def ended(self, what: str, late: bool) -> CrashError | ShortageError:
+        """The error for a process that gives no more answers, of how it ended."""
         status = self._process.wait()
         self.end()
-        if status == FULL:
-            return "uses more memory than allowed"
-        name = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return f"takes more than {self.seconds:g} s" if late else f"crashes ({name})"
+        if status == SHORT:
+            return ShortageError(f"no memory, thread or descriptor for {what} of the onnx package (limits of this process)")
+        if late:
+            return LateError(f"{what} of the onnx package takes more than {self.seconds:g} s")
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        does = "uses more memory than allowed" if status == FULL else f"crashes ({how})"
+        return CrashError(f"{what} of the onnx package {does}")
 
     def forget(self) -> None:
         """In a forked process: close its ends, and leave the process to the parent.
@@ -251,7 +255,7 @@ class Native:
         if self._owed is None or self._process is None:
             return
         try:
-            with _ended_if_interrupted(self._process), contextlib.suppress(CrashError):  # It is raised to who asked.
+            with _ended_if_interrupted(self._process), contextlib.suppress(CrashError, ShortageError):  # raised to who asked
                 self._owed.get()
         finally:
             self._owed = None
@@ -358,6 +362,15 @@ def infer_shapes(onnx: Any, model: Any, *, follow: bool = False, meanwhile: Call
         if follow or isinstance(error, LateError):
             raise
         raise CrashError(f"{error}{_crashing_node(kind, model)}") from error
+    if not good:
+        raise onnx.shape_inference.InferenceError(answer.decode())
+    return onnx.load_model_from_string(answer)
+
+
+def infer_strictly(onnx: Any, model: Any) -> Any:
+    """A ``ModelProto`` with the types and shapes of its values; errors as of :func:`infer_shapes`, also for types and shapes that
+    do not fit together."""
+    good, answer = NATIVE.ask(STRICT, model.SerializeToString())
     if not good:
         raise onnx.shape_inference.InferenceError(answer.decode())
     return onnx.load_model_from_string(answer)

@@ -20,13 +20,16 @@ from typing import Any, BinaryIO
 
 HEAD = struct.Struct("<QB")
 """Bytes that follow, and the kind or the flag."""
-INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE = range(6)
+INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE, STRICT = range(7)
 """Kinds of requests: infer shapes, do so and follow the elements of shapes, check a file, check a model in a folder, convert a
-model to an opset, write out calls of the model's functions."""
+model to an opset, write out calls of the model's functions, infer types and shapes and refuse those that do not fit."""
 MEMORY, COPIES = 2 << 30, 8
 """Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
-FULL = 3
-"""Exit status where following uses more memory than allowed."""
+FULL, SHORT = 3, 4
+"""Exit statuses where following uses more memory than allowed, and where the machine, or the user's limit, allows no more
+memory or threads."""
+_NOT_LOADED = ("failed to map segment", "annot allocate memory", "Too many open files")
+"""The loader's words for a library that is there; :mod:`nnbridge.errors` has them too, and is not imported here."""
 FOLLOW_MEMORY, FOLLOW_SECONDS = 256 << 20, 30.0
 """The same for following the elements of shapes, and its time: a file whose vectors take more is inferred without."""
 UNKNOWN = 1 << 30
@@ -55,12 +58,14 @@ def _acts(folder: str) -> Acts:
         infer, checker = native.shape_inference.infer_shapes, native.checker
         convert, inline = native.version_converter.convert_version, native.inliner.inline_local_functions
     except Exception as error:
+        if isinstance(error, MemoryError) or any(words in str(error) for words in _NOT_LOADED):
+            sys.exit(SHORT)
         missing = f"the onnx package's native module cannot be used: {error}"
 
         def refuse(_: bytes) -> bytes:
             raise ImportError(missing)
 
-        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE), refuse)
+        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE, STRICT), refuse)
     return {
         INFER: lambda model: infer(model, False, False, False),
         FOLLOW: lambda model: infer(model, False, False, True),
@@ -68,6 +73,7 @@ def _acts(folder: str) -> Acts:
         CHECK_IN: lambda request: checker.check_model(_entered(request), False, False, False) or b"",
         CONVERT: lambda request: convert(request[1:], request[0]),
         INLINE: lambda model: inline(model, True),
+        STRICT: lambda model: infer(model, True, True, False),
     }
 
 
@@ -78,10 +84,11 @@ def _entered(request: bytes) -> bytes:
     return model
 
 
-def _limit_memory(length: int, memory: int = MEMORY) -> None:
-    """Bound what a model of ``length`` bytes may take beside ``memory``; Windows and macOS bound no process so."""
+def _limit_memory(length: int, memory: int = MEMORY) -> bool:
+    """Bound what a model of ``length`` bytes may take beside ``memory``; Windows and macOS bound no process so. False where the
+    user's own limit is lower."""
     if sys.platform != "linux":
-        return
+        return True
     import resource
 
     try:
@@ -91,7 +98,9 @@ def _limit_memory(length: int, memory: int = MEMORY) -> None:
         now = UNKNOWN
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
     limit = now + memory + COPIES * length
-    resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
+    is_ours = most == resource.RLIM_INFINITY or limit <= most
+    resource.setrlimit(resource.RLIMIT_AS, (limit if is_ours else most, most))
+    return is_ours
 
 
 def serve(acts: Acts, seconds: float, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -100,13 +109,17 @@ def serve(acts: Acts, seconds: float, requests: BinaryIO, answers: BinaryIO) -> 
         length, kind = HEAD.unpack(head)
         request = requests.read(length)
         most, memory = (min(seconds, FOLLOW_SECONDS), FOLLOW_MEMORY) if kind == FOLLOW else (seconds, MEMORY)
-        faulthandler.dump_traceback_later(most, exit=True)  # Its thread ends native code too.
         try:
-            _limit_memory(os.path.getsize(request) if kind == CHECK else length, memory)
+            faulthandler.dump_traceback_later(most, exit=True)  # Its thread ends native code too.
+        except RuntimeError:
+            sys.exit(SHORT)
+        is_ours = True
+        try:
+            is_ours = _limit_memory(os.path.getsize(request) if kind == CHECK else length, memory)
             good, answer = True, acts[kind](request)
         except MemoryError as error:
-            if kind == FOLLOW:
-                sys.exit(FULL)
+            if not is_ours or kind == FOLLOW:
+                sys.exit(FULL if is_ours else SHORT)
             good, answer = False, str(error).encode(errors="backslashreplace")
         except Exception as error:  # Native code's own have no common class; the caller has one for all.
             good, answer = False, str(error).encode(errors="backslashreplace")

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-import onnx
-
 from nnbridge.converters.rules import until
 from nnbridge.errors import Why
 from nnbridge.releases import within
@@ -28,9 +26,11 @@ _LAST_VERSIONS = {"1.12": 15, "1.13": 17, "1.14": 18, "1.17": 19, "1.22": 21}
 @cache
 def _since_version(type: str, opset: int) -> int:
     """The opset that changed an operator last, as a file of an opset has it."""
+    from onnx import defs  # imported for older releases alone
+
     try:
-        return int(onnx.defs.get_schema(type, opset, "").since_version)
-    except onnx.defs.SchemaError:
+        return int(defs.get_schema(type, opset, "").since_version)
+    except defs.SchemaError:
         return 0
 
 

@@ -8,7 +8,6 @@ normalisation into convolutions) is what :mod:`nnbridge_onnx.passes.conversion` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ import numpy as np
 from nnbridge.converters.rules import Condition
 from nnbridge.errors import Stage, Why
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, within
 from nnbridge_onnx.read import graph as graphs
 from nnbridge_onnx.read.graph import Dims, Graph, Node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.runtime_graph import RuntimeGraph, RuntimeNode, RuntimePart
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.passes import Facts
 from nnbridge_onnx.passes.conversion import Conversion, facts_of
+from nnbridge_onnx.passes.inference_view import SMALL
 from nnbridge_onnx.passes.provider import ProviderVerdicts, verdicts
-from nnbridge_onnx.passes.shape_inference import SMALL
 from nnbridge_onnx.read.graph import Graph, Node, dtype_of
 from nnbridge_onnx.read.reader import graph_of
 

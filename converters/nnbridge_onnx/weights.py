@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from nnbridge.converters.edits import Chunk, Content, is_large
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.read.graph import dtype_of
 
 _SMALL = 4096

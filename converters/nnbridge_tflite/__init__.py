@@ -136,10 +136,9 @@ class TfliteModelFile(Importer):
             return False  # what no one can read, no compiler compiled
 
     def operators(self, options: ConversionOptions) -> SourceGraph:
-        from nnbridge_tflite.read.reader import read_pool
         from nnbridge_tflite.source_graph import source_graph
 
-        return source_graph(read_pool(self.path, self.pool, as_litert=False), options)
+        return source_graph(self.file, options)
 
 
 CONVERTER = TfliteModelFile

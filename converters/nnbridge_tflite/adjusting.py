@@ -45,16 +45,19 @@ _CONSTANT = frozenset({Why.NOT_CONSTANT, Why.OPERAND_VALUE, Why.UNSTATED})
 _UNROLLED = (
     "unroll=True of the Keras layer, with a fixed number of time steps: operators that NNAPI has in place of one for a sequence"
 )
+_SPLIT = (
+    "the model split at the operator: a file of what is before it, of each of its bodies, and of what is after it, and the "
+    "program in place of the operator"
+)
 _AT_SOURCE = dict.fromkeys(
     (
         "BIDIRECTIONAL_SEQUENCE_LSTM",
         "BIDIRECTIONAL_SEQUENCE_RNN",
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
         "UNIDIRECTIONAL_SEQUENCE_RNN",
-        "WHILE",
     ),
     _UNROLLED,
-)
+) | {"WHILE": f"{_UNROLLED}; or {_SPLIT}", "IF": _SPLIT, "CALL_ONCE": _SPLIT}
 """Operators → what helps at the source."""
 
 
@@ -140,7 +143,7 @@ def _resized(graph: EditedGraph, tensor: int, shape: list[int], centred: bool) -
     made = graph.data(values, graph.type(tensor), "resized")
     scales = graph.scales(tensor)
     if len(scales):
-        axis = graph.subgraph["tensors"][tensor]["quantization"].get("quantized_dimension") or 0
+        axis = graph.axis(tensor)
         count = shape[axis] if len(scales) > 1 else 1
         padded = np.pad(scales, (0, max(count - len(scales), 0)), mode="edge")[:count]
         graph.quantise(made, padded, np.full(count, graph.zero_point(tensor)), axis)

@@ -49,7 +49,7 @@ def convert(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[
 
 def _as_loaded(file: TfliteFile, options: ConversionOptions, reason: Reason) -> Reason:
     """The reason why TFLite does not load a file that cannot be converted, if it does not: on a phone that comes first."""
-    found = not_loaded(file) if options.mapping == MappingKind.DELEGATE else None
+    found = not_loaded(file, options.tflite) if options.mapping == MappingKind.DELEGATE else None
     return reason if found is None else replace(found, rule=f"a file that TFLite loads, with {found.rule}")
 
 
@@ -151,8 +151,10 @@ def _refused(file: TfliteFile, options: ConversionOptions) -> Reason | None:
     if options.allow_dynamic_dimensions and not within(options.tflite, "2.4", ""):
         raise OptionError(Reason("TFLite 2.4 or newer", options.tflite, operand="allow_dynamic_dimensions"))
     if options.mapping != MappingKind.DELEGATE:
+        if file.graph.refused is not None:
+            LOG.warning("TFLite does not load %s", in_file(file.graph.refused, file.path))
         return None
-    reason = not_loaded(file)
+    reason = not_loaded(file, options.tflite)
     if reason is not None or options.allow_dynamic_dimensions:
         return reason
     found = first_dynamic(file.graph)

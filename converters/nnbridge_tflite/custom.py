@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.graph import DISPATCH, Graph
 from nnbridge_tflite.read.reader import TfliteFile
 

@@ -17,12 +17,13 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel, HostPrepare
 from nnbridge.types import FuseCode
+from nnbridge_tflite.dims import Dims, broadcast
 from nnbridge_tflite.loads import Prepare, writes
 from nnbridge_tflite.read.graph import Operator, Tensor
 from nnbridge_tflite.rules import DelegateRule, OperatorView, Shape
 
 if TYPE_CHECKING:
-    from nnbridge.converters.draft import Value
+    pass
 
 Handler: TypeAlias = "Callable[..., Mapped]"
 """From a conversion and an operator that needs more of it than its operands: control flow, variables, tables, streams of random
@@ -80,6 +81,13 @@ class TfliteOperator(OperatorDef):
     """Element type → the scale and zero point that its kernel writes, whatever the file says; None for any zero point."""
     written_within: float = 0.0
     """By how much of it a written scale may differ from the file's."""
+    dims: Dims | None = None
+    """The dimensions that its kernel gives to its outputs when it is prepared, whatever the file says."""
+    writes_type: int | str = ""
+    """The element type that its kernel gives to its first output, whatever the file says: an input's, this one, or that of an
+    option."""
+    writes_all: bool = False
+    """It gives the type to all outputs."""
     least_inputs: int = 0
     """The fewest inputs, where trailing optional ones must be listed (as -1)."""
     check: Check | None = None
@@ -98,11 +106,6 @@ class TfliteOperator(OperatorDef):
     """Integers are read as they are stored, whatever real numbers they stand for."""
     folded_from_shape: Callable[[Shape], object] | None = None
     """For operators that need only their input's dimensions."""
-    shaped_by: int | None = None
-    """The input whose values are the output's dimensions."""
-    result_dims: Callable[[Operator, Sequence[Value], Sequence[Shape]], Sequence[Shape]] | None = None
-    """From the operator, its inputs and the dimensions that the file states of its outputs to the outputs' dimensions, for what
-    NNAPI does not express."""
     data_dependent: bool = False
     """Only a run knows the output's dimensions, unless what it reads is constant."""
     wide_constants: bool = False
@@ -131,6 +134,8 @@ class TfliteOperator(OperatorDef):
     """A custom operator, whose name is its custom code."""
 
     def __post_init__(self) -> None:
+        if self.dims is None and self.elementwise:
+            self.dims = broadcast()
         if self.written:
             self.loads = (*self.loads, writes(self.written, self.written_within))
         REGISTRY.add(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from nnbridge.converters.delegation import DelegateTarget, Dims, NodeGroup, Part
@@ -16,6 +16,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
+from nnbridge.records import dataclass
 from nnbridge_tflite.passes.assembly import model_with_states
 from nnbridge_tflite.passes.dynamic import first_dynamic, offered
 from nnbridge_tflite.passes.nodes import NodeConversion, alone, of_nodes

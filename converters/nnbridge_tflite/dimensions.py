@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_tflite.convert import drafted
 from nnbridge_tflite.declaration import definition_of
 from nnbridge_tflite.passes.conversion import Conversion

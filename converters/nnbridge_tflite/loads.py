@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.converters.rules import Condition
 from nnbridge.errors import Why
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor, TfliteSubgraph
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ REALS = ("FLOAT32", "UINT8", "INT8", "INT16")
 QUANTISED = ("UINT8", "INT8", "INT16")
 
 
+Result: TypeAlias = "tuple[str, tuple[int, ...] | None]"
+"""The element type and the dimensions of a graph's output, None where they are not known here."""
+
+
+class UnknownError(LookupError):
+    """Something that is not known here: an omitted operand, or dimensions that only TFLite infers."""
+
+
 @dataclass(frozen=True)
 class PreparedOperator:
     """An operator with its tensors, as its kernel sees it when it is prepared."""
@@ -45,11 +54,20 @@ class PreparedOperator:
     """So many bytes of the file from where a tensor's begin; None for what a file does not hold."""
     inferred: Mapping[int, tuple[int, ...] | None] = field(default_factory=dict)
     """Tensors whose dimensions TFLite infers, whatever the file states: these dimensions, None where they are not known here."""
+    graphs: Sequence[TfliteSubgraph] = ()
+    """All graphs of the file."""
+    results: Mapping[int, Sequence[Result]] = field(default_factory=dict)
+    """The outputs of graphs that were prepared, as they are then."""
 
     def at(self, number: int) -> Tensor | None:
         """Input ``number``, or an output counted from -1 down; None if there is none."""
         listed, i = (self.operator.inputs, number) if number >= 0 else (self.operator.outputs, -1 - number)
-        return self.graph.tensors[listed[i]] if i < len(listed) and listed[i] >= 0 else None
+        return self._tensor(listed[i]) if i < len(listed) and listed[i] >= 0 else None
+
+    def _tensor(self, index: int) -> Tensor:
+        """A tensor with the dimensions that it gets, where they are known."""
+        found, dims = self.graph.tensors[index], self.inferred.get(index)
+        return found if dims is None or dims == found.shape else replace(found, shape=dims)
 
     def there(self, numbers: Sequence[int]) -> list[Tensor]:
         """Those of these operands that are not omitted."""
@@ -58,7 +76,7 @@ class PreparedOperator:
     @property
     def inputs(self) -> list[Tensor]:
         """The inputs that are there."""
-        return [self.graph.tensors[i] for i in self.operator.inputs if i >= 0]
+        return [self._tensor(i) for i in self.operator.inputs if i >= 0]
 
     def type(self, number: int = 0) -> str:
         """The name of an operand's element type, empty if it is omitted."""
@@ -66,29 +84,38 @@ class PreparedOperator:
         return "" if tensor is None else tensor.type.name
 
     def shape(self, number: int) -> tuple[int, ...]:
-        """An operand's dimensions. LookupError if it is omitted."""
+        """An operand's dimensions. UnknownError if it is omitted."""
         tensor = self.at(number)
         if tensor is None:
-            raise LookupError(number)
+            raise UnknownError(number)
         return self.dims(tensor)
 
     def dims(self, tensor: Tensor) -> tuple[int, ...]:
-        """A tensor's dimensions. LookupError for those that TFLite infers, which a file may state otherwise."""
+        """A tensor's dimensions. UnknownError for those that TFLite infers, which a file may state otherwise."""
         if tensor.index not in self.inferred:
             return tensor.shape
         inferred, array = self.inferred[tensor.index], self.stored(tensor)
         if inferred is not None:
             return inferred
         if array is None:
-            raise LookupError(tensor.label)
+            raise UnknownError(tensor.label)
         return array.shape
 
     def known_dims(self, tensor: Tensor) -> tuple[int, ...] | None:
         """A tensor's dimensions; None where they are not known."""
         try:
             return self.dims(tensor)
-        except LookupError:
+        except UnknownError:
             return None
+
+    def results_of(self, option: str) -> Sequence[Result] | None:
+        """The outputs of the graph whose index an option has; None where it was not prepared."""
+        return self.results.get(int(self.option(option)))
+
+    def runs(self, option: str) -> TfliteSubgraph | None:
+        """The graph whose index an option has; None if the file has no such graph."""
+        number = int(self.option(option))
+        return self.graphs[number] if 0 <= number < len(self.graphs) else None
 
     def numbers(self, number: int) -> list[int] | None:
         """The integers of a constant input, one after the other; None if it is computed or omitted."""
@@ -167,14 +194,17 @@ def not_typed(number: int, *types: str) -> Prepare:
     return requires(rule, lambda node: node.type(number) not in types, lambda node: node.type(number), Why.INPUT_TYPE)
 
 
-def if_known(number: int, condition: Prepare) -> Prepare:
-    """A condition that holds where an input is computed by the run."""
+def if_known(number: int, *conditions: Prepare) -> tuple[Prepare, ...]:
+    """Conditions that hold where an input is computed by the run."""
 
-    def holds(node: PreparedOperator) -> object:
-        tensor = node.at(number)
-        return tensor is None or node.stored(tensor) is None or condition.holds(node)
+    def guarded(condition: Prepare) -> Prepare:
+        def holds(node: PreparedOperator) -> object:
+            tensor = node.at(number)
+            return tensor is None or node.stored(tensor) is None or condition.holds(node)
 
-    return replace(condition, holds=holds)
+        return replace(condition, holds=holds)
+
+    return tuple(map(guarded, conditions))
 
 
 def alike(*numbers: int) -> Prepare:
@@ -219,7 +249,8 @@ def ranked(number: int, least: int, most: int | None = None) -> Prepare:
 
     def holds(node: PreparedOperator) -> bool:
         tensor = node.at(number)
-        return tensor is None or least <= len(tensor.shape) <= end
+        shape = None if tensor is None else node.known_dims(tensor)
+        return shape is None or least <= len(shape) <= end
 
     return requires(rule, holds, lambda node: str(node.at(number)), Why.RANK)
 
@@ -305,6 +336,20 @@ def variable(*numbers: int) -> Prepare:
     )
 
 
+def passing(*options: str, inputs_from: int = 0) -> Prepare:
+    """Graphs of as many inputs and outputs as the operator passes, from the input ``inputs_from`` on."""
+
+    def counts(node: PreparedOperator) -> tuple[int, int]:
+        return len(node.operator.inputs) - inputs_from, len(node.operator.outputs)
+
+    def wrong(node: PreparedOperator) -> list[str]:
+        graphs = ((name, node.runs(name)) for name in options)
+        found = ((name, None if one is None else (len(one.inputs), len(one.outputs))) for name, one in graphs)
+        return [f"{name} {node.option(name)}: {sizes} for {counts(node)}" for name, sizes in found if sizes != counts(node)]
+
+    return requires("graphs with the operator's numbers of inputs and outputs", lambda node: not wrong(node), wrong, Why.VARIANT)
+
+
 def positive(*options: str) -> Prepare:
     """Options above 0, such as strides."""
 
@@ -328,9 +373,10 @@ def constant_axes(axes: int, number: int, beyond: int = 0, most: int | None = No
     """An input whose numbers, or the first ``most`` of them, name dimensions of an operand where they are known."""
 
     def holds(node: PreparedOperator) -> bool:
-        found = node.numbers(axes) if node.type(axes) == "INT64" else node.words(axes)
+        found = node.words(axes, "<i8" if node.type(axes) == "INT64" else "<i4")
         rank = len(node.shape(number)) + beyond
-        return found is None or not rank or all(-rank <= axis < rank for axis in found[:most])
+        # Of 64 bits kernels retain 32.
+        return found is None or not rank or all(-rank <= np.int64(axis).astype(np.int32) < rank for axis in found[:most])
 
     return requires(f"{named(axes)} that names dimensions of {named(number)}", holds, lambda node: str(node.numbers(axes)))
 

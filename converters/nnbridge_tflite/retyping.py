@@ -7,13 +7,13 @@ answers nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nnbridge.converters.edits import Answers
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.schema import enum_names
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, copied, is_constant, listed
 
@@ -137,7 +137,7 @@ def real_values(graph: EditedGraph, tensor: int) -> Any | None:
         return None
     shape = [1] * values.ndim
     if len(scales) > 1:
-        shape[graph.subgraph["tensors"][tensor]["quantization"].get("quantized_dimension") or 0] = -1
+        shape[graph.axis(tensor)] = -1
     return (values.astype("<f4") - np.float32(graph.zero_point(tensor))) * scales.reshape(shape)
 
 
@@ -146,7 +146,7 @@ def one_scale(graph: EditedGraph) -> None:
     inputs = listed(graph.operator["inputs"])
     values, scales = graph.values(inputs[1]), graph.scales(inputs[1])
     assert values is not None, "a constant"
-    shape, axis = [1] * values.ndim, graph.subgraph["tensors"][inputs[1]]["quantization"].get("quantized_dimension") or 0
+    shape, axis = [1] * values.ndim, graph.axis(inputs[1])
     shape[axis] = -1
     steps = np.clip(np.rint(values * (scales.reshape(shape) / scales.max())), -127, 127).astype(values.dtype)
     stored = graph.values(inputs[2]) if len(inputs) > 2 and inputs[2] >= 0 else None

@@ -7,13 +7,14 @@ What NNAPI itself does not accept is not repeated there; NNAPI's own declaration
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from nnbridge.converters.rules import Condition as SharedCondition
 from nnbridge.converters.rules import broken
 from nnbridge.errors import ConversionError, Reason, Stage, Why
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, within
 from nnbridge_tflite.read.graph import Operator, Tensor
 

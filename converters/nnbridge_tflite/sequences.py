@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.records import dataclass
 from nnbridge_tflite.retyping import real_values
-from nnbridge_tflite.tables import EditedGraph, listed
+from nnbridge_tflite.tables import EditedGraph, Table, listed
 
 _MAX_STEPS = 256
 _ACTIVATIONS = {0: "", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6", 4: "TANH"}
@@ -143,8 +144,55 @@ _FORMS: Mapping[str, _SequenceForm] = {
 SEQUENCES = tuple(_FORMS)
 
 
+INTEGER_LAYERS = ("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "SVDF")
+_VERSIONS = {"INT8": (2, 1), "INT16": (3, 2)}
+"""Type of activations → the versions of DEQUANTIZE and QUANTIZE that have it."""
+
+
+def in_float(graph: EditedGraph) -> bool:
+    """Place an integer layer in float32, between DEQUANTIZE and QUANTIZE.
+
+    TFLite's integer layers round gates and cells to 16 bits; neither NNAPI nor the other operators of TFLite have such
+    arithmetic, so that nothing that replaces one is exact.
+    """
+    found = _in_float(graph)
+    graph.placed.extend(found or ())
+    return found is not None
+
+
+def _in_float(graph: EditedGraph) -> tuple[Table, Table, Table] | None:
+    """DEQUANTIZE, the layer of floats, QUANTIZE; None for other layers than integer ones whose weights are stored."""
+    data, *others = listed(graph.operator["inputs"])
+    outputs = listed(graph.operator["outputs"])
+    versions = _VERSIONS.get(graph.type(data))
+    if versions is None or not len(graph.scales(data)) or len(outputs) != 1 or not len(graph.scales(outputs[0])):
+        return None
+    x, y = (graph.float_tensor(t) for t in (data, outputs[0]))
+    inputs = [x]
+    for t in others:
+        real = None if t < 0 else real_values(graph, t)
+        variable = t >= 0 and bool(graph.subgraph["tensors"][t].get("is_variable"))
+        if t >= 0 and real is None and not variable:
+            return None
+        inputs.append(t if t < 0 else graph.float_tensor(t) if real is None else graph.data(real, "FLOAT32", "weights"))
+    options = {**(graph.operator.get("builtin_options") or {}), "asymmetric_quantize_inputs": False}
+    layer = graph.made(graph.name, inputs, [y], **options)
+    return graph.made("DEQUANTIZE", [data], [x], versions[0]), layer, graph.made("QUANTIZE", [y], outputs, versions[1])
+
+
 def write_out(graph: EditedGraph) -> bool:
-    """Place every step; False for integer layers, those of open length, and parts that few converters write."""
+    """Place every step, of integer layers in float32; False for those of open length, and parts that few converters write."""
+    found = _in_float(graph) if graph.type(graph.input(0)) in _VERSIONS else None
+    if found is None:
+        return _write_out(graph)
+    before, graph.operator, after = found
+    graph.placed.append(before)
+    written = _write_out(graph)
+    graph.placed.append(after)
+    return written
+
+
+def _write_out(graph: EditedGraph) -> bool:
     form, inputs = _FORMS[graph.name], listed(graph.operator["inputs"])
     outputs = listed(graph.operator["outputs"])
     data = inputs[0]

@@ -9,7 +9,7 @@ from functools import partial
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft
 from nnbridge.model import Array
-from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
+from nnbridge.source import CUSTOM, SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
 from nnbridge_tflite.convert import requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
 from nnbridge_tflite.dimensions import of_graph
@@ -41,9 +41,9 @@ def source_graph(file: TfliteFile, options: ConversionOptions) -> SourceGraph:
 
 
 def declared() -> tuple[SourceDeclaration, ...]:
-    """Every builtin operator, those that have no declaration here by name only."""
+    """Every builtin operator, those that have no declaration here by name only, and the custom ones that have one."""
     types = tuple(element.name for element in ELEMENT_TYPES.values())
-    found = {each.name: each for each in REGISTRY if not each.custom}
+    found = {f"{CUSTOM}{each.name}" if each.custom else each.name: each for each in REGISTRY}
     return tuple(
         SourceDeclaration(name, types=types)
         if name not in found
@@ -53,7 +53,7 @@ def declared() -> tuple[SourceDeclaration, ...]:
             {option.name: option.default for option in found[name].options},
             types,
         )
-        for name in builtin_codes()
+        for name in dict.fromkeys((*builtin_codes(), *found))
     )
 
 
@@ -87,7 +87,7 @@ def _operator(operator: Operator, tensors: list[SourceTensor]) -> SourceOperator
     declared = definition_of(operator)
     return SourceOperator(
         operator.index,
-        f"CUSTOM:{operator.name}" if operator.custom else operator.name,
+        f"{CUSTOM}{operator.name}" if operator.custom else operator.name,
         operator.version,
         tuple(None if i < 0 else tensors[i] for i in operator.inputs),
         tuple(tensors[i] for i in operator.outputs),

@@ -58,6 +58,8 @@ class EditedGraph:
         self.placed: list[Table] = []
         self.before: list[Table] = []
         self.after: list[Table] = []
+        self.gone = False
+        """Nothing is in the operator's place: what it computes is a constant."""
 
     @classmethod
     def fork(cls, model: Table, subgraph: int, index: int) -> EditedGraph:
@@ -135,6 +137,11 @@ class EditedGraph:
         found = (self.subgraph["tensors"][tensor].get("quantization") or {}).get("zero_point")
         return 0 if found is None or not len(found) else int(found[0])
 
+    def axis(self, tensor: int) -> int:
+        """The dimension of several scales; the last one where the file states one that the tensor does not have."""
+        found = (self.subgraph["tensors"][tensor].get("quantization") or {}).get("quantized_dimension") or 0
+        return min(int(found), max(len(self.shape(tensor)) - 1, 0))
+
     def quantise(self, tensor: int, scales: Any, zero_points: Any, dimension: int = 0) -> None:
         """Give a tensor scales and zero points, one for all or one for each index of a dimension."""
         found = {"scale": np.asarray(scales, "<f4"), "zero_point": np.asarray(zero_points, "<i8")}
@@ -152,6 +159,10 @@ class EditedGraph:
         source = self.subgraph["tensors"][like]
         made = {**source, "shape": np.asarray(shape, "<i4"), "name": name, "buffer": 0, "shape_signature": None}
         return self.append(made)
+
+    def float_tensor(self, like: int) -> int:
+        """A new tensor of float32 in another one's dimensions; a variable for a variable."""
+        return self.append({**self.subgraph["tensors"][like], "type": 0, "quantization": None, "buffer": 0, "name": "float"})
 
     def data(self, array: Any, type: str, name: str) -> int:
         """A new constant."""
@@ -191,7 +202,8 @@ class EditedGraph:
 
     def finish(self, index: int) -> None:
         """Put what was placed, or the changed operator between those added, where the operator stood."""
-        self.subgraph["operators"][index : index + 1] = self.placed or [*self.before, self.operator, *self.after]
+        changed = [] if self.gone else self.placed or [*self.before, self.operator, *self.after]
+        self.subgraph["operators"][index : index + 1] = changed
 
 
 def operator_name(model: Table, operator: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""WHILE loops of a TFLite file whose number of steps is known, with the body written out for each step."""
+"""Subgraphs of a TFLite file in the place of what calls them: loops of known steps, chosen branches, decompositions."""
 
 from __future__ import annotations
 
@@ -53,16 +53,51 @@ def unroll(graph: EditedGraph) -> bool:
             break
         steps.append(_counted(graph.model, body, known))
         known = [steps[-1].get(t) for t in listed(body["outputs"])]
-    if not steps or any(tensor.get("is_variable") for tensor in body["tensors"]):
+    if _has_states(body):
         return False
     current = listed(graph.operator["inputs"])
     shared: dict[int, int] = {}
     for number, counted in enumerate(steps):
         current = _LoopStep(
-            graph, body, number, counted, shared, dict(zip(listed(body["inputs"]), current, strict=True))
+            graph, body, f"step {number}", counted, shared, dict(zip(listed(body["inputs"]), current, strict=True))
         ).placed()
     _replace(graph, dict(zip(listed(graph.operator["outputs"]), current, strict=True)))
     return True
+
+
+def branch(graph: EditedGraph) -> bool:
+    """Place the branch that the condition of an IF chooses; False where the condition depends on data."""
+    condition, *inputs = listed(graph.operator["inputs"])
+    chosen = _counted(graph.model, graph.subgraph, [None] * len(listed(graph.subgraph["inputs"]))).get(condition)
+    if chosen is None:
+        return False
+    return _placed_once(graph, f"{'then' if chosen else 'else'}_subgraph_index", inputs)
+
+
+def decomposition(graph: EditedGraph) -> bool:
+    """Place the decomposition of a STABLEHLO_COMPOSITE, which TFLite runs for it."""
+    return _placed_once(graph, "decomposition_subgraph_index", listed(graph.operator["inputs"]))
+
+
+def _placed_once(graph: EditedGraph, option: str, inputs: list[int]) -> bool:
+    """Place the operators of a subgraph for the operator that calls it; False for bodies with states of their own."""
+    number = next((int(stated[option]) for _, stated in _options(graph.operator) if option in stated), 0)
+    if not 0 < number < len(graph.model["subgraphs"]):
+        raise ConversionError(Reason("the subgraph that an operator calls", "a file without it", graph.name))
+    body, outputs = graph.model["subgraphs"][number], listed(graph.operator["outputs"])
+    if _has_states(body) or len(inputs) != len(listed(body["inputs"])):
+        return False
+    ends, computed = listed(body["outputs"]), {t for operator in body["operators"] for t in listed(operator["outputs"])}
+    # What an operator of the body computes is the output itself; the same tensor twice, an input or a constant is copied.
+    direct = {end: out for end, out in zip(reversed(ends), reversed(outputs), strict=True) if end in computed}
+    known = dict(zip(listed(body["inputs"]), inputs, strict=True))
+    results = _LoopStep(graph, body, "body", {}, {}, direct | known).placed()
+    _replace(graph, {out: made for out, made in zip(outputs, results, strict=True) if out != made})
+    return True
+
+
+def _has_states(body: Table) -> bool:
+    return any(tensor.get("is_variable") for tensor in body["tensors"])
 
 
 def _number(model: Table, graph: Table, tensor: int) -> Any | None:
@@ -98,7 +133,8 @@ class _LoopStep:
 
     graph: EditedGraph
     body: Table
-    number: int
+    place: str
+    """The end of the names of its tensors."""
     counted: Mapping[int, Any]
     shared: dict[int, int]
     """The body's constants → tensors of the graph, for all steps."""
@@ -137,7 +173,7 @@ class _LoopStep:
         return self.tensors[tensor]
 
     def _name(self, tensor: Mapping[str, Any]) -> str:
-        return f"{tensor.get('name') or 'value'} step {self.number}"
+        return f"{tensor.get('name') or 'value'} {self.place}"
 
 
 def _replace(graph: EditedGraph, last: Mapping[int, int]) -> None:
@@ -147,6 +183,7 @@ def _replace(graph: EditedGraph, last: Mapping[int, int]) -> None:
         if tensor in ends:
             shape = np.asarray(graph.shape(tensor), "<i4")
             graph.place("RESHAPE", [value, graph.data(shape, "INT32", "shape")], [tensor], new_shape=shape)
+    graph.gone = not graph.placed
     operators = graph.subgraph["operators"]
     for k, operator in enumerate(operators):
         inputs = listed(operator["inputs"])

@@ -4,6 +4,7 @@
     python scripts/benchmarks/benchmark.py FOLDER --threads 2 --write docs/performance.md
 
 Of a folder every TFLite and ONNX file below it is measured; what a file's own runtime does not run is left out, with the reason.
+Of dimensions that a file leaves open the first of an input is 1, others the first of ``SIDES`` that its runtime runs.
 Prints medians in milliseconds, ratios with their geometric means by group, and conversion with preparation beside the peers' own.
 Below stands what takes the time where the compiled tier is not as fast as is asked of it.
 """
@@ -15,7 +16,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,15 +28,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 from script_support import argument_parser, milliseconds, one_line_errors
 
 from nnbridge import Compilation, InputError, Reason, load
-from nnbridge.bench.contenders import LITERT, ONNXRUNTIME
+from nnbridge.bench.contenders import LITERT, ONNXRUNTIME, runs
+from nnbridge.bench.contenders import OURS as TIERS
 from nnbridge.bench.measure import Bench, first_answers, measure
 from nnbridge.bench.profiling import OperationTime, profile
 from nnbridge.compare import seeded_inputs
+from nnbridge.compare.samples import named_inputs
 from nnbridge.converters import ConversionOptions
 from nnbridge.cpu import compiled
 from nnbridge.model import Array, Model, known
+from nnbridge.platforms import available_cores
 from nnbridge.report.bench import by_operation
-from nnbridge.report.doctor import available_cores, installed_version
+from nnbridge.report.doctor import installed_version
 from nnbridge.report.terminal import Table, show
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.types import TYPE_FACTS, OperandCode
@@ -71,7 +75,7 @@ class Measured:
     @property
     def peer(self) -> str:
         """The runtime that the compiled tier is compared with."""
-        return ONNXRUNTIME if self.name.endswith(".onnx") else XNNPACK
+        return _peer_of(Path(self.name))
 
     def ratio(self, threads: int, ours: str = OURS, peer: str = "") -> float | None:
         """Our median by a peer's."""
@@ -117,6 +121,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="time for a file's runs at a number of threads (default 8)")
     parser.add_argument("--least", action="store_true", help="compare least times, as is right on a busy machine, not medians")
     parser.add_argument("--first", action="store_true", help="measure fresh processes as well: first result and memory")
+    parser.add_argument("--quick", action="store_true", help="only the compiled tier beside XNNPACK or ONNX Runtime")
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="write the tables as a page, dated and with the machine")
     options = parser.parse_args()
     console, notes = Console(), Console(stderr=True)
@@ -147,10 +152,9 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _measured(path: Path, options: argparse.Namespace) -> Measured:
-    model = load(path)
-    inputs = seeded_inputs(model, 0)
     # Dimensions that a file leaves open are those of the inputs, as a phone's runtimes have them.
-    conversion = ConversionOptions(shapes=_open_shapes(model, inputs))
+    shapes, inputs = _sized(path, load(path))
+    conversion = ConversionOptions(shapes=shapes)
     model = load(path, conversion)
 
     def prepare() -> None:
@@ -160,7 +164,8 @@ def _measured(path: Path, options: argparse.Namespace) -> Measured:
     typical = min if options.least else statistics.median
     preparing = typical([milliseconds(prepare) for _ in range(5)])
     loading = typical([milliseconds(lambda: _load_peer(path)) for _ in range(5)])
-    found = measure(path, model, inputs, sorted({1, options.threads}), options.rounds, options.seconds)
+    counts, tiers = sorted({1, options.threads}), ("compiled",) if options.quick else TIERS
+    found = measure(path, model, inputs, counts, options.rounds, options.seconds, tiers, options.quick)
     first = first_answers(path) if options.first else {}
     alone = Compilation.create(model, [], threads=1)
     alone.finish()
@@ -168,10 +173,42 @@ def _measured(path: Path, options: argparse.Namespace) -> Measured:
     return Measured(path.name, _quantised(model), found, preparing, loading, options.least)
 
 
-def _open_shapes(model: Model, inputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs that leave dimensions open; others, a scalar for instance, may have another rank in the file."""
-    pairs = zip(model.own_inputs, inputs.items(), strict=True)
-    return {name: array.shape for i, (name, array) in pairs if not known(model.main.operands[i].dims)}
+SIDES = (224, 512, 16, 1)
+"""Open sizes in the order in which they are tried: of an image, of sound, of a short text; of what takes one element only."""
+
+
+def _sized(path: Path, model: Model) -> tuple[dict[str, tuple[int, ...]], dict[str, Array]]:
+    """Shapes of the inputs that leave dimensions open, and inputs that the file's runtime runs.
+
+    The last ones that were tried if it runs none. Inputs of known dimensions, a scalar for instance, may have another rank in the
+    file: they have no shape here.
+    """
+    peer, found = _peer_of(path), list(_sizes(model))
+    for shapes in found:
+        inputs = seeded_inputs(load(path, ConversionOptions(shapes=shapes)) if shapes else model, 0)
+        if len(found) == 1 or runs(path, inputs, peer):
+            break
+    return shapes, inputs
+
+
+def _sizes(model: Model) -> Iterator[dict[str, tuple[int, ...]]]:
+    """Sizes of all open dimensions; the first of an input, its batch, is 1, and so are the other inputs' in every second one."""
+    named = {name: operand.dims for name, operand in named_inputs(model).items() if not known(operand.dims)}
+    seen = []
+    for side in SIDES if named else (1,):
+        for few in (False, True):
+            sizes = {}
+            for number, (name, dims) in enumerate(named.items()):
+                inner = 1 if few and number else side
+                sizes[name] = tuple(d or (inner if k else 1) for k, d in enumerate(dims))
+            if sizes not in seen:
+                seen.append(sizes)
+                yield sizes
+
+
+def _peer_of(path: Path) -> str:
+    """The runtime that the compiled tier is compared with."""
+    return ONNXRUNTIME if path.suffix == ".onnx" else XNNPACK
 
 
 def _load_peer(path: Path) -> None:
@@ -290,8 +327,9 @@ def _page(blocks: Sequence[Table | str]) -> str:
         f" {platform.python_version()}, {versions}.",
         "",
         "All contenders of a file take turns in one process, on arrays bound before, in an order that changes from round to",
-        "round; each runs unmeasured for 3 ms first. Inputs are drawn as the model's description states, and dimensions that a",
-        "file leaves open are those of its inputs. `nnbridge bench MODEL` measures one file, with its operations.",
+        "round; each runs unmeasured for 3 ms first. Inputs are drawn as the model's description states; of dimensions that a",
+        f"file leaves open an input's first is 1, others are the first of {', '.join(map(str, SIDES))} that its runtime runs.",
+        "`nnbridge bench MODEL` measures one file, with its operations.",
     ]
     for block in blocks:
         if isinstance(block, str):

@@ -159,7 +159,7 @@ def figures(planned: Any) -> dict[str, int]:
     """The figures of a plan's JSON, as :attr:`nnbridge.advice.Outcome.figures` has them."""
     steps = zip(planned["steps"], planned["cost"]["steps"], strict=True)
     return {
-        "elsewhere": sum(planned["summary"]["elsewhere_places"].values()),
+        "elsewhere": sum(planned["summary"]["elsewhere_places"].values()) + planned["summary"]["foreign"],
         "partitions": planned["summary"]["partitions"],
         "steps": len(planned["steps"]),
         "multiply_adds": sum(cost["multiply_adds"] or 0 for step, cost in steps if step["place"] == "device"),

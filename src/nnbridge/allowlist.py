@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.escaping import printable
 from nnbridge.reading import read_at_most
+from nnbridge.records import dataclass
 
 LOG = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from nnbridge.errors import ConversionError, ExhaustedError, InputError, Reason
+from nnbridge.errors import ConversionError, ExhaustedError, InputError, Reason, first_line
+from nnbridge.records import dataclass
 
 _UNPACKED, _UNPACKED_TIMES = 128 << 20, 32
 """What a packed file may hold: so many bytes, or so many times its own."""
@@ -31,7 +31,7 @@ def unpacked_limit(packed: int, least: int = _UNPACKED, times: int = _UNPACKED_T
     return max(least, times * packed)
 
 
-def parse_json(text: bytes) -> Any:
+def parse_json(text: bytes | bytearray) -> Any:
     """The value of a JSON text; ValueError and RecursionError for what is none, or consists of little else than empty lists."""
     containers, most = text.count(b"[") + text.count(b"{"), max(_CONTAINERS, len(text) // _CONTAINERS_EACH)
     if containers > most:
@@ -41,6 +41,15 @@ def parse_json(text: bytes) -> Any:
     except UnicodeDecodeError:
         raise ValueError("bytes that are not text in UTF-8") from None
     return json.loads(decoded)
+
+
+def parsed(text: str, what: str, where: str) -> Any:
+    """The value of JSON text; InputError where it is none, is too deep, or has numbers of thousands of digits, or has more
+    containers than text."""
+    try:
+        return parse_json(text.encode(errors="surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(Reason(what, first_line(error)[:200], operand=where)) from error
 
 
 def refused(rule: str, found: str, operand: str) -> Exception:

@@ -5,7 +5,6 @@ Loaded into a Python process, a library uses that interpreter; loaded into a C p
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import shlex
@@ -14,10 +13,9 @@ import site
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -25,7 +23,9 @@ from pathlib import Path
 from nnbridge import __version__, caches, trust
 from nnbridge.errors import InputError, PackageError, Reason
 from nnbridge.platforms import require_linux
+from nnbridge.records import dataclass
 from nnbridge.storage.atomic import atomic_write
+from nnbridge.storage.temporary import TemporaryFolder
 
 _MODE = 0o644
 _MOST_BYTES = 1 << 26
@@ -174,7 +174,7 @@ class EmbeddedLibrary:
             with suppress(caches.UnsafeError):  # It is said when the library is stored.
                 if caches.read(root / name, self.name, _MOST_BYTES) is not None:
                     return root / name / self.name
-        with tempfile.TemporaryDirectory() as work:
+        with TemporaryFolder() as work:
             content = self._compiled(Path(work), source, start).read_bytes()
         if root is not None:
             try:
@@ -183,8 +183,9 @@ class EmbeddedLibrary:
                 caches.say_once(f"compiled libraries are not cached in {root}: {error.strerror or error}")
             else:
                 return root / name / self.name
-        caches.store(_own_folder() / name, self.name, content)
-        return _own_folder() / name / self.name
+        folder = Path(_own_folder().name, name)
+        caches.store(folder, self.name, content)
+        return folder / self.name
 
     def put(self, folder: str | Path, **others: bytes) -> Path:
         """Put the library into a folder, with ``others`` beside it (name → content). InputError for a folder that cannot be."""
@@ -263,16 +264,9 @@ class EmbeddedLibrary:
 
 
 @cache
-def _own_folder() -> Path:
+def _own_folder() -> TemporaryFolder:
     """A folder for this process only, until it ends."""
-    folder, owner = Path(tempfile.mkdtemp(prefix="nnbridge-")), os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:  # Processes that it forks use the folder too.
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+    return TemporaryFolder()
 
 
 def write_file(target: Path, content: bytes) -> None:

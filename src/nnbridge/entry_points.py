@@ -26,6 +26,8 @@ def installed(group: str, name: str | None = None) -> Iterator[Any]:
     for point in entry_points(group, name):
         try:
             yield point.load()
+        except MemoryError:
+            raise
         except Exception as error:
             pass_shortage(error)
             # A stranger's module may raise anything while it is imported.

@@ -6,13 +6,14 @@ import errno
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
 from traceback import walk_tb
 from typing import Any, ClassVar
 
+from nnbridge.records import dataclass
 from nnbridge.types import ResultCode
 
 
@@ -312,7 +313,10 @@ class PackageError(InputError):
     def needed(
         cls, name: str, package: str, found: object, operand: str = "", operation: str = "", file: str = ""
     ) -> PackageError:
-        """The error that names a package, and how pip installs it."""
+        """The error that names a package, and how pip installs it; raises the shortage that keeps one from loading."""
+        short = shortage_of(found) if isinstance(found, BaseException) else None
+        if short is not None:  # It is installed.
+            raise short
         command = f"pip install {package}"
         clone = " in a clone of nnbridge" if package.startswith("'.[") else ""
         return cls(Reason(f"{name} ({command}{clone})", str(found), operation, operand, file=file, hint=command))
@@ -442,6 +446,8 @@ _SHORTAGES = {
 """What the system says → what is short."""
 _NO_THREAD = "can't start new thread"
 """Python's own words, of a RuntimeError (``Modules/_threadmodule.c``)."""
+_NOT_LOADED = ("failed to map segment", "annot allocate memory", "Too many open files")
+"""The loader's words, of an ImportError for a library that is there (``elf/dl-map-segments.h`` of glibc, ``strerror``)."""
 _NO_FOLDER = "No usable temporary directory found"
 """Python's own words, of an error for a file that is missing (``Lib/tempfile.py``)."""
 
@@ -455,6 +461,8 @@ def shortage_of(error: BaseException) -> ShortageError | None:
         return error
     if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
         return ShortageError("no thread could be started (limit of processes, or of memory)")
+    if isinstance(error, ImportError) and any(words in str(error) for words in _NOT_LOADED):
+        return ShortageError("not enough memory or descriptors to load a library", ResultCode.OUT_OF_MEMORY)
     if isinstance(error, SystemError) and "without" in str(error) and "exception set" in str(error):
         return ShortageError("not enough memory, or native code that failed without a reason", ResultCode.OUT_OF_MEMORY)
     if isinstance(error, FileNotFoundError) and str(error.strerror).startswith(_NO_FOLDER):

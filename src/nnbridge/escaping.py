@@ -6,10 +6,16 @@ CSV is written by :mod:`nnbridge.report.csv_text`, TOML by :mod:`nnbridge.toml`,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+from nnbridge.records import dataclass
+
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+"""Characters of control, of direction and without a width, lone halves of pairs, and tags. Joiners (U+200C and U+200D) belong to
+words and pictures."""
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'"
 """A page requests nothing, and leads nowhere by forms or by another base of its addresses."""
 _EMPTY = ("br", "meta", "wbr")

@@ -14,7 +14,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.entry_points import installed
 from nnbridge.errors import BadDataError, Reason, Why, first_line
 from nnbridge.model import Array, ChannelQuant, Model, Operand, Operation, Subgraph
+from nnbridge.records import dataclass
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, OperationCode, is_extension, split_extension_code, type_name
 
 MAX_PREFIXES = 65535

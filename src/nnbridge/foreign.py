@@ -6,13 +6,12 @@ Every mistake is one InputError that names the place. What leaves nnbridge again
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from types import UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from nnbridge.errors import InputError, Reason, first_line
+from nnbridge.errors import InputError, Reason
 
 Shape: TypeAlias = "type | tuple[type, ...] | list[Any] | dict[Any, Any]"
 """A class or several; a list of one shape, or a row with one for each element; an object by its keys, of which those that end in
@@ -46,14 +45,6 @@ class ReadingBudget:
 def whole(value: int) -> bool:
     """True for a number of at most 64 bits."""
     return -MAX_WHOLE - 1 <= value <= MAX_WHOLE
-
-
-def parsed(text: str | bytes, what: str, where: str) -> Any:
-    """The value of JSON text; InputError where it is none, is too deep, or has numbers of thousands of digits."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(Reason(what, first_line(error)[:200], operand=where)) from error
 
 
 def checked(value: object, shape: Shape, where: str) -> Any:

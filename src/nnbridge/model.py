@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from functools import cached_property
 from mmap import mmap
 from types import MappingProxyType
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.records import dataclass
 from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
@@ -260,6 +261,22 @@ class Model:
     name: str = ""
     states: tuple[State, ...] = ()
     """Values that go from one execution to the next; for NNAPI these are inputs and outputs like others."""
+    resolution: Resolution | None = field(default=None, compare=False, repr=False)
+    """The way to the model of known dimensions; None where nothing is open, and for models that no importer made."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "resolution": None}  # Another process has no open file.
+
+    def resolved(self, dims: Sequence[tuple[int, ...]]) -> Model | None:
+        """The same model for inputs of known dimensions, whose operations have known dimensions too; None if there is none.
+
+        It has the same inputs and outputs in the same order. ConversionError for dimensions that do not fit.
+        """
+        # Parts of a model and changed copies are other models.
+        if self.resolution is None or self.resolution.main is not self.main:
+            return None
+        found = self.resolution.at(dims)
+        return found if _interface(found.main) == _interface(self.main) else None
 
     def __repr__(self) -> str:
         sides = (", ".join(str(self.main.operands[i]) for i in side) for side in (self.own_inputs, self.own_outputs))
@@ -336,6 +353,21 @@ class Model:
         """A readable operation name; extension operations as ``extension#number``."""
         extension = self.extension_of(operation.type)
         return f"{extension[0]}#{extension[1]}" if extension else operation_name(operation.type)
+
+
+@dataclass(frozen=True, eq=False)
+class Resolution:
+    """The way from a model whose inputs have open dimensions to one of known dimensions: converted once more."""
+
+    main: Subgraph
+    """Of the model that it belongs to."""
+    at: Callable[[Sequence[tuple[int, ...]]], Model]
+    """From the dimensions of each input."""
+
+
+def _interface(main: Subgraph) -> list[tuple[object, ...]]:
+    ends = [main.operands[i] for i in (*main.inputs, *main.outputs)]
+    return [(operand.type, operand.name, operand.scale, operand.zero_point) for operand in ends]
 
 
 def float32(scale: float) -> float:

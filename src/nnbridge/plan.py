@@ -6,18 +6,20 @@ asks here and gets the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from nnbridge import devices as device_list
+from nnbridge.ahead import in_order
 from nnbridge.converters.delegation import (
     CLIENTS,
     HALVES_RULE,
     DelegateTarget,
     PhoneVerdict,
+    Refusal,
     refusal_of,
     verdict_of,
     whole_or_nothing,
@@ -28,12 +30,15 @@ from nnbridge.cost import cost_of
 from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.engines import host_for
+from nnbridge.engines.loading import Loading, LoadingQuestion, question_of
 from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
 from nnbridge.escaping import element
 from nnbridge.file import ModelFile
 from nnbridge.json_data import document
 from nnbridge.model import Model
 from nnbridge.plan_data import plan_as_dict, refusals_as_dict
+from nnbridge.platforms import available_cores
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
 from nnbridge.runtime.feature_level_slices import Slices
@@ -46,19 +51,25 @@ from nnbridge.target import PARTITIONING, PREFERENCES, Fallback, Target
 if TYPE_CHECKING:
     import pandas
 
+_TURN = 64
+"""Samples at most that a thread of :meth:`Planned.map` takes at a time."""
 
-def plan(file: ModelFile, target: Target, *, prepare: bool = True) -> Planned:
+
+def plan(file: ModelFile, target: Target, *, prepare: bool = True, asks: bool = False) -> Planned:
     """The plan of a file for a phone.
 
-    Without ``prepare`` nothing can run, and steps that a device would fail to prepare are not noticed. ConversionError for what
+    ``asks``: LiteRT or ONNX Runtime, if installed, is asked beside it whether it loads the file (:attr:`Planned.disagreement`);
+    every door does, searches over edited files do not. Without ``prepare`` nothing can run, and steps that a device would fail to
+    prepare are not noticed. ConversionError for what
     is wrong with the file, InputError for options, NnapiError where devices refuse and nothing may fall back; the error's
     ``planned`` is then the plan as far as it came.
     """
-    return draft(file, target).finish(prepare=prepare)
+    return draft(file, target, asks=asks).finish(prepare=prepare)
 
 
-def draft(file: ModelFile, target: Target) -> Planned:
-    """The plan before devices are asked (:meth:`Planned.finish`)."""
+def draft(file: ModelFile, target: Target, *, asks: bool = False, begun: Loading | None = None) -> Planned:
+    """The plan before devices are asked (:meth:`Planned.finish`). ``begun``: a reference that reads the same file already."""
+    asked = question_of(file.path, file.format if file.mapping in CLIENTS else "", begun) if asks else None
     file = file.with_(feature_level=target.level) if "feature_level" in file.importer.options else file
     devices, of_devices = opened_devices(file, target)
     fallback = target.fallback_for(file.mapping, file.asked.tflite)
@@ -66,7 +77,7 @@ def draft(file: ModelFile, target: Target) -> Planned:
     in_force = limit
     if fallback is Fallback.APP:
         file, devices, in_force = *_left_to_app(file, devices, limit), 0
-    found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit)
+    found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit, asked)
     found.compilation.not_run = found.not_loaded
     found.compilation.refused = frozenset(found.left or ())
     with found.naming_file():
@@ -188,6 +199,8 @@ class Planned:
     """The place of what devices do not get."""
     max_partitions: int
     """The limit on partitions that held; 0 for none."""
+    asked: LoadingQuestion | None = None
+    """The installed runtime, asked whether it loads the file."""
 
     def finish(self, *, prepare: bool = True) -> Planned:
         """Ask the devices and prepare the steps; once. Errors as :func:`plan`."""
@@ -246,7 +259,8 @@ class Planned:
             graph = self.bound[0].graph
             foreign = {index for subgraph, index in self.file.importer.foreign if subgraph == graph.subgraph}
             failures = {device.name: device.failure for device in self.bound if device.failure is not None}
-            return summarise_claims(self.compilation, graph.operators, claims, android, foreign, failures)
+            refusal = self._loading_refusal
+            return summarise_claims(self.compilation, graph.operators, claims, android, foreign, failures, refusal)
         foreign_keys = self.file.importer.foreign
         found = summarise(self.compilation, self.mapped, self.mapping, android, self.left, self.verdict, foreign_keys)
         found = replace(found, release="".join(release for release in self.releases.values() if release != NEWEST))
@@ -268,11 +282,22 @@ class Planned:
 
         Executions of :attr:`compilation` raise it.
         """
-        refusal = refusal_of(self.mapped, self.mapping)
-        if refusal is None or refusal.stage is not Stage.LOADING:
+        refusal = self._loading_refusal
+        if refusal is None:
             return None
         rule = f"a file that {refusal.client.runtime} loads, with {refusal.reason.rule} (the wide mapping computes others, too)"
         return ConversionError(replace(refusal.reason, rule=rule, file=str(self.file.path)))
+
+    @cached_property
+    def _loading_refusal(self) -> Refusal | None:
+        """The refusal of the file's own runtime, unless another one runs what the device's compiler makes of the file."""
+        elsewhere = self.bound and all(device.profile.app for device in self.bound)
+        return None if elsewhere else self._refusal_to_load
+
+    @cached_property
+    def _refusal_to_load(self) -> Refusal | None:
+        refusal = refusal_of(self.mapped, self.mapping)
+        return None if refusal is None or refusal.stage is not Stage.LOADING else refusal
 
     @property
     def loads(self) -> bool | None:
@@ -282,16 +307,30 @@ class Planned:
         return self.not_loaded is None
 
     def require_loaded(self) -> None:
-        """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it."""
+        """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it; also where the installed
+        runtime alone does not load the file."""
         if self.compilation.not_run is not None:
             raise self.compilation.not_run
+        if self.loads and self.disagreement and self.asked is not None and self.asked.answer():
+            rule = f"a file that {CLIENTS[self.mapping].runtime} loads"
+            raise ConversionError(Reason(rule, self.asked.answer(), file=str(self.file.path), stage=Stage.LOADING))
+
+    @property
+    def disagreement(self) -> str:
+        """A sentence where the installed runtime, which was asked, does not load a file that nnbridge's rules say it loads, or
+        the other way round; waits for its answer. Empty where they agree, or none was asked."""
+        return "" if self.asked is None else self.asked.disagreement(self.loads)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about the file and the target that a reader of the plan must know."""
         profiles = [device.name for device in self.drivers if device.is_profile]
         mixture = f"No phone is known to offer a model to {' and '.join(profiles)}: this is a mixture of devices."
-        return (*self.file.importer.remarks, *([mixture] if len(profiles) > 1 else []))
+        refusal, apps = self._refusal_to_load, {device.profile.app for device in self.bound}
+        compiled = f"{refusal.judgement}; what the compiler makes of it runs on {' and '.join(apps)}." if refusal else ""
+        others = [compiled] if compiled and apps and all(apps) else []
+        said = [mixture] * (len(profiles) > 1) + [self.disagreement] * bool(self.disagreement)
+        return (*self.file.importer.remarks, *others, *said)
 
     @property
     def releases(self) -> dict[str, str]:
@@ -320,6 +359,24 @@ class Planned:
                 values = codec.unpack(outputs[name])
                 outputs[name] = values if codec.several else values[0]
         return outputs
+
+    def map(self, samples: Iterable[Any], *, threads: int | None = None) -> Iterator[dict[str, Any]]:
+        """The outputs as of :meth:`run` for each of many sets of inputs, in their order.
+
+        ``threads`` compute at the same time, each by the plan's own threads; default: as the process has cores. They ask a
+        sequence for its samples (a list, a :class:`~nnbridge.inputs.Dataset`, what has ``len`` and ``[k]``), so that reading
+        and preparing take all cores as well; of other iterables one thread at a time takes the next. Two turns for each thread
+        are taken ahead, no more. What a sample raises comes in its place, and ends the iterator.
+        """
+        count = threads or max(1, available_cores() // self.compilation.threads)
+
+        def inputs_of(sample: Any) -> Any:
+            return getattr(sample, "inputs", sample)
+
+        if isinstance(samples, Sized) and hasattr(samples, "__getitem__"):
+            indexed: Any = samples
+            return in_order(lambda k: self.run(inputs_of(indexed[k])), range(len(samples)), count, most=_TURN)
+        return in_order(lambda sample: self.run(inputs_of(sample)), samples, count, most=_TURN)
 
     def to_dict(self) -> dict[str, Any]:
         """The object that ``nnbridge plan --json`` prints, without the additions of its options."""

@@ -35,6 +35,11 @@ def after_fork(call: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=call)
 
 
+def available_cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 _program: list[int] = []
 """Threads of a program that may be copied, once it is known."""
 

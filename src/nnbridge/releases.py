@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 
 NEWEST = "newest"
 """The release that the declarations describe, unless they say otherwise."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from nnbridge.compare.arrays import Array, array_names
 from nnbridge.compare.samples import Reference, Sample, input_samples, seeded_samples, stored_samples
 from nnbridge.converters.inspection import SignatureInfo
 from nnbridge.errors import ConversionError
-from nnbridge.inputs import Dataset, Preparation, read_labels
+from nnbridge.inputs import Dataset, Preparation, read_ahead, read_labels
 from nnbridge.model import Model
 from nnbridge.plan import Planned
+from nnbridge.records import dataclass
 from nnbridge.report.agreement import Agreement, both_answers
 from nnbridge.report.answers import Accuracy, label_names
 
@@ -28,6 +29,13 @@ class Samples:
     total: int
     files: FileSamples | None
     """Those of ``--input``."""
+
+    def ahead(self) -> Samples:
+        """The same, the next ones read and run by the reference while one is compared.
+
+        Not where the reference is asked for more than outputs.
+        """
+        return replace(self, draw=lambda: read_ahead(self.draw()))
 
     def counted(self, advance: Callable[[int], None]) -> Iterator[Sample]:
         """All of them; ``advance`` is called when each is done."""
@@ -81,7 +89,8 @@ class FileSamples:
         self.dataset = Dataset.of(model, inputs, seed=seed, how=how, stated=self._stated.inputs)
         drawn = [name for name in self.dataset.others if name not in self.dataset.entries]
         self.dataset.notes |= notes | {f"input {name} has no file and is drawn with seed {seed}": None for name in drawn}
-        self._label = ""
+        self._classes: dict[str, str] = {}
+        """The label of each sample that was read."""
         self._ours, self._reference = Accuracy(), Accuracy()
         self.agreement = Agreement()
 
@@ -93,17 +102,18 @@ class FileSamples:
 
         def named() -> Iterator[tuple[str, Mapping[str, Array]]]:
             for item in self.dataset:
-                self._label = item.label
+                self._classes[item.name] = item.label
                 yield item.name, item.inputs
 
         return input_samples(self._model, reference, named())
 
     def observe(self, sample: Sample, outputs: Mapping[str, Array]) -> None:
-        """Count in the sample that was read last."""
+        """Count a sample in."""
+        label = self._classes.get(sample.label, "")
         names = label_names(self._model, self._stated.outputs, self._labels, outputs)
         ours, theirs = both_answers(self._model, sample, outputs, names)
-        self._ours.add(ours, self._label, names)
-        self._reference.add(theirs, self._label, names)
+        self._ours.add(ours, label, names)
+        self._reference.add(theirs, label, names)
         self.agreement.add(ours, theirs)
 
     def as_dict(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import OptionError, Reason
 from nnbridge.file import ModelFile
+from nnbridge.records import dataclass
 from nnbridge.releases import RUNTIMES
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from nnbridge.errors import Reason
 from nnbridge.model import Array
+from nnbridge.records import dataclass
+
+CUSTOM = "CUSTOM:"
+"""Before the name of a custom operator."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,9 @@ class SourceGraph:
         """Tensor index → the operator that writes it."""
         return {tensor.index: operator for operator in self.operators for tensor in operator.outputs}
 
-    def uses(self, tensor: SourceTensor) -> bool:
-        """True for what an operator reads, and for outputs of the graph."""
-        return tensor.index in self.readers or tensor.index in self._final
+    def delivers(self, tensor: SourceTensor) -> bool:
+        """True for outputs of the graph."""
+        return tensor.index in self._final
 
     @cached_property
     def _final(self) -> frozenset[int]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from types import MappingProxyType
 from typing import Any
 
-from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, refusal_of, stage_of
+from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, Refusal, refusal_of, stage_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.cost import driver_multiply_adds, multiply_adds
 from nnbridge.errors import Reason, Stage, Why, counted
 from nnbridge.extensions import readable_operation
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement
@@ -278,12 +279,16 @@ def summarise_claims(
     android: str,
     foreign: Collection[int] = (),
     failures: Mapping[str, Reason] = MappingProxyType({}),
+    refusal: Refusal | None = None,
 ) -> Summary:
     """The counts of a plan whose devices look at the file's operators: device → whether it accepts each of them.
 
-    ``foreign``: indices of operators that TFLite has no kernel of; ``failures``: devices that fail with the whole file.
+    ``foreign``: indices of operators that TFLite has no kernel of; ``failures``: devices that fail with the whole file;
+    ``refusal``: the app's runtime does not load it.
     """
     failed = next(((device, reason.operation) for device, reason in failures.items()), None)
+    sentence = "{} fails with the whole file at {}".format(*failed) if failed else ""
+    judgement = "The file does not run with {}: it fails at {}".format(*failed) if failed else ""
     supported = [any(each) for each in zip(*claims.values(), strict=True)]
     accepted = sum(supported)
     partitions = _device_partitions(compilation.plan)
@@ -303,8 +308,8 @@ def summarise_claims(
         elsewhere_names=names,
         used=_used(compilation),
         work_share=share,
-        refusal="{} fails with the whole file at {}".format(*failed) if failed else "",
-        refused="The file does not run with {}: it fails at {}".format(*failed) if failed else "",
+        refusal=sentence if refusal is None else refusal.sentence,
+        refused=judgement if refusal is None else refusal.judgement,
         device_partitions=partitions,
         foreign=unknown,
     )

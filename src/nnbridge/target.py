@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnbridge.engines import HOSTS, OWN
 from nnbridge.errors import InputError, Reason, near
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, within
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL, FeatureLevel, PreferenceCode, android_name
 

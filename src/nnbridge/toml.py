@@ -6,13 +6,14 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.foreign import whole
 from nnbridge.reading import read_at_most
+from nnbridge.records import dataclass
 
 if sys.version_info >= (3, 11):
     import tomllib

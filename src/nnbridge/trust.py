@@ -26,6 +26,9 @@ _LISTS = (
 """Variables that name folders of programs, modules, their bytecode, libraries and headers, most of them several; an empty entry
 is the current folder."""
 
+_DECLINED = {"ORT_DISABLE_TELEMETRY": "1"}
+"""Variables that keep libraries from reporting to their makers. ONNX Runtime's official builds (1.32 on Linux
+too) keep a number of this machine in ``~/.cache/Microsoft`` and send events; see Privacy.md of the package."""
 
 FOLDER = "NNBRIDGE_FOLDER"
 """Variable with the current folder of who started this process, for one that runs in another: named files are there."""
@@ -37,8 +40,9 @@ def named_path(text: str) -> str:
 
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process that nnbridge starts: no list of folders has an empty or relative entry."""
-    found = {**os.environ, **(changes or {})}
+    """The environment of a process that nnbridge starts: no list of folders has an empty or relative entry, and nothing is
+    reported to makers of libraries, unless the user has set the variable for that."""
+    found = {**_DECLINED, **os.environ, **(changes or {})}
     for name in _LISTS:
         parts = found.get(name, "").split(os.pathsep)
         absolute = [part for part in parts if os.path.isabs(part)]
@@ -94,6 +98,13 @@ def clean_path() -> None:
         os.environ.pop("PATH", None)
     else:
         os.environ["PATH"] = clean
+    decline_reports()
+
+
+def decline_reports() -> None:
+    """Set the variables that keep libraries from reporting to their makers, which they read when they are imported."""
+    for name, value in _DECLINED.items():
+        os.environ.setdefault(name, value)
 
 
 def clean_path_of_program() -> None:

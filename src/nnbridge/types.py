@@ -7,11 +7,12 @@ Names and codes are those of ``NeuralNetworks.h`` and ``NeuralNetworksTypes.h`` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
+
+from nnbridge.records import dataclass
 
 
 class OperandCode(IntEnum):

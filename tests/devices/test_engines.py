@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from nnbridge import devices
+from nnbridge.compare.references import reference
 from nnbridge.devices.evidence import evidence
 from nnbridge.devices.profile_levels import load_any
 from nnbridge.devices.source_profiles import Claim, SourceProfile
+from nnbridge.engines import accelerator
 from nnbridge.errors import NnbridgeError, Reason
 from nnbridge.file import ModelFile
 from tests.commands import call, data
@@ -207,6 +209,77 @@ def test_a_fault_of_an_operator_that_is_left_to_the_cpu_changes_nothing(tmp_path
     bound = profile("litert-gpu-float32").bound(ModelFile(file.write(tmp_path / "add.tflite", inputs, outputs)).source_graph)
     left = bound.without({0: Reason("an operator that is worth delegating", "none")})
     assert evidence(left).emulated
+
+
+def merged(name: str, reader: str, *, constant: bool, also: bool = False) -> Made:
+    """An operator whose result is an output of the file and read by another, and ``also`` by a second one."""
+    file, shape = TfliteBuilder(), (1, 4, 4, 8)
+    value, middle = file.tensor(shape), file.tensor(shape)
+    other = file.constant(np.arange(8), "float32") if constant else file.tensor(shape)
+    file.operator(name, [value, other], [middle], {"fused_activation_function": 0})
+    out = file.tensor((1, 1, 1, 8) if reader == "SUM" else shape)
+    if reader == "CONV_2D":
+        window = {"padding": 0, "stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
+        weights = file.constant(np.ones((8, 1, 1, 8)), "float32")
+        file.operator(reader, [middle, weights, file.constant(np.ones(8), "float32")], [out], window)
+    elif reader == "SUM":
+        file.operator(reader, [middle, file.constant(np.array([1, 2]), "int32")], [out], {"keep_dims": True})
+    else:
+        file.operator(reader, [middle], [out], {})
+    results = [middle, out]
+    if also:
+        results.append(file.tensor(shape))
+        file.operator("RELU", [middle], results[-1:], {})
+    return file, [value, *([] if constant else [other])], results
+
+
+MERGED = {
+    "a sum that is reduced": (merged("ADD", "SUM", constant=False), "one of the operands"),
+    "a constant before a convolution": (merged("ADD", "CONV_2D", constant=True), "never written"),
+    "a factor before a convolution": (merged("MUL", "CONV_2D", constant=True), "never written"),
+    "a product that is reduced": (merged("MUL", "SUM", constant=False), ""),
+    "a sum before a convolution": (merged("ADD", "CONV_2D", constant=False), ""),
+    "a constant before an activation": (merged("ADD", "TANH", constant=True), ""),
+    "two readers": (merged("ADD", "CONV_2D", constant=True, also=True), ""),
+}
+"""Outputs that another operator reads → the fault; measured on the accelerator of LiteRT 2.3.0."""
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_an_output_that_is_merged_into_its_reader_is_a_fault(name: str, tmp_path: Path) -> None:
+    (file, inputs, outputs), fault = MERGED[name]
+    found = claims("litert-gpu-float32", file.write(tmp_path / "m.tflite", inputs, outputs))[0].fault
+    assert fault in found
+    assert bool(found) is bool(fault)
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_the_accelerator_is_wrong_where_a_fault_says_so(name: str, tmp_path: Path) -> None:
+    if (missing := accelerator.unavailable()) is not None:
+        pytest.skip(str(missing))
+    (file, inputs, outputs), fault = MERGED[name]
+    path, rng = file.write(tmp_path / "m.tflite", inputs, outputs), np.random.default_rng(1)
+    values = {str(i): rng.standard_normal((1, 4, 4, 8)).astype(np.float32) for i in inputs}
+    gpu, right = (list(reference(kind, path).run(values)) for kind in ("litert-gpu-float32", "litert"))
+    apart = max(float(np.abs(a - b).max()) for a, b in zip(gpu, right, strict=True))  # type: ignore[operator]
+    assert (apart > 1e-3) is bool(fault)
+
+
+def test_an_unpacked_constant_that_is_an_output_is_a_fault(tmp_path: Path) -> None:
+    file = TfliteBuilder()
+    value, out, unpacked = file.tensor((1, 1, 1, 4)), file.tensor((1, 1, 1, 4)), file.tensor((1, 1, 1, 4))
+    file.operator("DEQUANTIZE", [file.constant(np.ones((1, 1, 1, 4)), "float16")], [unpacked], {}, 3)
+    file.operator("ADD", [value, unpacked], [out], {"fused_activation_function": 0})
+    for outputs, fault in (([out], False), ([out, unpacked], True)):
+        found = claims("litert-gpu", file.write(tmp_path / "m.tflite", [value], outputs))[0].fault
+        assert ("not written to an output" in found) is fault
+
+
+def test_comparisons_of_8_bits_of_different_ranks_are_right(tmp_path: Path) -> None:
+    file = TfliteBuilder()
+    a, b, out = file.tensor((2, 3, 4), "int8", scale=0.1), file.tensor((4,), "int8", scale=0.1), file.tensor((2, 3, 4), "bool")
+    file.operator("LESS", [a, b], [out], {})
+    assert not claims("litert-gpu", file.write(tmp_path / "m.tflite", [a, b], [out]))[0].fault
 
 
 def test_the_default_precision_of_the_gpu_is_not_emulated() -> None:

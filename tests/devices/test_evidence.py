@@ -33,7 +33,7 @@ SHIPPED = [d.name for d in (*devices.shipped(), *devices.shipped_at_source())]
         ),
         (
             "tflite-gpu-delegate",
-            "rules: google-ai-edge/LiteRT, gpu_compatibility.cc; not compared with the driver itself; "
+            "rules: google-ai-edge/LiteRT, model_builder.cc; not compared with the driver itself; "
             "numbers emulated (float_requantised)",
         ),
     ],

@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnbridge.devices.device import CacheFiles, Support
-from nnbridge.devices.remote import server
+from nnbridge.devices.remote import server, wire
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.devices.remote.server import serve, serve_session
 from nnbridge.devices.remote.wire import (
@@ -277,6 +278,71 @@ def test_descriptors_of_the_wrong_kind_end_the_session_and_stay_nobodys() -> Non
             break
         time.sleep(0.02)
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+_HEAD = struct.pack("<II", 400, 0)
+LINGERING = {
+    "nothing": [],
+    "a byte": [b"\x20"],
+    "half a header": [_HEAD[:5]],
+    "a header": [_HEAD],
+    "half a message": [_HEAD, b'{"call": "des'],
+    "a byte at a time": [_HEAD, *[b"{"] * 300],
+    "half a second message": [struct.pack("<II", 19, 0) + b'{"call":"describe"}', _HEAD],
+}
+"""The parts that a client sends, one after another, and then no more; it stays connected."""
+
+
+@pytest.mark.parametrize("parts", LINGERING.values(), ids=LINGERING)
+def test_who_sends_half_a_message_holds_no_place(monkeypatch: pytest.MonkeyPatch, parts: list[bytes]) -> None:
+    monkeypatch.setattr(wire, "_SEND_TIMEOUT", 0.3)
+    monkeypatch.setattr(server, "_FIRST_CALL", 0.3)
+    ours, theirs = socket.socketpair()
+    session = threading.Thread(target=serve_session, args=(Driver("served"), theirs), daemon=True)
+    session.start()
+    try:
+        for part in parts:
+            ours.sendall(part)
+            time.sleep(0.05 if len(parts) > 9 else 0)
+            if not session.is_alive():
+                break
+    except OSError:  # It has ended in the meantime.
+        pass
+    session.join(10)
+    assert not session.is_alive()
+    ours.close()
+
+
+def test_a_client_that_has_asked_once_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_SEND_TIMEOUT", 0.2)
+    monkeypatch.setattr(server, "_FIRST_CALL", 0.2)
+    channel = connected(Driver("served"))
+    assert call(channel, "describe")["name"] == "served"
+    time.sleep(0.5)
+    assert call(channel, "describe")["name"] == "served"
+
+
+def test_a_client_that_reads_no_answers_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_SEND_TIMEOUT", 0.3)
+    ours, theirs = socket.socketpair()
+    session = threading.Thread(target=serve_session, args=(Driver("served"), theirs), daemon=True)
+    session.start()
+    ours.settimeout(5)
+    with suppress(OSError):
+        while session.is_alive():
+            ours.sendall(struct.pack("<II", 19, 0) + b'{"call":"describe"}')
+    session.join(10)
+    assert not session.is_alive()
+    ours.close()
+
+
+@pytest.mark.parametrize("part", [b"[],", b"{},", b"[[]],", b'{"":[]},', b'[{"a":[]}],'])
+def test_a_message_of_little_else_than_empty_lists_ends_the_session(channel: Channel, part: bytes) -> None:
+    body = b'{"call":"describe","release":[' + part * ((MAX_MESSAGE - 100) // len(part)) + b"0]}"
+    with suppress(OSError):
+        channel.socket.sendall(struct.pack("<II", len(body), 0) + body)
+    with pytest.raises((EOFError, OSError)):
+        channel.receive(time.monotonic() + 20)
 
 
 def test_clients_cannot_name_each_others_models() -> None:

@@ -13,6 +13,9 @@ import pytest
 from nnbridge import Compilation, ModelBuilder, load
 from nnbridge.conformance.questions import read_questions
 from nnbridge.devices import device
+from nnbridge.devices.profile_file import SHIPPED
+from nnbridge.devices.profile_levels import load_any
+from nnbridge.devices.table_values import OnDemand
 from nnbridge.errors import InputError, OpFailedError
 from nnbridge.report.plan import plan_as_dict
 from nnbridge.runtime.placement import answers_of
@@ -32,6 +35,20 @@ ADD: dict[str, Any] = {
     "inputs": [0, 1],
     "outputs": [3],
 }
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.rglob("*.toml")), ids=lambda path: path.stem)
+def test_rules_that_are_read_when_needed_are_those_of_a_checked_file(path: Path) -> None:
+    assert load_any(path, checked=True) == load_any(path)
+
+
+def test_the_rules_of_one_operation_are_read_for_it_alone_and_once() -> None:
+    read: list[str] = []
+    rules = OnDemand({"ADD": lambda: read.append("ADD"), "MUL": lambda: read.append("MUL")})
+    assert list(rules) == ["ADD", "MUL"]
+    assert "ADD" in rules
+    rules["ADD"]
+    assert read == ["ADD"]
 
 
 @pytest.mark.parametrize(

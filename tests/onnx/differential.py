@@ -15,7 +15,14 @@ from nnbridge.engines import OWN
 from nnbridge.engines.onnx_session import open_session
 from nnbridge_onnx.declaration import REGISTRY
 from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
-from tests.onnx import drawing_bodies, drawing_elements, drawing_groups, drawing_layers, drawing_structures  # noqa: F401 - they fill DRAWS
+from tests.onnx import (  # noqa: F401 - they fill DRAWS
+    drawing_bodies,
+    drawing_elements,
+    drawing_forms,
+    drawing_groups,
+    drawing_layers,
+    drawing_structures,
+)
 from tests.onnx.drawing import DRAWS, Case
 
 APPROXIMATED = ("Sigmoid", "Gelu", "Swish", "Silu", "LSTM", "GRU", "RNN", "EntropyLoss", "Cos")
@@ -25,7 +32,7 @@ POOLS = ("MaxPool", "AveragePool", "LpPool")
 SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 _THEIR_FAULTS = {
     re.compile(
-        r"\[ONNXRuntimeError\].*while running (If|Loop|Scan) node.*while running \w+ node|ONNX Runtime ended with signal"
+        r"(If|Loop|Scan) '[^']*': \w+ '[^']*': Missing Input|ONNX Runtime ended with signal"
     ): "ONNX Runtime frees values that only bodies read",  # "Missing Input" in a body, also of some whole files
     re.compile("InlineIfSubgraph"): "ONNX Runtime's optimiser cannot inline a branch of a function",  # also of the whole file
 }
@@ -43,7 +50,10 @@ def _interpret(model: bytes, feeds: Mapping[str, Any]) -> list[Any]:
     try:
         session = open_session(model, options)
     except Exception as error:
-        nodes = onnx.load_from_string(model).graph.node
+        proto = onnx.load_from_string(model)
+        if any(e.domain == "" and e.version < 7 for e in proto.opset_import):
+            raise  # The evaluator computes these as later ones.
+        nodes = proto.graph.node
         # Where nnbridge has a kernel of its own, the evaluator is wrong for some forms.
         own = any(definition.kernel is not None for n in nodes if (definition := REGISTRY.get(n.op_type)) is not None)
         if own or ("NOT_IMPLEMENTED" not in str(error) and "not a registered" not in str(error)):
@@ -198,11 +208,11 @@ def evaluate(
         why = next((why for words, why in _THEIR_FAULTS.items() if words.search(str(error))), "")
         return verdict_on(number, name, "explained" if why else "fails", why or f"{case}: {error}", path, keep)
     finite = [np.abs(a[np.isfinite(a)].astype(np.float64)).max(initial=0) for a in theirs if a.dtype.kind == "f"]
-    if name == "GridSample":  # weights of either sign cancel each other
+    if case.operator == "GridSample":  # weights of either sign cancel each other
         finite += [np.abs(case.feeds["x0"]).max()]
-    if name.endswith(APPROXIMATED) or name.startswith("structure"):  # which have Sigmoid among others
+    if case.operator.endswith(APPROXIMATED) or case.operator.startswith("structure"):  # which have Sigmoid among others
         finite.append(0.1)
-    if name in SUMS and case.feeds and (first := next(iter(case.feeds.values()))).dtype == np.float16:
+    if case.operator in SUMS and case.feeds and (first := next(iter(case.feeds.values()))).dtype == np.float16:
         finite.append(np.abs(first.astype(np.float64)).sum() / 8)  # NNAPI rounds each partial sum: half a half's last digit
     largest = max([a for a in finite if a < LOWEST], default=1.0)
     found = "; ".join(found for pair in zip(ours, theirs, strict=True) if (found := unlike(*pair, largest)))

@@ -51,6 +51,8 @@ class Case:
         self.quantised = False
         self.defaulted: list[str] = []
         """Constants that are listed as inputs as well: defaults, which no one replaces."""
+        self.forms: list[tuple[str, Callable[[Any, Rng], None], int]] = []
+        """Changes of the finished file by name, each with the seed that it draws from."""
 
     # -- drawing
 
@@ -129,7 +131,8 @@ class Case:
             f"{n.op_type}({', '.join(n.input)}; " + ", ".join(f"{a.name}={_shown(a)}" for a in n.attribute) + ")"
             for n in self.nodes
         )
-        return f"opset {self.opset}: {nodes} {kinds} {fixed}"
+        forms = f" as {', '.join(name for name, _, _ in self.forms)}" if self.forms else ""
+        return f"opset {self.opset}: {nodes} {kinds} {fixed}{forms}"
 
     def model(self, outputs: Sequence[Any] | None = None) -> Any:
         """The model; ``outputs`` are the reference's, whose types are declared, and by chance their shapes."""
@@ -148,7 +151,10 @@ class Case:
         graph = helper.make_graph(self.nodes, self.operator, inputs, kinds, tensors, value_info=self.stated)
         domains = {one.domain for one in (*self.nodes, *self.functions)} - {""}
         opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=self.functions)
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=self.functions)
+        for _, change, seed in self.forms:
+            change(model, np.random.default_rng(seed))
+        return model
 
 
 def _shown(attribute: Any) -> Any:

@@ -114,10 +114,10 @@ def test_a_loop_that_keeps_every_iteration_is_the_hosts(tmp_path: Path) -> None:
 
 def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = helper.make_graph(
-        [make("Erf", ["x"], ["e"]), make("Relu", ["e"], ["y"])],
+        [make("Compress", ["x", "c"], ["e"], axis=0), make("Relu", ["e"], ["y"])],
         "graph",
-        [info("x", FLOAT, ["n", 3])],
-        [info("y", FLOAT, ["n", 3])],
+        [info("x", FLOAT, ["n", 3]), info("c", BOOL, ["n"])],
+        [info("y", FLOAT, ["m", 3])],
     )
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
@@ -132,5 +132,64 @@ def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Pa
 
     monkeypatch.setattr(HostPreparedModel, "execute", counted)
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    Execution(compilation).run({"x": x})
+    Execution(compilation).run({"x": x, "c": np.ones(4, bool)})
     assert len(executed) == 1
+
+
+def test_results_of_more_than_the_first_buffer_are_computed_once_from_the_second_run_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = helper.make_graph(
+        [make("Compress", ["x", "c"], ["e"], axis=0), make("Relu", ["e"], ["y"])],
+        "graph",
+        [info("x", FLOAT, ["n", 256]), info("c", BOOL, ["n"])],
+        [info("y", FLOAT, ["m", 256])],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    compilation = Compilation.create(ModelFile(path, ConversionOptions()).converted[0], [])
+    compilation.finish()
+    executed: list[Request] = []
+    execute = HostPreparedModel.execute
+
+    def counted(self: HostPreparedModel, request: Request) -> Result:
+        executed.append(request)
+        return execute(self, request)
+
+    monkeypatch.setattr(HostPreparedModel, "execute", counted)
+    x = np.linspace(-1, 1, 256 * 256, dtype=np.float32).reshape(256, 256)
+    counts = []
+    for _ in range(2):
+        executed.clear()
+        Execution(compilation).run({"x": x, "c": np.ones(256, bool)})
+        counts.append(len(executed))
+    # The first time both what is between the steps and the output are too small.
+    assert counts == [3, 1]
+
+
+def test_a_branch_whose_own_choice_is_known_from_shapes_is_part_of_nnapis_if(tmp_path: Path) -> None:
+    # As exporters write a Squeeze of what may have another rank: inference alone does not know the branch's rank.
+    inner = [
+        helper.make_graph([make("Unsqueeze", ["x", "first"], ["u"])], "vector", [], [info("u", FLOAT, [1, 2])]),
+        helper.make_graph([make("Identity", ["x"], ["i"])], "matrix", [], [info("i", FLOAT, [2])]),
+    ]
+    then = helper.make_graph(
+        [
+            make("Shape", ["x"], ["shape"]),
+            make("Size", ["shape"], ["rank"]),
+            make("Equal", ["rank", "single"], ["is_vector"]),
+            make("If", ["is_vector"], ["m"], then_branch=inner[0], else_branch=inner[1]),
+            make("Mul", ["m", "w"], ["t"]),
+        ],
+        "then",
+        [],
+        [info("t", FLOAT, None)],
+    )
+    other = helper.make_graph([make("Unsqueeze", ["x", "first"], ["e"])], "else", [], [info("e", FLOAT, [1, 2])])
+    nodes = [
+        make("ReduceSum", ["x"], ["s"], keepdims=0),
+        make("Greater", ["s", "one"], ["c"]),
+        make("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]
+    constants = {"one": np.float32(1), "w": np.float32([2, 3]), "single": np.array(1), "first": np.array([0])}
+    assert C.IF in codes_that_agree(saved(tmp_path, nodes, [info("y", FLOAT, [1, 2])], constants), [1, 2], [-1, 0.5])

@@ -226,6 +226,45 @@ def _called(domain: str, kind: str, opset: int) -> Any:
     return model
 
 
+MINUS_ONE = onnx.TensorShapeProto.Dimension(dim_value=-1)
+
+
+def _sides(values: Any) -> Any:
+    return values[0].type.tensor_type.shape.dim
+
+
+def _softmax_of(versions: tuple[int, ...]) -> Any:
+    """Over all of the last axes before opset 13, over one after it."""
+    x, y = (value(name, FLOAT, [2, 3, 2]) for name in "xy")
+    model = made([helper.make_node("Softmax", ["x"], ["y"], axis=1)], [x], [y], opset=versions[0])
+    model.opset_import.extend(helper.make_opsetid("", version) for version in versions[1:])
+    return model
+
+
+def _attributes_of_a_named_domain(*axes: int) -> Any:
+    model = made([helper.make_node("Softmax", ["x"], ["y"], domain="ai.onnx")], [X], [Y])
+    model.opset_import[0].domain = "ai.onnx"
+    model.graph.node[0].attribute.extend(helper.make_attribute("axis", axis) for axis in axes)
+    return model
+
+
+def _flag(keepdims: int) -> Any:
+    """ONNX Runtime retains the reduced axis for 1 alone."""
+    return made([helper.make_node("ReduceMax", ["x"], ["y"], axes=[0], keepdims=keepdims)], [X], [value("y", FLOAT, [3])])
+
+
+def _of_a_function_alone() -> Any:
+    model = _called("local", "Foo", 17)
+    del model.opset_import[0]
+    return model
+
+
+def _unread_statistics() -> Any:
+    model = _simplified_normalisation()
+    model.graph.node[0].output.append("deviation")
+    return model
+
+
 def _with_named_domain(model: Any) -> None:
     model.opset_import[0].domain = model.graph.node[0].domain = "ai.onnx"
 
@@ -256,6 +295,21 @@ LENIENT = {
     "a function of an operator that ONNX has": _called("", "Relu", 17),
     "GroupNormalization where it is deprecated": _group_normalisation(),
     "MeanVarianceNormalization before ONNX had it": _changed(lambda m: None, "MeanVarianceNormalization", 8, across_channels=1),
+    "inputs left out at the end": _changed(lambda m: m.graph.node[0].input.extend(["", ""]), "Clip"),
+    "outputs left out at the end": _changed(lambda m: m.graph.node[0].output.append(""), "Dropout"),
+    "a Constant with an input left out": _changed(lambda m: (_constant_of_the_name(m), m.graph.node[0].input.append(""))),
+    "a dimension of -1": _changed(lambda m: _sides(m.graph.input)[0].CopyFrom(MINUS_ONE)),
+    "a dimension of -1 in an output": _changed(lambda m: _sides(m.graph.output)[1].CopyFrom(MINUS_ONE)),
+    "a flag that is neither 0 nor 1": _flag(3),
+    "a negative flag": _flag(-1),
+    "two versions of ONNX": _softmax_of((12, 13)),
+    "two versions of ONNX, the older one last": _softmax_of((13, 12)),
+    "two versions of ONNX, one by its name": _changed(lambda m: m.opset_import.add(domain="ai.onnx", version=13)),
+    "two attributes of one name": _attributes_of_a_named_domain(0, 1),
+    "three attributes of one name": _attributes_of_a_named_domain(1, 1, 0),
+    "a constant that is an input twice": _changed(lambda m: m.graph.input.extend([value("s", FLOAT, [3])] * 2)),
+    "statistics of SimplifiedLayerNormalization that nothing reads": _unread_statistics(),
+    "the opset of ONNX in a function alone": _of_a_function_alone(),
     "ThresholdedRelu before ONNX had it": _changed(lambda m: None, "ThresholdedRelu", 8, alpha=0.5),
 }
 

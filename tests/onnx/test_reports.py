@@ -328,7 +328,49 @@ def test_positions_beyond_the_tables_are_refused_with_the_node(tmp_path: Path) -
     assert "turn" in found.stderr
 
 
+TWICE = [1, 3]
+WORDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
+    "Pad of nothing": (
+        ("run", file(make("Pad", ["x", "p"], Y, mode="edge", name="border"), {"x": [2]}, {"p": np.int64([-2, 3])}, 19)),
+        ("Pad 'border'", "invalid mode: 2 with zero effective input extent"),
+        ("IndexError", "ValueError", "can't extend"),
+    ),
+    "Identity of an input": (
+        ("plan", file([make("Identity", ["x"], ["a"]), make("Relu", ["a"], Y)], {"x": TWICE})),
+        ("provider",),
+        ("(wide)",),
+    ),
+    "Split as declared": (
+        ("inspect", file([make("Split", ["x"], ["a", "b"], num_outputs=2, axis=1), make("Add", ["a", "b"], Y)], {"x": [1, 4]})),
+        ("Split",),
+        ("as declared",),
+    ),
+    "a layout that ONNX Runtime lacks, and a long name": (
+        ("plan", file(make("LSTM", ["x", "w", "r"], Y, hidden_size=2, layout=1, name="n" * 90), {"x": [1, 2, 2]},
+                      {"w": np.ones((1, 8, 2), np.float32), "r": np.ones((1, 8, 2), np.float32)}, 14)),
+        ("ONNX Runtime does not load this file: node 0 LSTM", "layout == 1"),
+        ("runs on ONNX Runtime's CPU",),
+    ),
+}  # fmt: skip
+"""A command on a file, what it says and what it does not say."""
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_sentence_names_the_node_and_its_own_cause(name: str, tmp_path: Path) -> None:
+    (command, model), said, not_said = WORDS[name]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    options = (
+        ("--seed", "0", "--host", "nnbridge") if command == "run" else ("--mapping", "provider") if command == "plan" else ()
+    )
+    shown = call(command, path, *options)
+    text = " ".join((shown.stdout + shown.stderr).split())
+    assert all(words in text for words in said), text
+    assert not any(words in text for words in not_said), text
+
+
 HERE = "test_reports"
+SAID = "test_a_sentence_names_the_node_and_its_own_cause"
 COMPUTED = "test_a_reported_file_is_computed_as_onnx_runtime_does"
 STATED = "test_a_reported_file_is_computed_as_onnx_states_it"
 BUILDING = "test_provider_building"
@@ -473,6 +515,25 @@ ROWS = (
         {HERE: COMPUTED},
         "PyTorch is no dependency of the tests: only the pattern of computed sizes is here",
     ),
+    Row(
+        "fault 7",
+        "a cause after a long path",
+        {"test_runtime_kernels": "test_a_refusal_has_onnx_runtimes_cause_and_the_nodes_name", HERE: SAID},
+    ),
+    Row(
+        "fault 11",
+        "advice for QOperator files",
+        {
+            "remedies.test_quantised_onnx": "test_int8_qlinear_operators_are_advised_as_their_uint8_twins_are "
+            "test_nodes_that_conversion_writes_out_in_several_are_the_files_own_to_advice"
+        },
+    ),
+    Row(
+        "fault 12",
+        "what ONNX Runtime does not load",
+        {BUILDING: "test_a_domain_that_no_one_registers_is_named_wherever_it_is", HERE: SAID},
+    ),
+    Row("fault 13", "words", {HERE: SAID}),
     Row("–", "odd names, GridSample, Einsum, TopK, Scatter", {HERE: COMPUTED, "test_backend": "test_passes"}),
 )
 
@@ -480,6 +541,6 @@ ROWS = (
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind)
 def test_every_row_names_tests_that_exist(row: Row) -> None:
     for module, names in row.tests.items():
-        package = "tests" if module == "test_onnx_session" else "tests.onnx"
+        package = "tests" if module == "test_onnx_session" or "." in module else "tests.onnx"
         found = importlib.import_module(f"{package}.{module}")
         assert all(hasattr(found, name) for name in names.split()), (module, names)

@@ -80,7 +80,9 @@ FUSED: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any]]] = {
     ),
     "GroupQueryAttention": (
         [
-            microsoft("GroupQueryAttention", ["q", "k", "k", "", "", "n", "t"], ["a"], num_heads=2, kv_num_heads=1),
+            microsoft(
+                "GroupQueryAttention", ["q", "k", "k", "", "", "n", "t"], ["a", "keys", "values"], num_heads=2, kv_num_heads=1
+            ),
             helper.make_node("Neg", ["a"], ["y"]),
         ],
         {"q": numbers(1, 4, 32), "k": numbers(1, 4, 16)},
@@ -119,6 +121,20 @@ def test_an_operator_that_only_onnx_runtime_has_is_computed_by_it(
     assert "nnbridge's own host has no kernel for it" in caplog.text
 
 
+def test_the_shapes_of_a_quantised_lstm_are_those_of_onnxs_own(tmp_path: Path) -> None:
+    nodes = [
+        microsoft("DynamicQuantizeLSTM", ["x", "W", "R", "", "", "", "", "", "k", "z", "k", "z"], ["y", "h"], hidden_size=4),
+        helper.make_node("Shape", ["y"], ["shape"]),
+        helper.make_node("Reshape", ["h", "flat"], ["last"]),
+        helper.make_node("Cast", ["shape"], ["sizes"], to=FLOAT),
+    ]
+    constants = {**LSTM, "flat": np.int64([-1])}
+    path = written(tmp_path / "model.onnx", nodes, {"x": numbers(3, 2, 4)}, constants, ["sizes", "last"])
+    planned = nnbridge.plan(path, mapping="wide")
+    assert [name for name in ("Shape", "Reshape") if name in {m.operator for m in planned.mapped if m.mapping == "host"}] == []
+    assert planned.run({"x": numbers(3, 2, 4)})["sizes"].tolist() == [3, 1, 2, 4]
+
+
 def test_a_refusal_has_onnx_runtimes_cause_and_the_nodes_name(tmp_path: Path) -> None:
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, name="/head/fc2/Gemm")
     constants = {"w": numbers(64, 16), "b": numbers(32)}
@@ -127,27 +143,43 @@ def test_a_refusal_has_onnx_runtimes_cause_and_the_nodes_name(tmp_path: Path) ->
         nnbridge.plan(path, host="nnbridge").run({"x": numbers(1, 16)})
 
 
-WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
+CHANNELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "a convolution's bias": (helper.make_node("Conv", ["x", "w", "b"], ["y"]), {"w": numbers(8, 4, 1, 1), "b": numbers(1)}),
     "a transposed convolution's bias": (
         helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"]),
         {"w": numbers(4, 8, 1, 1), "b": numbers(1)},
     ),
     "scale and bias": (helper.make_node("InstanceNormalization", ["x", "s", "s"], ["y"]), {"s": numbers(1)}),
+}
+WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
     "slopes": (helper.make_node("PRelu", ["x", "s"], ["y"]), {"s": numbers(3)}),
     "a shape": (helper.make_node("Reshape", ["x", "s"], ["y"]), {"s": np.int64([3, 2])}),
     "parts": (helper.make_node("Split", ["x"], ["y", "b", "c", "d"], axis=2, num_outputs=4), {}),
 }
 
 
+def refusal(node: Any, constants: dict[str, Any], mapping: str, path: Path) -> str:
+    x = numbers(1, 4, 5, 5)
+    written(path, [node], {"x": x}, constants, [*node.output], opset=18)
+    with pytest.raises(OpFailedError) as caught:
+        nnbridge.plan(path, mapping=mapping, host="nnbridge").run({"x": x})
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("mapping", ["provider", "wide"])
 @pytest.mark.parametrize("name", WRONG)
 def test_what_onnx_runtime_refuses_is_not_repeated_until_it_fits(name: str, mapping: str, tmp_path: Path) -> None:
     node, constants = WRONG[name]
-    x = numbers(1, 4, 5, 5)
-    path = written(tmp_path / "m.onnx", [node], {"x": x}, constants, [*node.output], opset=18)
-    with pytest.raises(OpFailedError, match=rf"{node.op_type}: .*, found {node.op_type} '': "):
-        nnbridge.plan(path, mapping=mapping, host="nnbridge").run({"x": x})
+    assert f", found {node.op_type} '': " in refusal(node, constants, mapping, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("mapping", ["provider", "wide"])
+@pytest.mark.parametrize("name", CHANNELS)
+def test_parameters_of_other_channels_are_refused_whatever_onnx_runtime_does(name: str, mapping: str, tmp_path: Path) -> None:
+    node, constants = CHANNELS[name]
+    said = refusal(node, constants, mapping, tmp_path / "m.onnx")
+    assert "a number for each of " in said
+    assert "channels, found [1]" in said
 
 
 def test_without_onnx_runtime_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

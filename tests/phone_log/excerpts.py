@@ -336,4 +336,129 @@ EXCERPTS = (
             ("gpu-operator", "", "the file has no SPLIT"),
         ),
     ),
+    Excerpt(
+        "tensorflow 35378",
+        files.digits,
+        "java.lang.IllegalArgumentException: Internal error: Failed to apply delegate: Next operations are not supported by GPU "
+        "delegate:\n    CONCATENATION: Operation is not supported.\n    First 2 operations will run on the GPU, "
+        "and the remaining 9 on "
+        "the CPU.\n    ModifyGraphWithDelegate is disallowed when graph is immutable.\n",
+        (
+            ("gpu-refusals", "", ""),
+            ("gpu-operator", "operator 6 CONCATENATION", '"Operation is not supported."'),
+            ("gpu-share", "", ""),
+            ("immutable", "", "one of the delegates"),
+        ),
+    ),
+    Excerpt(
+        "tensorflow 60817",
+        files.digits,
+        "TfLiteGpuDelegate Init: CONCATENATION: Output batch don't match\nTfLiteGpuDelegate Prepare: delegate "
+        "is not initialized\n"
+        "Node number 6 (CONCATENATION) failed to prepare.\n",
+        (
+            ("gpu-failed-operator", "operator 6 CONCATENATION", '"Output batch don\'t match"'),
+            ("gpu-failed", "operator 6 CONCATENATION", "a batch of 1"),
+            ("node-failed", "operator 6 CONCATENATION", ""),
+        ),
+    ),
+    Excerpt(
+        "tensorflow 56545",
+        files.digits,
+        "E/tflite: Following operations are not supported by GPU delegate:\n    SOFTMAX: Max version supported: "
+        "2. Requested version 4."
+        "\n    357 operations will run on the GPU, and the remaining 1283 operations will run on the CPU.\n",
+        (
+            ("gpu-refusals", "", ""),
+            ("gpu-operator", "operator 10 SOFTMAX", '"Max version supported: 2. Requested version 4."'),
+            ("gpu-share", "", ""),
+        ),
+    ),
+    Excerpt(
+        "DoanNguyenTrong/object-detection-tflite-cpp 3",
+        files.custom,
+        "<Unknown severity>: Following operations are not supported by GPU delegate:\n"
+        "CUSTOM TFLite_Detection_PostProcess: TFLite_Detection_PostProcess\n"
+        "No operations will run on the GPU, and all 64 operations will run on the CPU.\n",
+        (
+            ("gpu-refusals", "", ""),
+            ("gpu-custom", "", "the file has no operator 'TFLite_Detection_PostProcess'"),
+            ("gpu-none", "", "this delegate got no operator"),
+        ),
+    ),
+    Excerpt(
+        "tensorflow 25131",
+        files.digits,
+        "WARNING: op code #25 cannot be handled by this delegate.  Only the first 29 ops will run on the GPU, "
+        "and the remaining 4 on the "
+        "CPU.\nGpuDelegate Prepare: Dimension is empty.\nNode number 3 (ADD) failed to prepare.\n",
+        (
+            ("old-gpu", "operator 10 SOFTMAX", "by its number"),
+            ("gpu-failed", "operator 3 ADD", "fails with these words"),
+            ("node-failed", "operator 3 ADD", ""),
+        ),
+    ),
+    Excerpt(
+        "tensorflow 31739",
+        files.digits,
+        "ERROR: TfLiteGpuDelegate Invoke: ConvertToPHWC4: Input data size does not match expected size: 12288000 != 6912\n"
+        "ERROR: Node number 7 (CONV_2D) failed to invoke.\n",
+        (("gpu-failed", "operator 7 CONV_2D", "a batch of 1"), ("node-failed", "operator 7 CONV_2D", "")),
+    ),
+    Excerpt(
+        "MediaTek-NeuroPilot/tflite-neuron-delegate 12",
+        files.digits,
+        "I  neuron error: Neuron adapter API exists: 0\nI  Found interface mtk-dsp (version = ACCELERATOR_APUSYS)\n"
+        "Internal error: Failed to apply delegate: NN API returned error ANEURALNETWORKS_BAD_DATA at line 4483 "
+        "while completing NNAPI "
+        "compilation.\n",
+        (
+            ("neuron-api", "", "goes through NNAPI"),
+            ("found-device", "", ""),
+            ("api-error-compile", "", "the device failed to compile it"),
+        ),
+    ),
+    Excerpt(
+        "tensorflow 43541, Qualcomm's HTA",
+        files.digits,
+        f"{_A}E/hta-unnhal: {{CONVOLUTION_2D, TENSOR_QUANT8}} is not supported.\n"
+        f"{_A}E/hta-unnhal: {{DEPTHWISE_CONVOLUTION_2D, TENSOR_QUANT8}} is not supported.\n",
+        (
+            ("hta-refused", "operator 0 CONV_2D, operator 2 CONV_2D, operator 7 CONV_2D", "HTA refuses"),
+            ("hta-refused", "operator 1 DEPTHWISE_CONV_2D", "nnbridge devices learn"),
+        ),
+    ),
+    Excerpt(
+        "onnxruntime 9012",
+        files.product,
+        "2021-09-09 17:55:25.6299070 [W:onnxruntime:Default, onnxruntime_pybind_state.cc:661 "
+        "CreateExecutionProviderInstance] NNAPI "
+        "execution provider can only be used to generate ORT format model in this build.\n"
+        "2021-09-09 17:55:25.6334821 [E:onnxruntime:, sequential_executor.cc:346 Execute] Non-zero status code "
+        "returned while running "
+        "Nnapi_4698236792223093385_0 node. Name:'NnapiExecutionProvider_Nnapi_4698236792223093385_0_0' Status "
+        "Message: Compute is not "
+        "supported in this build.\n",
+        (
+            ("ort-no-nnapi", "", "has no NNAPI"),
+            ("ort-run-failed", "operator 0 Relu, operator 1 MatMul", '"Compute is not supported in this build."'),
+        ),
+    ),
+    Excerpt(
+        "onnxruntime 25422",
+        files.product,
+        "ai.onnxruntime.OrtException: Error code - ORT_FAIL - message: Non-zero status code returned while running "
+        "QNN_17163145943253667351_257 node. Name:'QNNExecutionProvider_QNN_17163145943253667351_257_64' Status "
+        "Message: QNN graph execute "
+        "error. Error code: 6001\n",
+        (("ort-run-failed", "", '"QNN graph execute error. Error code: 6001"'),),
+    ),
+    Excerpt(
+        "onnxruntime, a node that fails",
+        files.product,
+        "[E:onnxruntime:, sequential_executor.cc:346 Execute] Non-zero status code returned while running Relu "
+        "node. Name:'/act/Relu' "
+        "Status Message: left operand cannot broadcast\n",
+        (("ort-run-failed", "operator 0 Relu", '"left operand cannot broadcast"'),),
+    ),
 )

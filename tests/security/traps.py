@@ -117,13 +117,16 @@ class Traps:
     """Where commands run."""
     watch: Path = field(init=False)
     """Holds the audit hook, which processes that read PYTHONPATH install."""
+    temporary: Path = field(init=False)
+    """The folder of temporary files, where nothing may stay."""
 
     def __post_init__(self) -> None:
-        for name in ("log", "watch"):
+        for name in ("log", "watch", "temporary"):
             object.__setattr__(self, name, self.root / name)
         object.__setattr__(self, "folder", self.root / "above" / "here")
         self.folder.mkdir(parents=True)
         self.watch.mkdir()
+        self.temporary.mkdir()
         above = self.folder.parent
         hook = _WATCH.format(root=str(above.resolve()), log=str(self.log), named=self.named)
         (self.watch / "sitecustomize.py").write_text(hook)
@@ -171,8 +174,10 @@ class Traps:
             name: f":.:{os.environ.get(name, '')}:"
             for name in ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "COMPILER_PATH")
         }
-        found = {**os.environ, **here, "PYTHONPATH": str(self.watch), "PYTHONDONTWRITEBYTECODE": "1"}
-        for name in ("NNBRIDGE_CACHE", "XDG_CACHE_HOME"):
+        folders = {"PYTHONPATH": str(self.watch), "TMPDIR": str(self.temporary)}
+        found = {**os.environ, **here, **folders, "PYTHONDONTWRITEBYTECODE": "1"}
+        # Tests of this process decline ONNX Runtime's reports: commands have to do it themselves.
+        for name in ("NNBRIDGE_CACHE", "XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY"):
             found.pop(name, None)
         return {**found, **changes}
 

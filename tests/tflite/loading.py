@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +19,12 @@ from nnbridge_tflite.passes.loading import not_loaded
 from nnbridge_tflite.read.reader import read_pool
 from nnbridge_tflite.tables import Table, decoded
 from nnbridge_tflite.write import encode
+from tests.tflite.case import Case
 from tests.tflite.cases import cases
 from tests.tflite.differential import DRAWS
+from tests.tflite.drawing_structures import structure
 from tests.tflite.drawing_varied import varied
+from tests.tflite.files import TfliteBuilder
 from tests.tflite.mutations import Source
 from tests.tflite.verdicts import content_of, drawn
 
@@ -69,6 +73,12 @@ def candidate(seed: int, number: int) -> bytes | None:
     return _WAYS[number % len(_WAYS)](rng, seed, number // len(_WAYS))
 
 
+def undamaged(seed: int, number: int) -> bytes | None:
+    """A drawn file that is no damaged one: each operator in turn, as it is drawn or with varied dimensions and values."""
+    rng = np.random.default_rng([seed, number, 7])
+    return (_plain, _varied)[number % 2](rng, seed, number // 2)
+
+
 def _plain(rng: Rng, seed: int, number: int) -> bytes | None:
     return drawn("operator", seed, number, 1 + number // len(DRAWS) % 3)
 
@@ -85,12 +95,32 @@ def _varied(rng: Rng, seed: int, number: int) -> bytes | None:
 
 def _altered(rng: Rng, seed: int, number: int) -> bytes | None:
     model = _plain(rng, seed, number)
-    if model is None:
-        return None
+    return None if model is None else changed(model, rng)
+
+
+def changed(model: bytes, rng: Rng) -> bytes:
+    """A file with one or two changes, mostly to its main graph's last operator."""
     tables = decoded(read_pool(Path("drawn"), Pool.of(memoryview(model))))
     for _ in range(int(rng.integers(1, 3))):
-        _CHANGES[int(rng.integers(len(_CHANGES)))](tables, rng)
+        graph = tables["subgraphs"][0] if rng.random() < 0.7 else _pick(rng, tables["subgraphs"])
+        if graph["operators"]:
+            at = len(graph["operators"]) - 1 if rng.random() < 0.7 else int(rng.integers(len(graph["operators"])))
+            _pick(rng, _CHANGES)(Place(tables, graph, at), rng)
     return encode(tables)
+
+
+def _cased(rng: Rng, seed: int, number: int) -> bytes | None:
+    """A file of one operator as tests/tflite/cases.py has it, for any of its types, and changed."""
+    case, type = _cases()[number % len(_cases())]
+    builder = TfliteBuilder()
+    given, outputs = case.add(builder, type)
+    return changed(builder.content(given, outputs), rng)
+
+
+def _structured(rng: Rng, seed: int, number: int) -> bytes | None:
+    """Graphs that run graphs, variables and tables, mostly changed."""
+    model = structure(rng, number)
+    return changed(model, rng) if rng.random() < 0.8 else model
 
 
 def _damaged(rng: Rng, seed: int, number: int) -> bytes | None:
@@ -99,7 +129,15 @@ def _damaged(rng: Rng, seed: int, number: int) -> bytes | None:
     return ways[int(rng.integers(len(ways)))](rng)
 
 
-_WAYS: Sequence[Callable[[Rng, int, int], bytes | None]] = (_plain, _altered, _varied, _altered, _damaged)
+_WAYS: Sequence[Callable[[Rng, int, int], bytes | None]] = (
+    *(_plain, _altered, _varied, _altered, _damaged),
+    *(_cased, _altered, _structured, _altered, _cased),
+)
+
+
+@cache
+def _cases() -> list[tuple[Case, str]]:
+    return [(case, type) for case in cases() for type in case.types]
 
 
 @cache
@@ -122,15 +160,37 @@ def _pick(rng: Rng, listed: Sequence[Any]) -> Any:
     return listed[int(rng.integers(len(listed)))]
 
 
-def _tensors(model: Table) -> list[Table]:
-    graph = model["subgraphs"][0]
-    last = graph["operators"][-1]
-    return [graph["tensors"][i] for i in (*last["inputs"], *last["outputs"]) if i >= 0]
+@dataclass(frozen=True)
+class Place:
+    """The operator of a file that is changed."""
+
+    model: Table
+    graph: Table
+    at: int
+
+    @property
+    def operator(self) -> Table:
+        return self.graph["operators"][self.at]
+
+    @property
+    def tensors(self) -> list[Table]:
+        """Its operands."""
+        return [self.graph["tensors"][i] for i in (*self.operator["inputs"], *self.operator["outputs"]) if i >= 0]
+
+    def data(self, tensor: Table) -> bytes:
+        """The stored bytes of a constant; empty for other tensors."""
+        data = self.model["buffers"][tensor.get("buffer", 0)].get("data")
+        return b"" if data is None else np.asarray(data).view(np.uint8).tobytes()
+
+    def store(self, tensor: Table, data: bytes) -> None:
+        """Have a tensor be a constant of these bytes."""
+        self.model["buffers"].append({"data": np.frombuffer(data, np.uint8)})
+        tensor["buffer"] = len(self.model["buffers"]) - 1
 
 
-def _scaled(model: Table, rng: Rng) -> None:
+def _scaled(place: Place, rng: Rng) -> None:
     """Another scale, another zero point, scales along a dimension, or none at all."""
-    stated = [one for one in _tensors(model) if len((one.get("quantization") or {}).get("scale", ()))]
+    stated = [one for one in place.tensors if len((one.get("quantization") or {}).get("scale", ()))]
     if not stated:
         return
     tensor = _pick(rng, stated)
@@ -151,34 +211,33 @@ def _scaled(model: Table, rng: Rng) -> None:
         parameters["quantized_dimension"] = axis
 
 
-def _typed(model: Table, rng: Rng) -> None:
+def _typed(place: Place, rng: Rng) -> None:
     """A tensor, or all of its type, has another one."""
-    tensors = _tensors(model)
+    tensors = place.tensors
+    if not tensors:
+        return
     chosen = _pick(rng, tensors)
     before, after = chosen.get("type", 0), int(_pick(rng, TYPES))
     changed = [one for one in tensors if one.get("type", 0) == before] if rng.random() < 0.5 else [chosen]
     for one in changed:
         if before in DTYPES and one.get("type", 0) == before:
-            _convert(model, one, DTYPES[before], DTYPES[after])
+            _convert(place, one, DTYPES[before], DTYPES[after])
             one["type"] = after
 
 
-def _convert(model: Table, tensor: Table, before: str, after: str) -> None:
-    data = model["buffers"][tensor.get("buffer", 0)].get("data")
-    if data is not None and len(data):
+def _convert(place: Place, tensor: Table, before: str, after: str) -> None:
+    data = place.data(tensor)
+    if data:
         with np.errstate(all="ignore"):
-            array = np.asarray(data).view(np.uint8).tobytes()
-            converted = np.frombuffer(array, before).astype(after)
-        model["buffers"].append({"data": np.frombuffer(converted.tobytes(), np.uint8)})
-        tensor["buffer"] = len(model["buffers"]) - 1
+            place.store(tensor, np.frombuffer(data, before).astype(after).tobytes())
 
 
-def _shaped(model: Table, rng: Rng) -> None:
+def _shaped(place: Place, rng: Rng) -> None:
     """A computed tensor has a dimension more, one less, or one of another size."""
-    graph = model["subgraphs"][0]
+    graph = place.graph
     # TFLite infers the dimensions of what an earlier operator writes.
-    early = {int(i) for operator in graph["operators"][:-1] for i in operator["outputs"]}
-    free = [one for one in _tensors(model) if not one.get("buffer", 0) and all(one is not graph["tensors"][i] for i in early)]
+    early = {int(i) for operator in graph["operators"][: place.at] for i in operator["outputs"]}
+    free = [one for one in place.tensors if not one.get("buffer", 0) and all(one is not graph["tensors"][i] for i in early)]
     if not free:
         return
     tensor = _pick(rng, free)
@@ -189,19 +248,18 @@ def _shaped(model: Table, rng: Rng) -> None:
     elif shape and way == 1:
         del shape[at % len(shape)]
     elif shape:
-        shape[at % len(shape)] = int(rng.integers(1, 6))
+        shape[at % len(shape)] = int(_pick(rng, (0, 1, 2, 3, 4, 5)))
     tensor["shape"] = np.asarray(shape, np.int32)
     tensor["shape_signature"] = None
 
 
-def _versioned(model: Table, rng: Rng) -> None:
-    last = model["subgraphs"][0]["operators"][-1]
-    model["operator_codes"][last.get("opcode_index", 0)]["version"] = int(rng.integers(1, 10))
+def _versioned(place: Place, rng: Rng) -> None:
+    place.model["operator_codes"][place.operator.get("opcode_index", 0)]["version"] = int(rng.integers(1, 10))
 
 
-def _omitted(model: Table, rng: Rng) -> None:
+def _omitted(place: Place, rng: Rng) -> None:
     """An operand is left out, or one too many."""
-    last = model["subgraphs"][0]["operators"][-1]
+    last = place.operator
     operands = [int(i) for i in last["inputs"]]
     way = int(rng.integers(3))
     if way == 0 and operands:
@@ -213,9 +271,9 @@ def _omitted(model: Table, rng: Rng) -> None:
     last["inputs"] = np.asarray(operands, np.int32)
 
 
-def _optioned(model: Table, rng: Rng) -> None:
+def _optioned(place: Place, rng: Rng) -> None:
     """An option has another value, or all are left out."""
-    last = model["subgraphs"][0]["operators"][-1]
+    last = place.operator
     options = last.get("builtin_options")
     whole = [name for name, value in (options or {}).items() if isinstance(value, (int, np.integer, bool))]
     if not whole:
@@ -228,19 +286,62 @@ def _optioned(model: Table, rng: Rng) -> None:
     options[name] = (not old) if isinstance(old, (bool, np.bool_)) else int(_pick(rng, (0, 1, 2, 3, 5)))
 
 
-def _stored(model: Table, rng: Rng) -> None:
+def _constants(place: Place) -> list[Table]:
+    return [one for one in place.tensors if one.get("buffer", 0)]
+
+
+def _stored(place: Place, rng: Rng) -> None:
     """The numbers of a small constant are others."""
-    held = [one for one in _tensors(model) if one.get("buffer", 0) and one.get("type", 0) in (2, 4)]
-    if not held:
-        return
-    tensor = _pick(rng, held)
-    data = model["buffers"][tensor["buffer"]].get("data")
-    if data is None or not len(data):
-        return
-    array = np.frombuffer(np.asarray(data).tobytes(), DTYPES[tensor["type"]]).copy()
-    array[int(rng.integers(array.size))] += int(_pick(rng, (-3, -1, 1, 2)))
-    model["buffers"].append({"data": np.frombuffer(array.tobytes(), np.uint8)})
-    tensor["buffer"] = len(model["buffers"]) - 1
+    held = [one for one in _constants(place) if one.get("type", 0) in (2, 4) and place.data(one)]
+    if held:
+        tensor = _pick(rng, held)
+        array = np.frombuffer(place.data(tensor), DTYPES[tensor["type"]]).copy()
+        array[int(rng.integers(array.size))] += int(_pick(rng, (-3, -1, 1, 2)))
+        place.store(tensor, array.tobytes())
 
 
-_CHANGES = (_scaled, _scaled, _typed, _typed, _shaped, _shaped, _versioned, _omitted, _optioned, _optioned, _stored)
+def _emptied(place: Place, rng: Rng) -> None:
+    """A constant has no elements."""
+    held = _constants(place)
+    if held:
+        tensor = _pick(rng, held)
+        shape = [int(d) for d in tensor.get("shape", ())]
+        at = int(rng.integers(len(shape) + 1))
+        tensor["shape"] = np.asarray([0] if at == len(shape) else [*shape[:at], 0, *shape[at + 1 :]], np.int32)
+        place.store(tensor, b"")
+
+
+def _reshaped(place: Place, rng: Rng) -> None:
+    """A constant has a dimension more of size 1 or one less, or twice its elements, or one of them."""
+    held = [one for one in _constants(place) if one.get("type", 0) in DTYPES and place.data(one)]
+    if held:
+        tensor = _pick(rng, held)
+        shape, array = [int(d) for d in tensor.get("shape", ())], np.frombuffer(place.data(tensor), DTYPES[tensor.get("type", 0)])
+        way = int(rng.integers(4))
+        if way == 0:
+            shape.insert(int(rng.integers(len(shape) + 1)), 1)
+        elif way == 1 and 1 in shape:
+            shape.remove(1)
+        elif way == 2 and shape:
+            shape[0], array = 2 * shape[0], np.concatenate([array, array])
+        elif way == 3:
+            shape, array = [1] * int(rng.integers(3)), array[:1]
+        tensor["shape"] = np.asarray(shape, np.int32)
+        place.store(tensor, array.tobytes())
+
+
+def _given(place: Place, rng: Rng) -> None:
+    """A constant is an input of the graph."""
+    held = _constants(place)
+    if held:
+        tensor = _pick(rng, held)
+        tensor["buffer"] = 0
+        graph = place.graph
+        at = next(i for i, one in enumerate(graph["tensors"]) if one is tensor)
+        graph["inputs"] = np.asarray([*(int(i) for i in graph["inputs"]), at], np.int32)
+
+
+_CHANGES = (
+    *(_scaled, _scaled, _typed, _typed, _shaped, _shaped, _versioned, _omitted, _omitted, _optioned, _optioned),
+    *(_stored, _emptied, _reshaped, _given),
+)

@@ -154,6 +154,29 @@ def tail(b: TfliteBuilder) -> Made:
     return [x], [p, values, rows, columns]
 
 
+def sums(b: TfliteBuilder) -> Made:
+    """The mean of an image as its sum, by a number."""
+    x, total, y = b.tensor((1, 256, 256, 1)), b.tensor((1, 1, 1, 1)), b.tensor((1, 1, 1, 1))
+    b.operator("SUM", [x, b.constant(np.int32([1, 2]))], [total], {"keep_dims": True})
+    b.operator("MUL", [total, b.constant(np.float32(1 / 65536))], [y], NONE)
+    return [x], [y]
+
+
+def normalised(b: TfliteBuilder) -> Made:
+    """A root mean square normalisation of int8: MUL, MEAN, ADD, RSQRT, MUL."""
+    zeros = {0.02: -128, 0.07: -128}
+    x, square, mean, more, root, y = (
+        b.tensor((1, n), "int8", scale=scale, zero_point=zeros.get(scale, 0))
+        for n, scale in ((16, 0.05), (16, 0.06), (1, 0.06), (1, 0.07), (1, 0.02), (16, 0.04))
+    )
+    b.operator("MUL", [x, x], [square], NONE, 2)
+    b.operator("MEAN", [square, b.constant(np.int32([1]))], [mean], {"keep_dims": True}, 2)
+    b.operator("ADD", [mean, b.constant(np.int8([[1]]), scale=0.01)], [more], NONE, 2)
+    b.operator("RSQRT", [more], [root], {}, 2)
+    b.operator("MUL", [x, root], [y], NONE, 2)
+    return [x], [y]
+
+
 def composite(b: TfliteBuilder) -> Made:
     """MUL, a composite of a SOFTMAX, as its own graph, and MUL."""
     attributes = flexbuffers.Builder()

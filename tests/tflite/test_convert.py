@@ -184,7 +184,7 @@ def test_dimensions_that_data_decides_stay_open(tmp_path: Path) -> None:
     data, out = builder.tensor((5,), "bool"), builder.tensor((3, 1), "int64")
     builder.operator("WHERE", [data], [out], {})
     model, _ = converted(builder.write(tmp_path / "m.tflite", [data], [out]))
-    assert model.main.operands[model.main.outputs[0]].dims == (0, 0)
+    assert model.main.operands[model.main.outputs[0]].dims == (0, 1)  # a row for each, of one number for each dimension
     assert run(model, {"t0": np.array([0, 1, 0, 0, 1], bool)})[0].tolist() == [[1], [4]]
 
 

@@ -16,8 +16,10 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import taken
 from nnbridge.errors import InputError, OptionError, Stage
 from nnbridge.file import ModelFile
-from nnbridge.releases import TFLITE
+from nnbridge.releases import TFLITE, order
 from nnbridge.target import Fallback, Target
+from nnbridge_tflite.declaration import REGISTRY
+from nnbridge_tflite.kernel_versions import LAST_VERSIONS
 from tests.commands import data
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_delegate_rules import WINDOW, operator
@@ -202,3 +204,49 @@ def test_a_matrix_computes_a_cell_again_for_another_release(tmp_path: Path) -> N
         hosts[release] = found["cells"][0]["on_host"]
     assert hosts["2.13"] == 1
     assert hosts["2.14"] == 0
+
+
+# Of the wheels themselves: scripts/comparisons/compare_kernels.py.
+KERNELS: dict[str, tuple[Make, str]] = {
+    "GELU": (_one("GELU"), "2.8 and newer"),
+    "CUMSUM": (_one("CUMSUM", "float32", 1), "2.4 and newer"),
+    "SIGN": (_one("SIGN"), "2.11 and newer"),
+    "BITWISE_XOR": (_pair("BITWISE_XOR", "int32"), "2.13 and newer"),
+    "ADD of version 4": (_pair("ADD", version=4), "2.4, 2.6 and newer"),
+    "CONV_2D of version 5": (_convolution(5), "2.4 and newer"),
+    "FULLY_CONNECTED of version 9": (_dense(9), "2.4 and newer"),
+    "RSQRT of int8": (_one("RSQRT", "int8", version=2), "2.5 and newer"),
+    "COS of version 1": (_one("COS"), "2.3 and newer"),
+}
+
+
+def loaded_by(path: Path, make: Make) -> str:
+    """The releases that load a file."""
+    builder = TfliteBuilder()
+    builder.write(path, *make(builder))
+    return TFLITE.spans(name for name in TFLITE.names if nnbridge.plan(path, tflite=name).not_loaded is None)
+
+
+@pytest.mark.parametrize("case", KERNELS)
+def test_a_release_loads_the_operator_versions_that_it_has_kernels_for(case: str, tmp_path: Path) -> None:
+    make, expected = KERNELS[case]
+    assert loaded_by(tmp_path / "one.tflite", make) == expected
+
+
+def test_the_first_line_names_the_release_and_what_it_lacks(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    path = builder.write(tmp_path / "gelu.tflite", *_one("GELU")(builder))
+    of_2_4, lacking = nnbridge.plan(path, tflite="2.4").summary.judgement, "TFLite requires an operator that 2.4 has a kernel for"
+    assert f"operator 0 GELU: {lacking}" in of_2_4
+    builder = TfliteBuilder()
+    path = builder.write(tmp_path / "add.tflite", *_pair("ADD", version=5)(builder))
+    assert "requires a version from 1 to 4 of the operator in 2.8, found 5" in nnbridge.plan(path, tflite="2.8").summary.judgement
+
+
+def test_last_versions_of_releases_are_below_the_newest_ones() -> None:
+    newest = {one.name: one.versions for one in REGISTRY if one.versions is not None}
+    for names, last in LAST_VERSIONS:
+        for name in names.split():
+            assert name in newest, name
+            assert list(last) == sorted(last, key=order)
+            assert max(last.values()) < newest[name][1] or name == "ADD"

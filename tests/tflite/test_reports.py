@@ -6,6 +6,7 @@ delegate library for NNAPI, LiteRT itself for what it loads and for numbers. Rul
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,10 @@ REPORTS = (
            device="tflite-gpu-delegate"),
     Report("67216", one("ADD", IMAGE, IMAGE, np.float32(2), **NONE), "The operator runs on", device="tflite-gpu-delegate"),
     Report("5307", reports.tail, "All 4 operators run on litert-gpu", device="litert-gpu"),
+    Report("5307 on the older GPU delegate", reports.tail, "except 3 operators: TOPK_V2, FLOOR_DIV, FLOOR_MOD",
+           device="tflite-gpu-delegate"),
+    Report("9249 on the older GPU delegate", reports.sums, "All 2 operators run on tflite-gpu-delegate",
+           device="tflite-gpu-delegate"),
     Report("5307 on NNAPI", reports.tail, "except 2 operators: FLOOR_DIV, FLOOR_MOD", CREATED, (2,)),
     Report("4383", SQUARES, "1 has no kernel in TFLite", CREATED, (0,)),
     Report("5006", ROOTS, "required: an input 0 of FLOAT32 or UINT8 or INT8", CREATED, (0,)),
@@ -138,8 +143,7 @@ ELSEWHERE = {
     "tensorflow/tflite-micro 3196, 60570": "tests/remedies/test_large_files.py::"
     "test_a_tflite_file_is_advised_and_written_with_its_weights_after_the_tables",
 }
-"""Reports whose verdict is no first line of a plan, and the test that shows it. Files above 2 GB are too large for a test: what
-they have is weights behind their tables."""
+"""Reports whose verdict is no first line of a plan, and the test that shows it."""
 
 
 def written(make: Make, folder: Path) -> Path:
@@ -185,6 +189,52 @@ def test_what_litert_s_kernel_refuses_at_a_run_is_refused_with_its_words(tmp_pat
         result = call("run", path, "--input", tmp_path / "values.npz")
         assert result.exit_code == 2
         assert words in " ".join(result.stderr.split())
+
+
+def test_the_steps_of_a_normalisation_in_8_bits_are_traced_to_the_mean(tmp_path: Path) -> None:
+    # 7441, ARM-software/CMSIS-NN 214: rounding of one operator grows to several steps at the end.
+    pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    path = written(reports.normalised, tmp_path)
+    shown = call("compare", path, "--reference", "litert", "--layers", "--seeds", "0-19", "--json")
+    found = json.loads(shown.stdout)
+    assert [row["operator"] for row in found["layers"] if row["cause"]] == ["1 MEAN"]
+    assert "operator 4 MUL (t" in found["sentence"]
+    assert "inherited from 1 MEAN" in found["sentence"]
+
+
+def test_a_sum_of_halves_is_infinite_and_the_operator_is_named(tmp_path: Path) -> None:
+    # 9249: the sum of 65536 twos is 131072, and float16 ends at 65504; the mean of them would be 2.
+    pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    path, values, device = written(reports.sums, tmp_path), tmp_path / "twos.npz", tmp_path / "halves.toml"
+    np.savez(values, t0=np.full((1, 256, 256, 1), 2, np.float32))
+    spread = json.loads(call("compare", path, "--envelope", "--input", values, "--json").stdout)["outputs"][0]["arithmetics"]
+    infinite = {row["arithmetic"] for row in spread if row["max_abs_diff"] is None or not np.isfinite(float(row["max_abs_diff"]))}
+    assert infinite == {"float16", "float16_stored", "float16_sums"}
+    device.write_text(
+        '[[device]]\nname = "halves"\nfeature_level = 8\nnumerics = "float16_stored"\nnumerics_source = "a GPU"\n'
+        "[device.performance]\nother = [0.1, 0.1]\n[device.operations]\nREDUCE_SUM = {}\nMUL = {}\n"
+    )
+    shown = call("compare", path, "--layers", "--reference", "litert", "--device", device, "--input", values).stdout
+    assert shown.startswith("first difference beyond tolerance: operator 0 SUM (t1), non-finite values in 100 % of elements")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_weights_beyond_two_gibibytes_are_planned_without_being_read(whole: bool, tmp_path: Path) -> None:
+    # tensorflow/tflite-micro 3196, 60570: the file is sparse, so that its 2.25 GiB take no space.
+    b = TfliteBuilder()
+    x, y = b.tensor((1, 24576)), b.tensor((1, 24576))
+    weights = b.tensor((24576, 24576))
+    b.buffers.append({"offset": 4096, "size": 4 * 24576**2})
+    b.tensors[weights]["buffer"] = len(b.buffers) - 1
+    b.operator("FULLY_CONNECTED", [x, weights, b.constant(np.zeros(24576, np.float32))], [y], {})
+    b.buffers[1]["offset"] = -(-len(b.content([x], [y])) // 4096) * 4096
+    path = b.write(tmp_path / "large.tflite", [x], [y])
+    with path.open("r+b") as file:
+        file.truncate(b.buffers[1]["offset"] + 4 * 24576**2 - (0 if whole else 1))
+    shown = call("plan", path, "--device", SAMPLE)
+    assert shown.exit_code == (0 if whole else 2)
+    said = " ".join((shown.stdout or shown.stderr).split())
+    assert "The operator runs on nnapi-sample_all" in said if whole else "buffers[1]: expected bytes inside" in said
 
 
 @pytest.mark.parametrize("device", ["tflite-gpu-delegate", "edgetpu"])

@@ -10,13 +10,13 @@ Regions of 8-bit values become tables in a body that runs often: see :mod:`nnbri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.host.byte_tables import Function, TableStep, with_tables
 from nnbridge_onnx.host.halves import once, widened
 from nnbridge_onnx.read.graph import attribute_values, dtype_of, free_names, subgraphs

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 Function: TypeAlias = Callable[..., Any]
 """From a node's arrays, parameters left out, to its result, or to a sequence of several results."""

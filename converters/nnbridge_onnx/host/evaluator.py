@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -26,6 +25,7 @@ from nnbridge.extensions import (
     PreparedHostKernel,
 )
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
@@ -102,7 +102,7 @@ class HostNode:
         return self.evaluate(feeds) if results is None else results
 
     def _check_channels(self, feeds: Mapping[str, Array]) -> None:
-        """ValueError for parameters of other channels than there are."""
+        """OP_FAILED for parameters of other channels than there are: ONNX Runtime 1.23 reads beyond a bias."""
         places, source, axis = ((), 0, 0) if self.domain else _OF_CHANNELS.get(self.proto.op_type, ((), 0, 0))
         names = [name for i, name in enumerate(self.proto.input) if i in places and name]
         if not names:
@@ -112,7 +112,8 @@ class HostNode:
         channels *= int(self.attributes.get("group", 1)) if self.proto.op_type == "ConvTranspose" else 1
         for name in names:
             if feeds[name].shape != (channels,):
-                raise ValueError(f"{name}: a number for each of {channels} channels, found {list(feeds[name].shape)}")
+                found = str(list(feeds[name].shape))
+                raise OpFailedError(Reason(f"a number for each of {channels} channels", found, self.label, name))
 
     def evaluate(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs by the evaluator."""

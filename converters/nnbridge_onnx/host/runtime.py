@@ -165,6 +165,7 @@ class Sessions:
     def _options(self) -> Any:
         options = self._module.SessionOptions()
         options.log_severity_level = 4  # what fails is raised as well
+        options.intra_op_num_threads = 1  # as nnbridge's own kernels by default: a pool for each node's session is in their way
         options.graph_optimization_level = self._module.GraphOptimizationLevel.ORT_DISABLE_ALL
         return options
 

@@ -238,6 +238,7 @@ CELU = evaluated("Celu", 28, "Elu of x / alpha, times alpha.", "X -> Y", options
 
 @composed(CELU)
 def _celu(to: Lowerer, x: Value) -> Value:
+    to.require(to.option("alpha") != 0, "an alpha other than 0", 0, "alpha")
     inner = to.emit(C.ELU, to.compute(C.DIV, x, to.option("alpha")), to.float_scalar(1.0, x))
     return to.compute(C.MUL, inner, to.option("alpha"))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall, evaluator

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.errors import ConversionError, first_line
+from nnbridge.errors import ConversionError
 from nnbridge.model import Array, Model
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
-from nnbridge_onnx.native import infer_shapes
-from nnbridge_onnx.passes.shape_inference import with_types_of_weights
 from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of, type_name
 
 _COUNT, _GOING, _MORE, _TRUE, _ONE = (f"nnbridge {what}" for what in ("count", "going", "more", "true", "one"))
+_BRANCHES = ("then_branch", "else_branch")
 _FIRST_PLAIN_SCAN = 9
 """The oldest opset whose Scan has no batches."""
 _LEAST = 64 << 10
@@ -46,6 +45,8 @@ class _Body:
     nodes: list[Any] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
+    ranks: list[bool] = field(default_factory=list)
+    """True for each output whose rank the file states."""
 
     def __post_init__(self) -> None:
         import onnx
@@ -63,8 +64,9 @@ class _Body:
         self.inputs.append(helper.make_tensor_value_info(f"{name} int32", INT32, shape))
         self.add("Cast", [f"{name} int32"], name, to=INT64)
 
-    def leave(self, name: str, type: int) -> None:
-        """An output."""
+    def leave(self, name: str, type: int, stated: bool = False) -> None:
+        """An output; ``stated``: the file describes its rank, which counts where nothing else is known of it."""
+        self.ranks.append(stated)
         self.to.require(dtype_of(type) is not None, "a tensor of numbers", type_name(type), name)
         made = f"{name} out {len(self.outputs)}"
         if type == INT64:
@@ -108,25 +110,20 @@ class _Body:
 
     def model(self, label: str, number: int) -> Value:
         """The finished model, as an operand; the bodies of a node are numbered from 1."""
-        helper, onnx = self._onnx.helper, self._onnx
+        helper = self._onnx.helper
         self.to.operands.bodies.spend(_LEAST)
         self._require_distinct()
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
         opsets = {**self.to.operands.opsets, "": self.to.node.version}
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets.items()])
         try:
-            inferred = infer_shapes(onnx, with_types_of_weights(onnx, made)).graph.output
-        except onnx.shape_inference.InferenceError as error:
-            self.to.refuse("a body whose shapes can be inferred", first_line(error))
-        for value in inferred:
-            if not value.type.tensor_type.HasField("shape"):
-                self.to.refuse("a body whose results have known ranks", value.name)
-        del made.graph.output[:]
-        made.graph.output.extend(inferred)
-        try:
             model = self.to.body(made, number)
         except ConversionError as error:
             self.to.refuse("a body that can be converted", str(error))
+        # A branch that no input takes may leave its results open; then the file's own description has to do.
+        for value, i, stated in zip(self.outputs, model.main.outputs, self.ranks, strict=True):
+            known = stated or model.main.operands[i].dims != ()
+            self.to.require(known, "a body whose results have known ranks", "none", value.name)
         self.to.operands.bodies.spend(_EACH * sum(len(subgraph.operations) for subgraph in model.subgraphs()))
         return Value(OperandCode.MODEL, model=model)
 
@@ -156,22 +153,28 @@ def _dims(model: Model | None, place: int) -> Dims:
     return tuple(model.main.operands[model.main.outputs[place]].dims)
 
 
+def _stated(to: Lowerer, branch: str, place: int) -> Dims:
+    """Open dimensions of a branch's result, as many as the file states."""
+    kind = _subgraph(to, branch).output[place].type.tensor_type
+    return (0,) * max(1, len(kind.shape.dim))
+
+
 @IF.lowering()
 def _if(to: Lowerer) -> None:
     """IF; both branches take what either of them reads."""
     condition, operands = to.input(0), [to.named(name) for name in _outer(to)]
     to.require(condition.type == OperandCode.TENSOR_BOOL8 and condition.dims == (1,), "one boolean", list(condition.dims))
     models: list[Value] = []
-    for name in ("then_branch", "else_branch"):
+    for name in _BRANCHES:
         branch, body = _subgraph(to, name), _Body(to)
         _capture(to, body)
         body.graph(branch)
         for value, output in zip(branch.output, to.node.outputs, strict=True):
-            body.leave(value.name, to.operands.tensor(output).type)
+            body.leave(value.name, to.operands.tensor(output).type, value.type.tensor_type.HasField("shape"))
         models.append(body.model(name, len(models) + 1))
     outputs = [to.output(i) for i in range(len(to.node.outputs))]
     for i, value in enumerate(outputs):
-        first, second = (_dims(model.model, i) for model in models)
+        first, second = (_dims(model.model, i) or _stated(to, name, i) for model, name in zip(models, _BRANCHES, strict=True))
         to.require(len(first) == len(second), "branches whose results have one rank", [first, second], value.name)
         value.dims = tuple(a if a == b else 0 for a, b in zip(first, second, strict=True))
     to.emit_all(C.IF, [condition, *models, *operands], outputs)

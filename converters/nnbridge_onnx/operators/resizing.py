@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.rules import since, until
 from nnbridge.errors import Why
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.declaration import Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import OpFailedError, Reason
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST

@@ -8,7 +8,7 @@ File passes take a ``ModelProto`` and return one, :func:`~nnbridge_onnx.passes.s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import needed
 from nnbridge.errors import ConversionError, Reason, first_line, near
+from nnbridge.records import dataclass
 from nnbridge_onnx import native
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.folding import fold_constants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why, first_line
 from nnbridge.extensions import TYPES
 from nnbridge.model import Array, Model, Source
+from nnbridge.records import dataclass
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_onnx.declaration import REGISTRY, Affine, Channels, attribute, declared
 from nnbridge_onnx.host import HOST
@@ -30,7 +31,7 @@ from nnbridge_onnx.operands import Operands
 from nnbridge_onnx.passes import GRAPH_PASSES, Facts
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.qdq import QdqGroup, linear_group, sole_readers
-from nnbridge_onnx.read.graph import FLOAT, FLOAT16, MESSAGES, Graph, Node
+from nnbridge_onnx.read.graph import BFLOAT16, FLOAT, FLOAT16, INT8, MESSAGES, UINT8, Graph, Node, type_name
 from nnbridge_onnx.read.reader import graph_of
 
 
@@ -129,6 +130,8 @@ class ChainFinder:
         return definition.affine(node, name, self._known.constants, Channels(count, axis, self._known.tensor(name).shape))
 
 
+_ROUNDED = frozenset([UINT8, INT8, FLOAT16, BFLOAT16])
+"""Types whose results NNAPI rounds differently from ONNX Runtime, or more often."""
 _ELEMENTS = 1 << 28
 _BODIES, _BODIES_TIMES = 32 << 20, 8
 """Bytes of bodies that are converted, those of bodies in bodies and what they read among them: so many, or so many times the
@@ -149,35 +152,45 @@ def _budget_for(graph: Graph) -> Budget:
     return Budget(conversion_budget(max(graph.size, held), _ELEMENTS), bodies)
 
 
-def convert_proto(
-    model: Any, options: ConversionOptions | None = None, caller: Source | None = None, budget: Budget | None = None
-) -> tuple[Model, Graph, tuple[Mapped, ...]]:
-    """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node.
-
-    ``budget`` is what is left of the file's whose body the model is, ``caller`` the operator.
-    """
+def convert_proto(model: Any, options: ConversionOptions | None = None) -> tuple[Model, Graph, tuple[Mapped, ...]]:
+    """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node."""
     options = options or ConversionOptions()
-    graph = graph_of(model, options, model.graph.name or "model", checked=budget is not None)
-    converted, outcomes = convert_graph(graph, options, graph.name, caller, budget)
+    graph = graph_of(model, options, model.graph.name or "model")
+    converted, outcomes = convert_graph(graph, options, graph.name)
     return converted, graph, outcomes
 
 
 def convert_graph(
-    graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None, budget: Budget | None = None
+    graph: Graph,
+    options: ConversionOptions,
+    source: str,
+    caller: Source | None = None,
+    budget: Budget | None = None,
+    exact: bool = False,
 ) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert a graph that was read, and report the outcome of each node. ConversionError names the file and what is wrong.
 
+    ``exact``: NNAPI gets only what it computes as ONNX Runtime does, which float16 and 8-bit numbers are not.
+
     Where a phone fails to build the provider's models there is no session: what the provider takes stays with ONNX Runtime.
+    ``budget`` is what is left of the file's whose body the graph is, ``caller`` the operator.
     """
     try:
         facts = facts_of(graph, options)
-        model, outcomes = Conversion(facts, options, caller, budget).run()
+        model, outcomes = Conversion(facts, options, caller, budget, exact=exact).run()
         failure = first_failure(outcomes, options.mapping)
         if failure is not None:
             model, outcomes = Conversion(facts, options, caller, budget, failure).run()
+        if graph.refused is not None and options.mapping == MappingKind.PROVIDER:
+            # Of a file whose nodes are all folded, too.
+            outcomes = tuple(replace(one, reasons=one.reasons or (graph.refused,)) for one in outcomes)
         return model, outcomes
     except (NnapiError, ConversionError, Unmappable) as error:
-        raise ConversionError(in_file(error.reason, source)) from error
+        raise ConversionError(in_file(graph.refused or error.reason, source)) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if graph.refused is None:
+            raise
+        raise ConversionError(in_file(graph.refused, source)) from error  # Nothing here is made for such files.
 
 
 def facts_of(graph: Graph, options: ConversionOptions) -> Facts:
@@ -216,11 +229,13 @@ class Conversion:
         caller: Source | None = None,
         budget: Budget | None = None,
         failure: Reason | None = None,
+        exact: bool = False,
     ) -> None:
         self._facts = facts
         self._failure = failure
         """Why the models of what the provider takes cannot be built."""
         self._options = options
+        self._exact = exact
         self._budget = budget or _budget_for(facts.graph)
         self._draft = Draft(options.feature_level, self._budget.conversion)
         bodies, mapping = self._budget.bodies, MappingKind(options.mapping)
@@ -260,6 +275,7 @@ class Conversion:
         reasons: list[Reason] = []
         verdicts = facts.provider
         refusal = verdicts.refused.get(node.index) or self._failure or verdicts.failing.get(node.index)
+        refusal = refusal or (self._inexact(node) if self._exact else None)
         if refusal is not None:
             reasons.append(refusal)
         else:
@@ -275,6 +291,16 @@ class Conversion:
         # Of several forms the node itself is what a phone builds.
         return Mapped(node.index, node.type, MappingKind.HOST, tuple(sorted(reasons, key=lambda r: r.stage is Stage.OWN)))
 
+    def _inexact(self, node: Node) -> Reason | None:
+        """The reason why NNAPI does not compute a node as ONNX Runtime does: types of its values."""
+        names = filter(None, (*node.inputs, *node.captured, *node.results))
+        found = next((name for name in names if self._operands.tensor(name).type in _ROUNDED), None)
+        if found is None:
+            return None
+        return Reason(
+            "numbers that NNAPI rounds as ONNX Runtime does", type_name(self._operands.tensor(found).type), operand=found
+        )
+
     def _forms(self, node: Node) -> Iterator[_Form]:
         """The node as a quantised group, with what follows it, and by itself."""
         operands = self._operands
@@ -282,7 +308,7 @@ class Conversion:
         if linear is not None:
             group, added = linear
             self._add_constants(added)
-        if group is not None:
+        if group is not None and not self._exact:
             yield _Form(group.node, (_lower_group,), group.fused, group.activation, group)
         definition = declared(node)
         lowerings = () if definition is None else definition.lowerings_for(operands.mapping)
@@ -318,7 +344,12 @@ class Conversion:
 
     def _body(self, model: Any, caller: Source | None) -> Model:
         """The model that control flow refers to."""
-        return convert_proto(model, replace(self._options, shapes={}), caller, self._budget)[0]
+        options = replace(self._options, shapes={})
+        graph = graph_of(model, options, model.graph.name, checked=True)
+        unknown = next((name for name in graph.outputs if graph.tensors[name].shape is None), None)
+        if unknown is not None:
+            raise ConversionError(Reason("results of known ranks", "one without", operand=unknown))
+        return convert_graph(graph, options, graph.name, caller, self._budget)[0]
 
     def _host(self, node: Node) -> None:
         """Emit the node as an operation of the host extension."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from nnbridge_onnx.read.graph import FLOAT, INT64, STRING
 
+SMALL = 4096
+"""Constants of more elements are weights, which decide no shapes."""
 MAX_PROPAGATED = 1 << 16
 """Elements of a vector that inference follows."""
 
@@ -60,6 +63,15 @@ def _range_size(onnx: Any, node: Any, graph: Any) -> float:
     return (limit - start) / delta if delta else np.inf
 
 
+def _without_numbers(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
+    """A Constant of more numbers than decide dimensions as a value of its type, as weights are; None for one that may stay."""
+    tensor = next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
+    if tensor is None or math.prod(tensor.dims) <= SMALL or any(value.name == node.output[0] for value in graph.output):
+        return None
+    graph.input.append(onnx.helper.make_tensor_value_info(node.output[0], tensor.data_type, list(tensor.dims)))
+    return []
+
+
 def _like_its_input(onnx: Any, node: Any, graph: Any) -> list[Any]:
     """An operator that the package has no rule for, whose result is of its first input's type and shape."""
     return [onnx.helper.make_node("Identity", node.input[:1], node.output[:1])]
@@ -68,6 +80,13 @@ def _like_its_input(onnx: Any, node: Any, graph: Any) -> list[Any]:
 def _normalised(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
     """A normalisation of rows, which a file may have before ONNX does; None for one with further outputs."""
     return _like_its_input(onnx, node, graph) if len(node.output) == 1 else None
+
+
+def _layer(onnx: Any, node: Any, graph: Any) -> list[Any]:
+    """ONNX Runtime's LSTM with 8-bit weights: results are as those of ONNX's own, whose rule looks at no weight."""
+    written = onnx.helper.make_node("LSTM", node.input[:3], node.output)
+    written.attribute.extend(node.attribute)
+    return [written]
 
 
 def _onesided(onnx: Any, node: Any, graph: Any) -> list[Any] | None:
@@ -110,12 +129,14 @@ def _scores(onnx: Any, node: Any, graph: Any) -> None:
 
 
 WRITTEN: Mapping[str, Callable[[Any, Any, Any], list[Any] | None]] = {
+    "Constant": _without_numbers,
     "Range": _without_values,
     "Compress": _some_elements,
     "GroupNormalization": _like_its_input,
     "LayerNormalization": _normalised,
     "RMSNormalization": _normalised,
     "STFT": _onesided,
+    "com.microsoft.DynamicQuantizeLSTM": _layer,
     "ai.onnx.ml.Scaler": _real,
     "ai.onnx.ml.Normalizer": _real,
     "ai.onnx.ml.Imputer": _like_its_input,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from nnbridge.budget import operations_limit
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.passes.folding import Known
 from nnbridge_onnx.read.graph import subgraphs
 

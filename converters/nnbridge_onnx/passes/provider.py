@@ -6,11 +6,12 @@ An operator accepts what its definition's :class:`~nnbridge_onnx.rules.Provider`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nnbridge.converters.partitions import partitions
 from nnbridge.converters.rules import first_refusal
 from nnbridge.errors import Reason, Stage, Why
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, within
 from nnbridge_onnx.declaration import CONTRIB, KNOWN_DOMAIN, NO_BUILDER, REGISTRY, declared
 from nnbridge_onnx.passes.qdq import sole_readers
@@ -76,6 +77,8 @@ class _Units:
                 self._readers.setdefault(name, []).append(node)
 
     def verdicts(self) -> ProviderVerdicts:
+        if self._graph.refused is not None:
+            return ProviderVerdicts({node.index: self._graph.refused for node in self._nodes})
         refused: dict[int, Reason] = {}
         failing: dict[int, Reason] = {}
         members: dict[int, list[Node]] = {}

@@ -8,11 +8,12 @@ the 8-bit values themselves (:func:`find_groups`); where NNAPI cannot express th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge.types import FuseCode
 from nnbridge_onnx.declaration import attribute, declared
 from nnbridge_onnx.read.graph import INT8, UINT8, Graph, Node

@@ -9,25 +9,24 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host import runtime
 from nnbridge_onnx.passes.folding import Known, fold
-from nnbridge_onnx.passes.inference_view import MAX_PROPAGATED, WRITTEN, correct_einsum, correct_pool, sizes_of
+from nnbridge_onnx.passes.inference_view import MAX_PROPAGATED, SMALL, WRITTEN, correct_einsum, correct_pool, sizes_of
 from nnbridge_onnx.passes.inline import inline
 from nnbridge_onnx.read.graph import INT32, INT64, Fold, Graph
 
 _log = logging.getLogger(__name__)
 
 ROUNDS = 8
-SMALL = 4096
-"""Constants of more elements are weights, which decide no shapes."""
 MAX_RANK = 64
 
 
@@ -173,7 +172,8 @@ def _describe(
     _infer(inference, bare, steps, known)
     found = {value.name: value for value in (*graph.value_info, *graph.output)}
     open_names = _decided_by_values(steps, found, {*inference.weights, *known})
-    declared = {**inference.by_runtime(bare, _untyped(steps, found, declared)), **declared}
+    described = {**inference.by_runtime(bare, _untyped(steps, found, declared)), **declared}
+    declared = {**_by_schema(inference.onnx, bare, steps, found, described), **described}
     completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
     added = [value for value in completed if value is not None]
     outputs = {value.name: value for value in graph.output}
@@ -194,6 +194,32 @@ def _untyped(steps: Iterable[_Step], *described: Mapping[str, Any]) -> tuple[str
     """Results of nodes whose type is neither found nor declared."""
     typed = {name for values in described for name, value in values.items() if _has_element(value)}
     return tuple(name for step in steps for name in step.outputs if name and name not in typed)
+
+
+def _by_schema(onnx: Any, bare: Any, steps: Iterable[_Step], *described: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The element types of results that are those of an operand, by the operator's schema: of nodes that inference refuses."""
+    versions = {entry.domain or "ai.onnx": int(entry.version) for entry in bare.opset_import}
+    values = (*bare.graph.input, *bare.graph.initializer)
+    known = {value.name: value.data_type if hasattr(value, "data_type") else value.type.tensor_type.elem_type for value in values}
+    for part in described:
+        known.update(
+            {n: v.type.tensor_type.elem_type for n, v in part.items() if v.type.HasField("tensor_type") and _has_element(v)}
+        )
+    found = {}
+    for step in steps:
+        if all(name in known for name in step.outputs if name):
+            continue
+        domain = step.domain or "ai.onnx"
+        try:
+            schema = onnx.defs.get_schema(step.type, versions.get(domain, 1), "" if domain == "ai.onnx" else domain)
+        except onnx.defs.SchemaError:
+            continue
+        types = {formal.type_str: known[name] for formal, name in zip(schema.inputs, step.inputs, strict=False) if name in known}
+        for formal, name in zip(schema.outputs, step.outputs, strict=False):
+            if name and name not in known and formal.type_str in types:
+                known[name] = types[formal.type_str]
+                found[name] = onnx.helper.make_tensor_value_info(name, known[name], None)
+    return found
 
 
 def _has_element(value: Any) -> bool:
@@ -263,7 +289,9 @@ def _infer(inference: _Inference, bare: Any, steps: Sequence[_Step], known: Mapp
     inferred = _inferred(inference, seen, body)
     while correct_pool(onnx, seen, body.steps, inferred) or correct_einsum(onnx, seen, body.steps, inferred):
         inferred = _inferred(inference, seen, body)
-    described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
+    results = {name for step in steps for name in step.outputs}
+    stand_ins = (value for value in seen.graph.input if value.name in results)
+    described = {value.name: value for value in (*graph.value_info, *stand_ins, *inferred.value_info)}
     for name, array in replaced.items():
         described[name] = onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
     for part, values in (("value_info", described.values()), ("output", inferred.output)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import numpy_type
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 Dims = tuple[int, ...]
 
@@ -143,6 +144,8 @@ class Graph:
     """The file has a Loop or Scan, which a mapping may write out: another mapping needs another reading."""
     size: int = 0
     """Bytes of the file and of those that hold its constants."""
+    refused: Reason | None = None
+    """Why ONNX Runtime does not load the file."""
     folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
     """What nodes that were folded so far computed, by their outputs."""
 

@@ -18,10 +18,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError, NnbridgeError, PackageError, Reason, cannot_read, first_line, pass_shortage
+from nnbridge.errors import ConversionError, NnbridgeError, PackageError, Reason, Stage, cannot_read, first_line, pass_shortage
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
+from nnbridge_onnx.passes.loading import not_loaded
 from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import (
     FLOAT,
@@ -66,9 +67,17 @@ def read(path: Path, options: ConversionOptions) -> Graph:
     with native.checking(path) as check:
         model = _parsed(onnx, path)
         _check_versions(onnx, model, source)
-        with _refusing(onnx, source):
-            model = _checked(onnx, model, source, check)
-    return _graph(onnx, model, FileContext(onnx, options, source, _size(model, path.parent)), path.parent, {})
+        with _refusing(onnx, source, stage=Stage.LOADING):
+            checked = _checked(onnx, model, source, check)
+    with _refusing(onnx, source):
+        refused = not_loaded(onnx, model, checked)
+    try:
+        graph = _graph(onnx, checked, FileContext(onnx, options, source, _size(model, path.parent)), path.parent, {})
+    except ConversionError as error:
+        if refused is None:
+            raise
+        raise type(error)(replace(refused, rule=f"a file that ONNX Runtime loads, with {refused.rule}", file=source)) from error
+    return replace(graph, refused=refused)
 
 
 def graph_of(
@@ -123,8 +132,8 @@ def _size(model: Any, folder: Path) -> int:
 
 
 @contextmanager
-def _refusing(onnx: Any, source: str) -> Iterator[None]:
-    """ConversionError for what is wrong with a model."""
+def _refusing(onnx: Any, source: str, stage: Stage | None = None) -> Iterator[None]:
+    """ConversionError for what is wrong with a model. ``stage``: of the checker, which ONNX Runtime asks as well."""
     try:
         yield
     except NnbridgeError:
@@ -134,7 +143,8 @@ def _refusing(onnx: Any, source: str) -> Iterator[None]:
         onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
     ) as error:  # fmt: skip
         pass_shortage(error)
-        raise ConversionError(Reason("a valid ONNX model", first_line(error), file=source)) from error
+        rule = "a valid ONNX model" if stage is None else "a file that ONNX Runtime loads"
+        raise ConversionError(Reason(rule, first_line(error), file=source, stage=stage)) from error
 
 
 def _checked(onnx: Any, model: Any, source: str, check: native.Check | None) -> Any:

@@ -168,15 +168,20 @@ def _own_nodes(model: Any) -> list[Any]:
 def _missing(model: Any, used: set[str]) -> list[str]:
     """The domains that are used and not imported; what is ONNX Runtime's own is written out in ONNX's operators."""
     imported = {"" if e.domain == "ai.onnx" else e.domain for e in model.opset_import}
-    used = {"" if domain == "ai.onnx" else domain for domain in used}
+    used = {"" if domain == "ai.onnx" else domain for domain in (*used, *_of_functions(model))}
     return sorted(((used | {""} if CONTRIB in used else used) - imported) & _VERSIONS.keys())
+
+
+def _of_functions(model: Any) -> dict[str, int]:
+    """The versions that functions import, which are written out in the graph."""
+    return {e.domain: int(e.version) for function in model.functions for e in function.opset_import}
 
 
 def _repair_domains(onnx: Any, model: Any) -> None:
     for node in _own_nodes(model):
         node.domain = CONTRIB
     for domain in _missing(model, {node.domain for node in _nodes_of(model.graph)}):
-        model.opset_import.add(domain=domain, version=_VERSIONS[domain])
+        model.opset_import.add(domain=domain, version=_of_functions(model).get(domain, _VERSIONS[domain]))
 
 
 def _has_other_versions(model: Any) -> bool:
@@ -357,9 +362,142 @@ def _unname_domain(onnx: Any, model: Any) -> None:
         one.domain = "" if one.domain == "ai.onnx" else one.domain
 
 
+# -- what is stated twice -----------------------------------------------------------------------------------------------------
+
+
+def _is_opset_twice(model: Any) -> bool:
+    domains = [_plain(e.domain) for e in model.opset_import]
+    return len(domains) > len(set(domains))
+
+
+def _plain(domain: str) -> str:
+    return "" if domain in _STANDARD else domain
+
+
+def _take_last_opset(onnx: Any, model: Any) -> None:
+    """The last version of a domain counts."""
+    last = {_plain(e.domain): e.version for e in model.opset_import}
+    del model.opset_import[:]
+    model.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in last.items())
+
+
+def _repeated_attributes(model: Any) -> list[Any]:
+    """Nodes of ONNX's domain by its name with two attributes of one name: ONNX Runtime does not check these."""
+    nodes = (node for node in _nodes_of(model.graph) if node.domain == "ai.onnx")
+    return [node for node in nodes if len(node.attribute) > len({a.name for a in node.attribute})]
+
+
+def _take_last_attributes(onnx: Any, model: Any) -> None:
+    for node in _repeated_attributes(model):
+        last = [*{a.name: a for a in node.attribute}.values()]
+        del node.attribute[:]
+        node.attribute.extend(last)
+
+
+def _repeated_inputs(model: Any) -> list[int]:
+    """Places of inputs that are there already, and constants."""
+    names, constants = [value.name for value in model.graph.input], {tensor.name for tensor in model.graph.initializer}
+    return [i for i, name in enumerate(names) if name in constants and name in names[:i]]
+
+
+def _drop_repeated_inputs(onnx: Any, model: Any) -> None:
+    for i in reversed(_repeated_inputs(model)):
+        del model.graph.input[i]
+
+
+# -- ends of nodes, and dimensions -------------------------------------------------------------------------------------------
+
+
+def _has_empty_ends(model: Any) -> bool:
+    return any((n.input and not n.input[-1]) or (n.output and not n.output[-1]) for n in _nodes_of(model.graph))
+
+
+def _drop_empty_ends(onnx: Any, model: Any) -> None:
+    """Inputs and outputs that are left out at the end are as good as not there; the checker counts them."""
+    for node in _nodes_of(model.graph):
+        for names in (node.input, node.output):
+            while names and not names[-1]:
+                del names[-1]
+
+
+def _unread_outputs(model: Any) -> list[Any]:
+    """Nodes of ONNX Runtime's own operators whose last output, not the only one, nothing reads."""
+    nodes = [n for n in _nodes_of(model.graph) if len(n.output) > 1 and (n.domain == CONTRIB or n.op_type in _OWN)]
+    if not nodes:
+        return []
+    read = {value.name for graph in _graphs_of(model) for value in graph.output}
+    read.update(name for node in _nodes_of(model.graph) for name in node.input)
+    return [node for node in nodes if node.output[-1] not in read]
+
+
+def _drop_unread_outputs(onnx: Any, model: Any) -> None:
+    """No inference knows the types of these."""
+    while nodes := _unread_outputs(model):
+        for node in nodes:
+            del node.output[-1]
+
+
+def _odd_flags(model: Any) -> list[Any]:
+    """Flags of reductions that are neither 0 nor 1: ONNX Runtime retains the reduced axes only for 1."""
+    nodes = (node for node in _nodes_of(model.graph) if node.op_type.startswith(("Reduce", "Arg")))
+    return [a for node in nodes for a in node.attribute if a.name == "keepdims" and a.i not in (0, 1)]
+
+
+def _clear_flags(onnx: Any, model: Any) -> None:
+    for attribute in _odd_flags(model):
+        attribute.i = 0
+
+
+def _open_dimensions(model: Any) -> list[Any]:
+    """Dimensions of -1, which ONNX Runtime reads as open ones."""
+    graph = model.graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    shapes = (value.type.tensor_type.shape for value in values if value.type.HasField("tensor_type"))
+    return [d for shape in shapes for d in shape.dim if d.WhichOneof("value") == "dim_value" and d.dim_value == -1]
+
+
+def _open(onnx: Any, model: Any) -> None:
+    for dimension in _open_dimensions(model):
+        dimension.Clear()
+
+
+def _unread_constants(model: Any) -> list[int]:
+    """Constants that nothing reads: ONNX Runtime drops them before it looks at their bytes."""
+    graph = model.graph
+    if model.ir_version < _CONSTANTS_ALONE_IR or not graph.node:
+        return []
+    read = {value.name for value in (*graph.input, *graph.output)} | {name for node in graph.node for name in node.input}
+    read |= {name for node in graph.node for a in node.attribute for inner in subgraphs(a) for name in free_names(inner)}
+    return [i for i, one in enumerate(graph.initializer) if one.name not in read and one.HasField("raw_data")]
+
+
+def _drop_unread_constants(onnx: Any, model: Any) -> None:
+    for i in reversed(_unread_constants(model)):
+        del model.graph.initializer[i]
+
+
+def _reading_constants(model: Any) -> list[Any]:
+    """Constant nodes with inputs, at which ONNX Runtime does not look."""
+    return [node for node in _nodes_of(model.graph) if node.op_type == "Constant" and node.domain in _STANDARD and node.input]
+
+
+def _drop_inputs(onnx: Any, model: Any) -> None:
+    for node in _reading_constants(model):
+        del node.input[:]
+
+
 _REPAIRS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None], str], ...] = (
     (_has_old_version, _raise_version, ""),
+    (_is_opset_twice, _take_last_opset, "several versions of one domain, of which the last counts"),
+    (_repeated_attributes, _take_last_attributes, "several attributes of one name, of which the last counts"),
+    (_repeated_inputs, _drop_repeated_inputs, ""),
     (_has_unread, _drop_unread, ""),
+    (_has_empty_ends, _drop_empty_ends, ""),
+    (_unread_outputs, _drop_unread_outputs, ""),
+    (_open_dimensions, _open, ""),
+    (_odd_flags, _clear_flags, ""),
+    (_unread_constants, _drop_unread_constants, ""),
+    (_reading_constants, _drop_inputs, ""),
     (_early_constants, _write_tensors, ""),
     (_has_sparse, _make_dense, ""),
     (_has_twice, _take_last, "several constants of one name, of which the last counts"),

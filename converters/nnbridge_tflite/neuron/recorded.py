@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from nnbridge.converters.recorded import RecordedOperand, RecordedOperation, Recording
 from nnbridge.errors import Reason, first_line
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode, OperationCode, is_extension, split_extension_code
 from nnbridge_tflite.neuron.expressed import opaque
 from nnbridge_tflite.read.flatbuffer import Span

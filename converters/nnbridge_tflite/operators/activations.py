@@ -15,6 +15,7 @@ from nnbridge.converters.rules import since
 from nnbridge.errors import Stage
 from nnbridge.operations.arithmetic import mbqm, product_multiplier, quantize_multiplier, saturate, wrap32
 from nnbridge.types import FLOATS, QUANT8, FuseCode, OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host import ordered
 from nnbridge_tflite.host.numbers import (
@@ -134,6 +135,7 @@ GELU = TfliteOperator(
     tabled=True,
     versions=(1, 3),
     loads=(SAME,),
+    dims=dims.like(),
 )
 LEAKY_RELU = TfliteOperator(
     "LEAKY_RELU",
@@ -142,6 +144,7 @@ LEAKY_RELU = TfliteOperator(
     delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8, since="2.5"),
     versions=(1, 2),
     loads=(SAME, zero_centred(0, OUT)),
+    dims=dims.like(),
 )
 PRELU = TfliteOperator(
     "PRELU",
@@ -150,6 +153,8 @@ PRELU = TfliteOperator(
     delegate=DelegateRule(version=1, level=3, types=FLOAT_QUANT8, past=(Past(until="2.3", types=("FLOAT32", "UINT8")),)),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.PRELU, to.input(0), to.input(1)))],
     loads=(broadcast(0, 1), _ALPHA_FITS),
+    dims=dims.broadcast(),
+    writes_type=0,
 )
 SOFTMAX = TfliteOperator(
     "SOFTMAX",
@@ -169,6 +174,7 @@ SOFTMAX = TfliteOperator(
         ranked(0, 1, 0),
         no_zero_point("16-bit integers with a zero point of 0", ("INT16",), 0, OUT, beside=("INT16",)),
     ),
+    dims=dims.like(),
 )
 LOG_SOFTMAX = TfliteOperator(
     "LOG_SOFTMAX",
@@ -180,6 +186,7 @@ LOG_SOFTMAX = TfliteOperator(
     versions=(1, 2),
     written={"UINT8": (16 / 256, 255), "INT8": (16 / 256, 127)},
     loads=(SAME,),
+    dims=dims.like(),
 )
 
 

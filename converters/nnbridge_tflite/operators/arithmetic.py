@@ -17,6 +17,7 @@ from nnbridge.errors import Why
 from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate, squared_differences
 from nnbridge.types import FLOATS, QUANT8, OperandCode, OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, centred_integers, ended, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
@@ -169,6 +170,7 @@ ADD = binary(
     delegate=DelegateRule(version=2, types=NUMBERS, conditions=_CONDITIONS, past=(_NO_INT32,)),
     versions=(1, 6),
     loads=(*BINARY, _TERMS_CENTRED, SHIFTED, _rescaled(larger=False), ACTIVATED_IF_SCALED),
+    writes_type=1,
 )
 SUB = binary(
     "SUB",
@@ -178,6 +180,7 @@ SUB = binary(
     delegate=DelegateRule(version=3, level=2, types=NUMBERS, conditions=(*_INT32, RANK_4, _FLOATS_FIRST), past=(_NO_INT32,)),
     versions=(1, 5),
     loads=(*BINARY, _TERMS_CENTRED, SHIFTED, _rescaled(larger=True), ACTIVATED),
+    writes_type=1,
 )
 MUL = binary(
     "MUL",
@@ -202,12 +205,27 @@ DIV = binary(
     delegate=DelegateRule(version=1, level=2, types=FLOAT, conditions=(since("2.12", RANK_4),)),
     versions=(1, 2),
     loads=(*BINARY, ACTIVATED),
+    writes_type=1,
 )
 MAXIMUM = binary(
-    "MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER, versions=(1, 4), loads=(*BINARY,)
+    "MAXIMUM",
+    "The larger of a and b.",
+    np.maximum,
+    OperationCode.MAXIMUM,
+    delegate=_LARGER,
+    versions=(1, 4),
+    loads=(*BINARY,),
+    writes_type=0,
 )
 MINIMUM = binary(
-    "MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER, versions=(1, 4), loads=(*BINARY,)
+    "MINIMUM",
+    "The smaller of a and b.",
+    np.minimum,
+    OperationCode.MINIMUM,
+    delegate=_LARGER,
+    versions=(1, 4),
+    loads=(*BINARY,),
+    writes_type=0,
 )
 POW = binary(
     "POW",
@@ -216,6 +234,7 @@ POW = binary(
     OperationCode.POW,
     delegate=DelegateRule(version=1, level=3, types=FLOAT),
     loads=(*BINARY, typed(0, "FLOAT32", "INT32")),
+    writes_type=0,
 )
 SQUARED_DIFFERENCE = binary(
     "SQUARED_DIFFERENCE",
@@ -230,6 +249,7 @@ SQUARED_DIFFERENCE = binary(
     ),
     versions=(1, 2),
     loads=(*BINARY, _EIGHT_BITS),
+    writes_type=1,
 )
 
 
@@ -246,6 +266,7 @@ FLOOR_DIV = binary(
     as_stored=True,
     versions=(1, 3),
     loads=(*BINARY, typed(0, "FLOAT32", "INT32", "INT16", "INT8")),
+    writes_type=0,
 )
 FLOOR_MOD = binary(
     "FLOOR_MOD",
@@ -254,6 +275,7 @@ FLOOR_MOD = binary(
     as_stored=True,
     versions=(1, 2),
     loads=(*BINARY, typed(0, "FLOAT32", "INT32", "INT16", "INT8", "INT64")),
+    writes_type=0,
 )
 ATAN2 = binary(
     "ATAN2",
@@ -261,13 +283,17 @@ ATAN2 = binary(
     np.arctan2,
     loads=(_RANKS, alike(0, 1, OUT), typed(0, "FLOAT32", "FLOAT64", "FLOAT16", "BFLOAT16")),
 )
-BITWISE_XOR = binary("BITWISE_XOR", "Bits that differ.", np.bitwise_xor, as_stored=True, loads=(*BINARY,))
-RIGHT_SHIFT = binary("RIGHT_SHIFT", "a shifted right by b bits, with its sign.", np.right_shift, as_stored=True, loads=(*BINARY,))
+BITWISE_XOR = binary("BITWISE_XOR", "Bits that differ.", np.bitwise_xor, as_stored=True, loads=(*BINARY,), writes_type=0)
+RIGHT_SHIFT = binary(
+    "RIGHT_SHIFT", "a shifted right by b bits, with its sign.", np.right_shift, as_stored=True, loads=(*BINARY,), writes_type=0
+)
 ADD_N = TfliteOperator(
     "ADD_N",
     "The sum of all inputs.",
     inputs("terms*"),
-    loads=(ONE_SHAPE, ONE_TYPE),
+    loads=(requires("two inputs at least", lambda node: len(node.operator.inputs) > 1), ONE_SHAPE, ONE_TYPE),
+    dims=dims.like(),
+    writes_type=0,
 )
 
 

@@ -12,6 +12,7 @@ from nnbridge.converters.folding import Folding, elements_broadcast
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.loads import BINARY, OUT, SAME, PreparedOperator, alike, broadcast, not_typed, requires, typed
@@ -38,7 +39,9 @@ _COMPARISON = DelegateRule(version=2, level=3, types=("FLOAT32", "UINT8", "INT8"
 _LOGICAL = DelegateRule(version=1, level=3, types=("BOOL",))
 
 EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = (
-    binary(name, summary, function, OperationCode[name], delegate=_COMPARISON, versions=(1, last), loads=loads)
+    binary(
+        name, summary, function, OperationCode[name], delegate=_COMPARISON, versions=(1, last), loads=loads, writes_type="BOOL"
+    )
     for name, summary, function, last, loads in (
         ("EQUAL", "a = b", np.equal, 5, BINARY),
         ("NOT_EQUAL", "a ≠ b", np.not_equal, 4, BINARY),
@@ -49,7 +52,7 @@ EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = (
     )
 )
 LOGICAL_AND, LOGICAL_OR = (
-    binary(name, summary, function, OperationCode[name], delegate=_LOGICAL, loads=(*BINARY, typed(0, "BOOL")))
+    binary(name, summary, function, OperationCode[name], delegate=_LOGICAL, loads=(*BINARY, typed(0, "BOOL")), writes_type=0)
     for name, summary, function in (("LOGICAL_AND", "a and b", np.logical_and), ("LOGICAL_OR", "a or b", np.logical_or))
 )
 LOGICAL_NOT = unary(
@@ -81,6 +84,8 @@ SELECT = TfliteOperator(
     ),
     versions=(1, 4),
     loads=(typed(0, "BOOL"), alike(1, 2), _ROWS_CHOSEN),
+    dims=dims.like(1),
+    writes_type=1,
 )
 _BROADCAST_RANK = requires(
     "inputs of one shape, or of rank 8 at most",
@@ -94,6 +99,7 @@ SELECT_V2 = TfliteOperator(
     folding=SELECT.folding,
     versions=(1, 2),
     loads=(typed(0, "BOOL"), alike(1, 2), broadcast(0, 1, 2), _BROADCAST_RANK),
+    dims=dims.broadcast(),
 )
 WHERE = TfliteOperator(
     "WHERE",
@@ -104,6 +110,8 @@ WHERE = TfliteOperator(
     kernel=lambda inputs, outputs, options: [np.argwhere(data_of(inputs[0])).astype(np.int64)],
     versions=(1, 2),
     loads=(typed(0, "BOOL", "FLOAT32", "INT64", "INT32", "INT8", "UINT8", "UINT32"),),
+    dims=dims.coordinates,
+    writes_type="INT64",
 )
 
 

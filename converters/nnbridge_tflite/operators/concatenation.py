@@ -13,6 +13,7 @@ from nnbridge.converters.rules import since, until
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, half_away, integers, quantised
 from nnbridge_tflite.loads import (
@@ -206,6 +207,7 @@ CONCATENATION = TfliteOperator(
         no_zero_point("16-bit inputs with a zero point of 0", ("INT16",)),
         no_zero_point("16-bit integers with a zero point of 0", ("INT16",), OUT),
     ),
+    dims=dims.joined,
 )
 PACK = TfliteOperator(
     "PACK",
@@ -237,6 +239,7 @@ PACK = TfliteOperator(
         same_parameters(),
     ),
     needs_ranks=True,
+    dims=dims.packed,
 )
 UNPACK = TfliteOperator(
     "UNPACK",
@@ -261,6 +264,7 @@ UNPACK = TfliteOperator(
         same_parameters(most=1),
         ranked(0, 1, 0),
     ),
+    dims=dims.unpacked,
 )
 SPLIT = TfliteOperator(
     "SPLIT",
@@ -279,7 +283,10 @@ SPLIT = TfliteOperator(
     ),
     kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
     versions=(1, 5),
-    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, if_known(0, ranked(1, 1, 0))),
+    loads=(typed(1, *_SPLIT), _OUTPUTS_COUNTED, constant_axes(0, 1, most=1), _EVEN, *if_known(0, ranked(1, 1, 0))),
+    dims=dims.split,
+    writes_type=1,
+    writes_all=True,
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
@@ -307,10 +314,13 @@ SPLIT_V = TfliteOperator(
         _OUTPUTS_COUNTED,
         _STORED_SIZES,
         ranked(1, 1),
-        constant_axes(2, 0, most=1),
+        *if_known(1, constant_axes(2, 0, most=1)),
         _SIZES_FIT,
         sized(_parts),
     ),
+    dims=dims.split_by_sizes,
+    writes_type=0,
+    writes_all=True,
 )
 
 

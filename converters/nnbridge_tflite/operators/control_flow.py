@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why, first_line
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import TENSORS
 from nnbridge_tflite.host.running import element_type
-from nnbridge_tflite.loads import Prepare, requires
+from nnbridge_tflite.loads import Prepare, PreparedOperator, passing, requires, single, typed
 from nnbridge_tflite.passes.assembly import subgraph_model
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key, Variables, outlives_bodies, variable_name
@@ -64,6 +65,33 @@ ROUNDS = 4
 """How often a loop's bodies are converted until the dimensions that change are open."""
 _VARIABLE = (-1,)
 """In the place of a tensor's index."""
+_BRANCHES = ("then_subgraph_index", "else_subgraph_index")
+
+
+def _stated(name: str) -> Prepare:
+    return requires(f"the option {name}", lambda node: node.operator.options.get(name) is not None, lambda node: "none")
+
+
+def _tests(node: PreparedOperator) -> bool:
+    """True if the graph of a loop's condition has an output, which is a scalar or the only element of a vector."""
+    test, found = node.runs("cond_subgraph_index"), node.results_of("cond_subgraph_index")
+    if test is None or len(test.inputs) != len(node.operator.inputs) or len(test.outputs) != 1:
+        return False
+    return found is None or (found[0][0] == "BOOL" and found[0][1] in (None, (), (1,)))
+
+
+def _hands_on(node: PreparedOperator) -> bool:
+    """True if a loop's body has outputs of its inputs' types."""
+    found = node.results_of("body_subgraph_index") or ()
+    return all(
+        node.graph.tensors[i].type.name == type for i, (type, _) in zip(node.operator.inputs, found, strict=False) if i >= 0
+    )
+
+
+def _initialises(node: PreparedOperator) -> bool:
+    first = node.runs("init_subgraph_index")
+    return first is not None and first is not node.graphs[0] and not first.inputs and not first.outputs
+
 
 IF = TfliteOperator(
     "IF",
@@ -77,7 +105,8 @@ IF = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     control="if",
-    bodies=("then_subgraph_index", "else_subgraph_index"),
+    bodies=_BRANCHES,
+    loads=(typed(0, "BOOL"), single(0), passing(*_BRANCHES, inputs_from=1)),
 )
 WHILE = TfliteOperator(
     "WHILE",
@@ -92,6 +121,16 @@ WHILE = TfliteOperator(
     effects=True,
     control="while",
     bodies=("body_subgraph_index",),
+    loads=(
+        requires("as many outputs as inputs", lambda node: len(node.operator.outputs) == len(node.operator.inputs)),
+        requires("a graph of the inputs and one output of BOOL as cond_subgraph_index", _tests),
+        passing("body_subgraph_index"),
+        requires(
+            "another graph as body_subgraph_index",
+            lambda node: node.option("cond_subgraph_index") != node.option("body_subgraph_index"),
+        ),
+        requires("a body whose outputs have the types of its inputs", _hands_on, kind=Why.OUTPUT_TYPE),
+    ),
 )
 STABLEHLO_WHILE = TfliteOperator(
     "STABLEHLO_WHILE",
@@ -114,12 +153,6 @@ CALL = TfliteOperator(
     effects=True,
     versions=None,
 )
-
-
-def _stated(name: str) -> Prepare:
-    return requires(f"the option {name}", lambda node: node.operator.options.get(name) is not None, lambda node: "none")
-
-
 STABLEHLO_COMPOSITE = TfliteOperator(
     "STABLEHLO_COMPOSITE",
     "An operator that a subgraph decomposes.",
@@ -135,7 +168,7 @@ STABLEHLO_COMPOSITE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     bodies=("decomposition_subgraph_index",),
-    loads=(_stated("name"), _stated("composite_attributes")),
+    loads=(_stated("name"), _stated("composite_attributes"), passing("decomposition_subgraph_index")),
 )
 CALL_ONCE = TfliteOperator(
     "CALL_ONCE",
@@ -146,6 +179,13 @@ CALL_ONCE = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     refusal="a subgraph that is run at conversion",
+    loads=(
+        requires(
+            "another graph, without inputs and outputs, as init_subgraph_index",
+            _initialises,
+            lambda node: node.option("init_subgraph_index"),
+        ),
+    ),
 )
 
 

@@ -17,6 +17,7 @@ from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm
 from nnbridge.operations.shapes import Window
 from nnbridge.types import FLOATS, OperandCode, OperationCode, PaddingCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
@@ -136,11 +137,6 @@ _CHANNELS_TRANSPOSED_3D = requires(
 )
 
 
-def _extent(size: int, filter: int, stride: int, dilation: int, *, same: bool) -> int:
-    """The steps of a window."""
-    return -(-size // stride) if same else (size + stride - (filter - 1) * dilation - 1) // stride
-
-
 def _stored_shape(node: PreparedOperator) -> list[int] | None:
     """The output shape as the file stores it; a kernel that is prepared looks at no computed one."""
     shape = node.at(0)
@@ -149,11 +145,11 @@ def _stored_shape(node: PreparedOperator) -> list[int] | None:
 
 def _reverses(node: PreparedOperator, of: int, weights: Sequence[int], axes: str) -> bool:
     """True if known output dimensions are those whose convolution has the input's."""
-    dims, filter, same = _stored_shape(node), [node.shape(1)[i] for i in weights], node.option("padding") == 0
+    stored, filter, same = _stored_shape(node), [node.shape(1)[i] for i in weights], node.option("padding") == 0
     steps = [(int(node.option(f"stride_{axis}")), int(node.option(f"dilation_{axis}_factor") or 1)) for axis in axes]
-    if dims is None:
+    if stored is None:
         return True
-    found = [_extent(d, f, *step, same=same) for d, f, step in zip(dims[1:-1], filter, steps, strict=True)]
+    found = [dims.steps_of(d, f, *step, same=same) for d, f, step in zip(stored[1:-1], filter, steps, strict=True)]
     return found == list(node.shape(of)[1:-1])
 
 
@@ -272,6 +268,7 @@ CONV_2D = TfliteOperator(
         ACTIVATED,
         _SHORT_STEPS,
     ),
+    dims=dims.convolved,
 )
 DEPTHWISE_CONV_2D = TfliteOperator(
     "DEPTHWISE_CONV_2D",
@@ -307,6 +304,7 @@ DEPTHWISE_CONV_2D = TfliteOperator(
         ACTIVATED,
         _SHORT_STEPS,
     ),
+    dims=dims.convolved_apart,
 )
 TRANSPOSE_CONV = TfliteOperator(
     "TRANSPOSE_CONV",
@@ -320,7 +318,6 @@ TRANSPOSE_CONV = TfliteOperator(
         past=(Past(until="2.4", version=1), Past(until="2.5", version=2), Past(until="2.14", version=3)),
     ),
     check=_check_transposed,
-    shaped_by=0,
     work=work.transposed_convolution(2),
     dynamic_unless_stored=True,
     versions=(1, 5),
@@ -340,7 +337,7 @@ TRANSPOSE_CONV = TfliteOperator(
         zero_centred(2, OUT),
         alike(2, OUT),
         _CHANNELS_FIT,
-        if_known(0, typed(0, "INT32")),
+        *if_known(0, typed(0, "INT32")),
         affine(QUANTISED, 2, 1, at=2),
         channelled(0, data=2),
         _HYBRID_TRANSPOSED,
@@ -351,6 +348,7 @@ TRANSPOSE_CONV = TfliteOperator(
         ACTIVATED,
         _SHORT_STEPS,
     ),
+    dims=dims.stated_by(0),
 )
 _DEPTH = (
     Option("stride_d", 1, "planes", at_least=1),
@@ -374,13 +372,13 @@ CONV_3D = TfliteOperator(
         positive(*_STEPS_3D),
         _over((0, 1, 2), "dhw"),
     ),
+    dims=dims.convolved_3d,
 )
 CONV_3D_TRANSPOSE = TfliteOperator(
     "CONV_3D_TRANSPOSE",
     "The gradient of CONV_3D: output shape, filter [depth, height, width, units, channels], data.",
     TRANSPOSE_CONV.inputs,
     options=CONV_3D.options,
-    shaped_by=0,
     work=work.transposed_convolution(2, last=4),
     loads=(
         ranked(0, 1),
@@ -398,6 +396,7 @@ CONV_3D_TRANSPOSE = TfliteOperator(
         _over((0, 1, 2), "dhw", transposed=True),
         _REVERSED_3D,
     ),
+    dims=dims.stated_by(0),
 )
 
 PADDINGS = (PaddingCode.SAME, PaddingCode.VALID)

@@ -16,9 +16,8 @@ from nnbridge.errors import ConversionError, Reason, Why, first_line
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import MAX_ELEMENTS, Array, Options, Tensors, first, integers, real
-from nnbridge_tflite.loads import fits, requires, typed
+from nnbridge_tflite.loads import PreparedOperator, UnknownError, fits, requires, typed
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
-from nnbridge_tflite.read.graph import Operator
 from nnbridge_tflite.rules import Shape
 
 _BOXES = (
@@ -46,11 +45,12 @@ NON_MAX_SUPPRESSION_V5 = TfliteOperator(
 )
 
 
-def _detected(operator: Operator, inputs: Sequence[Value], stated: Sequence[Shape]) -> Sequence[Shape]:
-    """The dimensions of boxes, classes, scores and counts, which files leave out; none for a wrong number of detections."""
-    batch, limit = inputs[1].dims[0], flexbuffer(operator.custom_options, operator.label).get("max_detections")
-    if batch == 0 or not isinstance(limit, int) or not 0 < limit <= MAX_ELEMENTS:
-        return ()
+def _detected(node: PreparedOperator) -> Sequence[Shape]:
+    """The dimensions of boxes, classes, scores and counts, which files leave out; UnknownError for a wrong number of them."""
+    batch = node.shape(1)[0]
+    limit = flexbuffer(node.operator.custom_options, node.operator.label).get("max_detections")
+    if not isinstance(limit, int) or not 0 < limit <= MAX_ELEMENTS:
+        raise UnknownError(limit)
     return (batch, limit, 4), (batch, limit), (batch, limit), (batch,)
 
 
@@ -61,7 +61,7 @@ DETECTION = TfliteOperator(
     outputs("boxes", "classes", "scores", "count"),
     delegate="Android's delegate maps no custom operator",
     custom=True,
-    result_dims=_detected,
+    dims=_detected,
 )
 CUSTOM = TfliteOperator(
     "CUSTOM",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,9 @@ _COMPLEX = (
     ),
 )
 _ROUNDED = (typed(0, "FLOAT32", "FLOAT16", "BFLOAT16"),)
-_SCALED = (affine(("INT8", "INT16"), 0, OUT, loose=("INT16",)), zero_centred(0, OUT))
+_AFFINE = affine(("INT8", "INT16"), 0, OUT, loose=("INT16",))
+_CENTRED = zero_centred(0, OUT)
+_SCALED = (_AFFINE, replace(_CENTRED, holds=lambda node: not node.inputs[0].quantisation.scales or _CENTRED.holds(node)))
 
 Function = Callable[[Array], Array]
 
@@ -127,6 +130,7 @@ EXP = unary(
     delegate=_MATH,
     versions=(1, 2),
     loads=(no_zero_point("16-bit integers with a zero point of 0", QUANTISED, 0, OUT, beside=("INT16",)),),
+    writes_type=0,
 )
 SIN = unary(
     "SIN",
@@ -171,7 +175,7 @@ COS = unary(
     versions=(1, 2),
     loads=(SAME, typed(0, "FLOAT32", "FLOAT16")),
 )
-FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=DelegateRule(version=1), loads=_ROUNDED)
+FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=DelegateRule(version=1), loads=_ROUNDED, writes_type=0)
 LOG = unary(
     "LOG",
     "Natural logarithm; the lowest quantised number where there is none.",
@@ -190,6 +194,7 @@ NEG = unary(
     OperationCode.NEG,
     delegate=DelegateRule(version=2, level=3, types=("FLOAT32", "INT32"), past=(Past(until="2.6", level=2),)),
     as_stored=True,
+    writes_type=0,
 )
 
 
@@ -211,6 +216,8 @@ CEIL, COMPLEX_ABS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
         ("ZEROS_LIKE", "Zeros of the input's shape and type.", np.zeros_like, 1, ()),
     )
 )
+for _operator in (CEIL, ROUND, ZEROS_LIKE):
+    _operator.writes_type = 0
 
 
 @EXP.kernel_16_bit

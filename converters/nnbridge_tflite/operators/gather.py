@@ -13,6 +13,7 @@ from nnbridge.converters.rules import since, until
 from nnbridge.errors import Stage, Why
 from nnbridge.operations.lookup import numbers_of_bits, projected_bits
 from nnbridge.types import FLOATS, QUANT8, OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
 from nnbridge_tflite.loads import (
@@ -106,6 +107,7 @@ def _scatters(node: PreparedOperator) -> bool:
         node.type(0) == "INT32"
         and bool(indexes and updates)
         and updates[: len(indexes) - 1] == indexes[:-1]
+        and len(inner) == len(dims) - indexes[-1]
         and list(inner) == dims[indexes[-1] :]
     )
 
@@ -117,7 +119,7 @@ _SCATTERED = (
 
 
 def _hot(node: PreparedOperator) -> list[int] | None:
-    depth = node.numbers(1)
+    depth = node.words(1)
     return depth and [*node.shape(0), *depth]
 
 
@@ -142,6 +144,8 @@ GATHER = TfliteOperator(
     needs_ranks=True,
     versions=(1, 8),
     loads=(typed(1, "INT64", "INT32", "INT16"), typed(0, *_GATHERED, "INT4"), _STRINGS_IN_ROWS, axis_within(0), _BATCHES_SHARED),
+    dims=dims.gathered,
+    writes_type=0,
 )
 GATHER_ND = TfliteOperator(
     "GATHER_ND",
@@ -150,12 +154,16 @@ GATHER_ND = TfliteOperator(
     folding=_PICKS,
     versions=(1, 6),
     loads=(typed(0, *_GATHERED), typed(1, "INT64", "INT32", "INT16"), ranked(0, 1, 0), ranked(1, 1, 0), _INDEX_FITS),
+    dims=dims.gathered_nd,
+    writes_type=0,
 )
 SCATTER_ND = TfliteOperator(
     "SCATTER_ND",
     "Slices added at tuples of indexes of a tensor of zeros.",
     inputs("indices", "updates", "shape!"),
     loads=(typed(1, "FLOAT32", "UINT8", "BOOL", "INT8", "INT64", "INT32"), alike(0, 2), *_SCATTERED),
+    dims=dims.stated_by(2),
+    writes_type=1,
 )
 ONE_HOT = TfliteOperator(
     "ONE_HOT",
@@ -165,6 +173,8 @@ ONE_HOT = TfliteOperator(
     folding=Folding(lambda indices, depth, on, off: indices.size * elements_of_shape(depth)),
     needs_ranks=True,
     loads=(typed(2, *_HOT), typed(0, *INDEXES), _HOT_AXIS, single(1), single(2), single(3), alike(2, 3), sized(_hot)),
+    dims=dims.one_hot,
+    writes_type=2,
 )
 SPARSE_TO_DENSE = TfliteOperator(
     "SPARSE_TO_DENSE",
@@ -185,6 +195,8 @@ SPARSE_TO_DENSE = TfliteOperator(
         _SPARSE_FITS,
     ),
     needs_ranks=True,
+    dims=dims.stated_by(1),
+    writes_type=2,
 )
 EMBEDDING_LOOKUP = TfliteOperator(
     "EMBEDDING_LOOKUP",
@@ -194,6 +206,7 @@ EMBEDDING_LOOKUP = TfliteOperator(
     lowerings=[Lowering(lambda to: to.finish(OperationCode.EMBEDDING_LOOKUP, to.input(0), to.input(1)))],
     versions=(1, 5),
     loads=(ranked(0, 1), typed(0, "INT32"), ranked(1, 2, 0), _CENTRED_ROWS, _ROW_SCALES),
+    dims=dims.rows_of,
 )
 EMBEDDING_LOOKUP_SPARSE = TfliteOperator(
     "EMBEDDING_LOOKUP_SPARSE",
@@ -265,6 +278,7 @@ LSH_PROJECTION = TfliteOperator(
     ),
     as_stored=True,
     loads=(_PROJECTED, _NO_GAP),
+    dims=dims.hashed,
 )
 
 

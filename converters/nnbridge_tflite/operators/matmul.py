@@ -15,6 +15,7 @@ from nnbridge.errors import Why
 from nnbridge.operations import work
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.types import FLOATS, QUANT8, OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
@@ -155,6 +156,7 @@ FULLY_CONNECTED = TfliteOperator(
         _OUTPUTS,
         ACTIVATED,
     ),
+    dims=dims.multiplied,
 )
 
 
@@ -200,12 +202,15 @@ BATCH_MATMUL = TfliteOperator(
         _BATCHES_FIT,
         _INNER_FITS,
     ),
+    dims=dims.matrices,
 )
 RFFT2D = TfliteOperator(
     "RFFT2D",
     "The Fourier transform of real images, cut or padded to a length.",
     inputs("input", "fft_length!"),
     loads=(ranked(0, 2, 0), typed(0, "FLOAT32"), ranked(1, 1), _TWO_LENGTHS, typed(1, "INT32"), _POWERS_OF_TWO),
+    dims=dims.spectrum,
+    writes_type="COMPLEX64",
 )
 
 

@@ -10,23 +10,23 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from nnbridge.records import dataclass
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
+from nnbridge_tflite.dims import Dims
 from nnbridge_tflite.host.codes import VERSION
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, bounded, real
 from nnbridge_tflite.host.windows import positions, taps, windows
+from nnbridge_tflite.loads import OUT, PreparedOperator
 from nnbridge_tflite.operators.convolution import spread
 from nnbridge_tflite.operators.detection import DETECTION, flexbuffer
-from nnbridge_tflite.read.graph import Operator
 from nnbridge_tflite.rules import Shape
 
 if TYPE_CHECKING:
-    from nnbridge.converters.draft import Value
+    pass
 
 _SAME, _VALID = 0, 1
 """TFLite's codes of paddings in a file."""
@@ -97,18 +97,18 @@ class _SpreadSide:
         return self.stated if self.same else self.computed + (self.stated - self.cells) % self.stride
 
 
-ResultDims: TypeAlias = Callable[[Operator, Sequence["Value"], Sequence[Shape]], Sequence[Shape]]
 Sized: TypeAlias = Callable[[Sequence[Shape], Mapping[str, int], Shape], Sequence[Shape]]
 
 
-def _sized(names: Sequence[str], dims: Sized) -> ResultDims:
-    """Dimensions of outputs by those of images, the options' struct and the file's own; none for what the kernel refuses."""
+def _sized(names: Sequence[str], dims: Sized) -> Dims:
+    """Dimensions of outputs by those of images, the options' struct and the file's own."""
 
-    def found(operator: Operator, inputs: Sequence[Value], stated: Sequence[Shape]) -> Sequence[Shape]:
-        images = [one.dims for one in inputs if len(one.dims) == 4 and 0 not in one.dims]
-        with suppress(ValueError, IndexError):
-            return dims(images, _struct(operator.custom_options, names), stated[0])
-        return ()
+    def found(node: PreparedOperator) -> Sequence[Shape]:
+        shapes = (node.known_dims(one) for one in node.inputs)
+        images = [shape for shape in shapes if shape is not None and len(shape) == 4 and 0 not in shape]
+        (out,) = node.there((OUT,))
+        stated = tuple(0 if open < 0 else d for d, open in zip(out.shape, out.signature or out.shape, strict=True))
+        return dims(images, _struct(node.operator.custom_options, names), stated)
 
     return found
 
@@ -147,7 +147,7 @@ CONVOLUTION_TRANSPOSE_BIAS = TfliteOperator(
     inputs("input", "filter", "bias"),
     delegate=DETECTION.delegate,
     custom=True,
-    result_dims=_sized(_SPREAD, _spread_dims),
+    dims=_sized(_SPREAD, _spread_dims),
 )
 MAX_POOLING_WITH_ARGMAX = TfliteOperator(
     "MaxPoolingWithArgmax2D",
@@ -155,7 +155,7 @@ MAX_POOLING_WITH_ARGMAX = TfliteOperator(
     outputs=outputs("output", "indices"),
     delegate=DETECTION.delegate,
     custom=True,
-    result_dims=_sized(_POOL, _pooled_dims),
+    dims=_sized(_POOL, _pooled_dims),
 )
 MAX_UNPOOLING = TfliteOperator(
     "MaxUnpooling2D",
@@ -163,7 +163,7 @@ MAX_UNPOOLING = TfliteOperator(
     inputs("input", "indices"),
     delegate=DETECTION.delegate,
     custom=True,
-    result_dims=_sized(_POOL, _unpooled_dims),
+    dims=_sized(_POOL, _unpooled_dims),
 )
 TRANSFORM_TENSOR = TfliteOperator(
     "TransformTensorBilinear",

@@ -9,6 +9,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import FUSED, TfliteOperator
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
 from nnbridge_tflite.loads import NOT_ACTIVATED, OUT, SAME, ranked, typed
@@ -35,6 +36,7 @@ L2_NORMALIZATION = TfliteOperator(
         SAME,
         NOT_ACTIVATED,
     ),
+    dims=dims.like(),
 )
 LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(
     "LOCAL_RESPONSE_NORMALIZATION",
@@ -47,6 +49,7 @@ LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(
     ),
     delegate=DelegateRule(version=1),
     loads=(ranked(0, 4), typed(OUT, "FLOAT32"), SAME),
+    dims=dims.like(),
 )
 
 

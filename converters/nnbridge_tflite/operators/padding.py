@@ -10,6 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding
 from nnbridge.types import QUANT8, OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, padding_pairs
 from nnbridge_tflite.loads import (
@@ -77,6 +78,7 @@ PAD = TfliteOperator(
     lowerings=[Lowering(lambda to: to.finish(OperationCode.PAD, to.input(0), _paddings(to)))],
     versions=(1, 6),
     loads=_PADDED,
+    dims=dims.padded,
 )
 PADV2 = TfliteOperator(
     "PADV2",
@@ -85,6 +87,7 @@ PADV2 = TfliteOperator(
     delegate=DelegateRule(version=2, level=3, types=FLOAT_QUANT8, conditions=(NO_EMPTY,)),
     versions=(1, 6),
     loads=_PADDED,
+    dims=dims.padded,
 )
 MIRROR_PAD = TfliteOperator(
     "MIRROR_PAD",
@@ -109,6 +112,7 @@ MIRROR_PAD = TfliteOperator(
             lambda node: node.operator.options.get("mode", "none"),
         ),
     ),
+    dims=dims.padded,
 )
 
 

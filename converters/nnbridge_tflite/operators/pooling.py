@@ -12,6 +12,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.errors import Why
 from nnbridge.operations.shapes import Window
 from nnbridge.types import OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
@@ -74,6 +75,7 @@ AVERAGE_POOL_2D = TfliteOperator(
     check=_check,
     versions=(1, 3),
     loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w"), _WINDOWED),
+    dims=dims.pooled,
 )
 
 
@@ -102,6 +104,7 @@ L2_POOL_2D = TfliteOperator(
     ),
     check=_check,
     loads=(ranked(0, 4), SAME, not_typed(0, "UINT8", "INT8"), positive("stride_h", "stride_w"), _WINDOWED),
+    dims=dims.pooled,
 )
 MAX_POOL_2D = TfliteOperator(
     "MAX_POOL_2D",
@@ -111,6 +114,7 @@ MAX_POOL_2D = TfliteOperator(
     check=_check,
     versions=(1, 3),
     loads=(ranked(0, 4), SAME, positive("stride_h", "stride_w"), _WINDOWED),
+    dims=dims.pooled,
 )
 
 

@@ -13,6 +13,7 @@ from nnbridge.converters.rules import until
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import FLOATS, OperandCode, OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import (
@@ -127,6 +128,7 @@ CAST = TfliteOperator(
     as_stored=True,
     versions=(1, 9),
     loads=(known_types("in_data_type", "out_data_type"),),
+    dims=dims.like(),
 )
 QUANTIZE = TfliteOperator(
     "QUANTIZE",
@@ -152,6 +154,7 @@ QUANTIZE = TfliteOperator(
     lowerings=[Lowering(lambda to: to.finish_quantised(to.dequantised(to.input(0))))],
     versions=(1, 6),
     loads=(affine((*REALS, "INT32"), OUT), _BOTH_TYPES, _BOTH_CENTRED),
+    dims=dims.like(),
 )
 _PACKED = Folding(moves_only=True, unlimited=True)
 """What is read is a packed form of weights."""
@@ -175,9 +178,16 @@ DEQUANTIZE = TfliteOperator(
     ),
     versions=(1, 9),
     loads=(typed(0, "INT2", "INT4", "UINT4", "UINT8", "INT8", "INT16", "FLOAT16"), zero_centred(0)),
+    dims=dims.like(),
+    writes_type="FLOAT32",
 )
 DENSIFY = TfliteOperator(
-    "DENSIFY", "Sparse weights as dense ones.", folding=_PACKED, kernel=lambda inputs, outputs, options: [data_of(inputs[0])]
+    "DENSIFY",
+    "Sparse weights as dense ones.",
+    folding=_PACKED,
+    kernel=lambda inputs, outputs, options: [data_of(inputs[0])],
+    dims=dims.like(),
+    writes_type=0,
 )
 FAKE_QUANT = TfliteOperator(
     "FAKE_QUANT",
@@ -190,6 +200,8 @@ FAKE_QUANT = TfliteOperator(
     ),
     versions=(1, 2),
     loads=(_WIDE_RANGE,),
+    dims=dims.like(),
+    writes_type=0,
 )
 _UNSIZED = ("STRING", "RESOURCE", "VARIANT")
 BITCAST = TfliteOperator(

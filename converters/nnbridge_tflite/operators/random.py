@@ -13,6 +13,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import Reason, Why
 from nnbridge.operations.philox import philox
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES, extension_code
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
@@ -22,9 +23,16 @@ from nnbridge_tflite.read.graph import Operator, element_type
 
 _SEEDS = (Option("seed", 0, "names the stream"), Option("seed2", 0, "names the stream; without both it is unpredictable"))
 _SHAPED = (typed(0, "INT32"), ranked(0, 1), sized(lambda node: node.numbers(0)))
-RANDOM_UNIFORM = TfliteOperator("RANDOM_UNIFORM", "Uniform numbers in [0, 1).", inputs("shape!"), options=_SEEDS, loads=_SHAPED)
+RANDOM_UNIFORM = TfliteOperator(
+    "RANDOM_UNIFORM", "Uniform numbers in [0, 1).", inputs("shape!"), options=_SEEDS, loads=_SHAPED, dims=dims.stated_by(0)
+)
 RANDOM_STANDARD_NORMAL = TfliteOperator(
-    "RANDOM_STANDARD_NORMAL", "Normal numbers, by Box and Muller.", inputs("shape!"), options=_SEEDS, loads=_SHAPED
+    "RANDOM_STANDARD_NORMAL",
+    "Normal numbers, by Box and Muller.",
+    inputs("shape!"),
+    options=_SEEDS,
+    loads=_SHAPED,
+    dims=dims.stated_by(0),
 )
 MULTINOMIAL = TfliteOperator(
     "MULTINOMIAL",
@@ -32,7 +40,7 @@ MULTINOMIAL = TfliteOperator(
     inputs("logits", "count!"),
     options=_SEEDS,
     dynamic_unless=(0, 1),
-    loads=(if_known(0, if_known(1, ranked(0, 2))), typed(0, "FLOAT32"), typed(1, "INT32")),
+    loads=(*if_known(0, *if_known(1, ranked(0, 2))), typed(0, "FLOAT32"), typed(1, "INT32")),
 )
 STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
     "STABLEHLO_RNG_BIT_GENERATOR",

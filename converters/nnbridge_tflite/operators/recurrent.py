@@ -229,7 +229,7 @@ LSTM = TfliteOperator(
         _KERNELS,
         _BASIC_FITS,
         _PEEPHOLES,
-        *map(_if_full, (_COUPLED, variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b i", *_CELL_FITS))),
+        *map(_if_full, (_COUPLED, variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b i +", *_CELL_FITS))),
     ),
 )
 UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(

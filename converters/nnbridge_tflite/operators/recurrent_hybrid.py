@@ -7,10 +7,11 @@ operator's outputs, then its new states.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from nnbridge.records import dataclass
 from nnbridge_tflite.host.hybrid import centred_asymmetric, symmetric
 from nnbridge_tflite.host.numbers import Arg, Array, Options, Tensors, cell_activated, data_of, real
 from nnbridge_tflite.host.sixteen_bits import centred

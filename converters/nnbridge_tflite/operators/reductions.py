@@ -16,6 +16,7 @@ from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import quantize_multiplier, saturate
 from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.types import QUANT8, OperandCode, OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import (
     Array,
@@ -32,7 +33,18 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import by_upper_bits
-from nnbridge_tflite.loads import OUT, PreparedOperator, constant_axes, ranked, requires, single, sized, typed, zero_centred
+from nnbridge_tflite.loads import (
+    OUT,
+    PreparedOperator,
+    constant_axes,
+    if_known,
+    ranked,
+    requires,
+    single,
+    sized,
+    typed,
+    zero_centred,
+)
 from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.rules import (
     FLOAT,
@@ -102,7 +114,14 @@ def _reduction(
     **facts: Any,
 ) -> TfliteOperator:
     declared = TfliteOperator(
-        name, summary, inputs("input", "axes!"), options=(KEEP_DIMS,), folding=Folding(), delegate=delegate, **facts
+        name,
+        summary,
+        inputs("input", "axes!"),
+        options=(KEEP_DIMS,),
+        folding=Folding(),
+        delegate=delegate,
+        dims=dims.reduced,
+        **facts,
     )
 
     @declared.lowering()
@@ -159,7 +178,7 @@ REDUCE_PROD = _reduction(
     OperationCode.REDUCE_PROD,
     DelegateRule(version=1, level=3, types=FLOAT, conditions=(NO_SCALAR_OUT,)),
     versions=(1, 2),
-    loads=(*_AXES, _SIGNED_PRODUCTS),
+    loads=(*_AXES, *if_known(1, _SIGNED_PRODUCTS)),
 )
 REDUCE_PROD.known_when_prepared = True
 REDUCE_MAX = _reduction("REDUCE_MAX", "Maxima.", np.max, OperationCode.REDUCE_MAX, _EXTREME, versions=(1, 3), loads=_AXES)
@@ -186,6 +205,7 @@ MEAN = TfliteOperator(
     ),
     versions=(1, 3),
     loads=_AXES,
+    dims=dims.reduced,
 )
 CUMSUM = TfliteOperator(
     "CUMSUM",
@@ -194,6 +214,7 @@ CUMSUM = TfliteOperator(
     options=(Option("exclusive", False, "without the element itself"), Option("reverse", False, "from the end")),
     folding=Folding(),
     loads=(typed(0, "FLOAT32", "INT32", "INT64"), typed(1, "INT32"), single(1), ranked(0, 1, 0)),
+    dims=dims.like(),
 )
 SEGMENT_SUM = TfliteOperator(
     "SEGMENT_SUM",
@@ -211,7 +232,9 @@ SEGMENT_SUM = TfliteOperator(
 
 def _segments(name: str, summary: str, function: Any, empty: Callable[[np.dtype[Any]], Any]) -> TfliteOperator:
     """``function`` gathers a segment's slices; an empty segment is ``empty`` of the element type."""
-    declared = TfliteOperator(name, summary, inputs("data", "segment_ids", "count"), dynamic_unless=(1, 2), loads=_SEGMENTS)
+    declared = TfliteOperator(
+        name, summary, inputs("data", "segment_ids", "count"), dynamic_unless=(1, 2), loads=_SEGMENTS, dims=dims.segments
+    )
 
     @declared.host_kernel
     def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:

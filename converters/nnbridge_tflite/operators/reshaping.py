@@ -13,6 +13,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.rules import since, until
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers, optional
 from nnbridge_tflite.loads import (
@@ -192,6 +193,7 @@ RESHAPE = TfliteOperator(
     ),
     loads=(_STATED_SHAPE, _RESHAPED),
     needs_ranks=True,
+    dims=dims.reshaped,
 )
 SQUEEZE = TfliteOperator(
     "SQUEEZE",
@@ -213,6 +215,7 @@ SQUEEZE = TfliteOperator(
     ),
     versions=(1, 2),
     loads=(ranked(0, 0, 8), _SQUEEZED),
+    dims=dims.squeezed,
 )
 EXPAND_DIMS = TfliteOperator(
     "EXPAND_DIMS",
@@ -223,6 +226,8 @@ EXPAND_DIMS = TfliteOperator(
     kernel=lambda inputs, outputs, options: [np.expand_dims(data_of(inputs[0]), integers(inputs[1])[0])],
     loads=(same_parameters(most=1), zero_centred(0), single(1, known=True), _STORED_INDEX, constant_axes(1, 0, beyond=1)),
     needs_ranks=True,
+    dims=dims.expanded,
+    writes_type=0,
 )
 TRANSPOSE = TfliteOperator(
     "TRANSPOSE",
@@ -234,6 +239,7 @@ TRANSPOSE = TfliteOperator(
     kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
     versions=(1, 9),
     loads=(ranked(0, 0, 8), SAME, _PERMUTED),
+    dims=dims.permuted,
 )
 TILE = TfliteOperator(
     "TILE",
@@ -245,6 +251,7 @@ TILE = TfliteOperator(
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TILE, to.input(0), to.vector(to.integers(1))))],
     versions=(1, 3),
     loads=(SAME, typed(1, *INDEXES), _TILED, sized(_repeated)),
+    dims=dims.tiled,
 )
 BROADCAST_TO = TfliteOperator(
     "BROADCAST_TO",
@@ -257,10 +264,11 @@ BROADCAST_TO = TfliteOperator(
         typed(1, *INDEXES),
         SAME,
         not_typed(0, "STRING"),
-        if_known(1, ranked(1, 1)),
+        *if_known(1, ranked(1, 1)),
         _REACHED,
         sized(lambda node: node.numbers(1)),
     ),
+    dims=dims.stated_by(1),
 )
 BROADCAST_ARGS = TfliteOperator(
     "BROADCAST_ARGS",
@@ -270,6 +278,7 @@ BROADCAST_ARGS = TfliteOperator(
     dynamic_unless=(),
     known_when_prepared=True,
     loads=(typed(0, *INDEXES), alike(0, 1, OUT), ranked(0, 1), ranked(1, 1)),
+    dims=dims.longest,
 )
 _SHAPE_TYPE = Option("out_type", 0, "the output's TensorType; the tensor itself states it")
 SHAPE = TfliteOperator(
@@ -279,6 +288,8 @@ SHAPE = TfliteOperator(
     folded_from_shape=lambda shape: shape,
     kernel=lambda inputs, outputs, options: [np.array(inputs[0].dims, outputs[0].dtype)],
     loads=(_TYPE_OF_SHAPE,),
+    dims=dims.vector,
+    writes_type="out_type",
 )
 RANK = TfliteOperator(
     "RANK",
@@ -286,6 +297,8 @@ RANK = TfliteOperator(
     folded_from_shape=len,
     needs_ranks=True,
     kernel=lambda inputs, outputs, options: [np.array(len(inputs[0].dims), np.int32)],
+    dims=dims.scalar,
+    writes_type="INT32",
 )
 FILL = TfliteOperator(
     "FILL",
@@ -306,6 +319,8 @@ FILL = TfliteOperator(
     ),
     versions=(1, 5),
     loads=(ranked(0, 1), typed(0, *INDEXES), ranked(1, 0), _VALUE_PARAMETERS, sized(lambda node: node.numbers(0))),
+    dims=dims.stated_by(0),
+    writes_type=1,
 )
 RANGE = TfliteOperator(
     "RANGE",
@@ -317,6 +332,8 @@ RANGE = TfliteOperator(
     known_when_prepared=True,
     versions=(1, 2),
     loads=(alike(0, 1, 2), typed(0, "INT32", "INT64", "FLOAT32"), ranked(0, 0), ranked(1, 0), ranked(2, 0), _LEADS),
+    dims=dims.range_of,
+    writes_type=0,
 )
 REVERSE_V2 = TfliteOperator(
     "REVERSE_V2",
@@ -334,6 +351,7 @@ REVERSE_V2 = TfliteOperator(
         SAME,
         _FEW_AXES,
     ),
+    dims=dims.like(),
 )
 REVERSE_SEQUENCE = TfliteOperator(
     "REVERSE_SEQUENCE",
@@ -341,12 +359,23 @@ REVERSE_SEQUENCE = TfliteOperator(
     inputs("input", "lengths"),
     options=(Option("seq_dim", 0, "the dimension of time"), Option("batch_dim", 0, "the dimension of sequences")),
     loads=(ranked(1, 1), typed(0, "FLOAT32", "INT32", "UINT8", "INT16", "INT64"), typed(1, *INDEXES), SAME),
+    dims=dims.like(),
 )
 MATRIX_DIAG = TfliteOperator(
-    "MATRIX_DIAG", "Matrices that are zero but for their diagonals.", inputs("diagonals"), loads=(ranked(0, 1, 0),)
+    "MATRIX_DIAG",
+    "Matrices that are zero but for their diagonals.",
+    inputs("diagonals"),
+    loads=(ranked(0, 1, 0),),
+    dims=dims.diagonal,
+    writes_type=0,
 )
 MATRIX_SET_DIAG = TfliteOperator(
-    "MATRIX_SET_DIAG", "Matrices with other diagonals.", inputs("matrices", "diagonals"), loads=(ranked(0, 2, 0),)
+    "MATRIX_SET_DIAG",
+    "Matrices with other diagonals.",
+    inputs("matrices", "diagonals"),
+    loads=(ranked(0, 2, 0),),
+    dims=dims.like(),
+    writes_type=0,
 )
 
 

@@ -13,6 +13,7 @@ from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import rdbp
 from nnbridge.operations.resizing import Neighbours, neighbours, neighbours_fixed
 from nnbridge.types import OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.loads import ranked, requires, sized, typed
@@ -58,6 +59,8 @@ RESIZE_BILINEAR = TfliteOperator(
     ),
     versions=(1, 4),
     loads=(ranked(0, 4), ranked(1, 1), _TWO, typed(1, "INT32"), _ALIGNED, _SIZES, _RESIZED),
+    dims=dims.resized,
+    writes_type=0,
 )
 RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     "RESIZE_NEAREST_NEIGHBOR",
@@ -67,6 +70,8 @@ RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     delegate=DelegateRule(version=3, level=3, types=FLOAT_QUANT8, conditions=(since("2.4", _CONDITIONS[0]), *_CONDITIONS[1:])),
     versions=(1, 4),
     loads=(ranked(0, 4), ranked(1, 1), typed(1, "INT32"), _TWO, _RESIZED),
+    dims=dims.resized,
+    writes_type=0,
 )
 
 

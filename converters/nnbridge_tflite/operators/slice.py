@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.folding import Folding
 from nnbridge.errors import Reason, Stage, Why
+from nnbridge.records import dataclass
 from nnbridge.types import OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs
+from nnbridge_tflite.dims import OPEN
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.loads import INDEXES, OUT, SAME, PreparedOperator, alike, ranked, requires, same_shape, typed
 from nnbridge_tflite.lowerer import Lowerer
@@ -82,6 +84,17 @@ def _block(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
     return NEVER_KNOWN if -1 in data.signature else (1, 2)
 
 
+def _strided_dims(node: PreparedOperator) -> list[tuple[int, ...]]:
+    """The dimensions of a STRIDED_SLICE; open ones where they are not known, if the masks say how many there are."""
+    shape, masks = node.shape(0), {option.name: node.option(option.name) for option in STRIDED_SLICE.options}
+    begins, ends, steps = (node.numbers(i) for i in (1, 2, 3))
+    if begins is not None and ends is not None and steps is not None:
+        return [cuts(shape, begins, ends, steps, masks).shape]
+    count = node.shape(1)[0]
+    marked = {name: sum(int(masks[f"{name}_mask"]) >> i & 1 for i in range(count)) for name in ("new_axis", "shrink_axis")}
+    return [(OPEN,) * max(len(shape) + marked["new_axis"] - marked["shrink_axis"], 0)]
+
+
 def _strided(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
     """With ends that count from the begins, STRIDED_SLICE needs only the strides."""
     return (3,) if operator.options.get("offset") else (1, 2, 3)
@@ -96,6 +109,7 @@ SLICE = TfliteOperator(
     dynamic_unless=_block,
     versions=(1, 8),
     loads=(SAME, typed(1, *INDEXES), typed(2, *INDEXES), ranked(1, 1), ranked(2, 1), same_shape(1, 2), _SLICE_FITS),
+    dims=dims.sliced,
 )
 STRIDED_SLICE = TfliteOperator(
     "STRIDED_SLICE",
@@ -127,6 +141,7 @@ STRIDED_SLICE = TfliteOperator(
         _MOVES,
         _OFFSET,
     ),
+    dims=_strided_dims,
 )
 DYNAMIC_UPDATE_SLICE = TfliteOperator(
     "DYNAMIC_UPDATE_SLICE",
@@ -134,6 +149,8 @@ DYNAMIC_UPDATE_SLICE = TfliteOperator(
     inputs("input", "update", "start"),
     versions=(1, 6),
     loads=(ranked(2, 1), _UPDATE_FITS, alike(0, 1), typed(2, *INDEXES)),
+    dims=dims.like(),
+    writes_type=0,
 )
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.errors import Why
 from nnbridge.types import OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import TfliteOperator, inputs
+from nnbridge_tflite.dims import OPEN, Dims
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.loads import (
     OUT,
@@ -28,6 +31,8 @@ from nnbridge_tflite.loads import (
 )
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, DelegateRule, OperatorView, constant
+
+BatchDims: TypeAlias = Callable[[PreparedOperator], "list[int] | None"]
 
 
 def _blocks(node: PreparedOperator) -> bool:
@@ -90,7 +95,7 @@ _WHOLE_CHANNELS = requires(
 _DEEP = typed(OUT, "FLOAT32", "UINT8", "INT8", "INT32", "INT64")
 
 
-def _of_blocks(code: OperationCode, summary: str, version: int, fits: Prepare) -> TfliteOperator:
+def _of_blocks(code: OperationCode, summary: str, version: int, fits: Prepare, given: Dims) -> TfliteOperator:
     return TfliteOperator(
         code.name,
         summary,
@@ -99,11 +104,14 @@ def _of_blocks(code: OperationCode, summary: str, version: int, fits: Prepare) -
         versions=(1, 2),
         loads=(ranked(0, 4), _DEEP, SAME, positive("block_size"), fits),
         lowerings=[Lowering(lambda to: to.finish(code, to.input(0), to.scalar(to.option("block_size"))))],
+        dims=given,
     )
 
 
-SPACE_TO_DEPTH = _of_blocks(OperationCode.SPACE_TO_DEPTH, "Blocks of pixels as channels.", 2, _WHOLE_BLOCKS)
-DEPTH_TO_SPACE = _of_blocks(OperationCode.DEPTH_TO_SPACE, "Channels as blocks of pixels.", 99, _WHOLE_CHANNELS)
+SPACE_TO_DEPTH = _of_blocks(OperationCode.SPACE_TO_DEPTH, "Blocks of pixels as channels.", 2, _WHOLE_BLOCKS, dims.into_blocks)
+DEPTH_TO_SPACE = _of_blocks(
+    OperationCode.DEPTH_TO_SPACE, "Channels as blocks of pixels.", 99, _WHOLE_CHANNELS, dims.out_of_blocks
+)
 
 
 def _uncropped(node: OperatorView) -> bool:
@@ -111,38 +119,38 @@ def _uncropped(node: OperatorView) -> bool:
     return crops is not None and crops.size == 4 and not crops.any()
 
 
-SPACE_TO_BATCH_ND = TfliteOperator(
-    "SPACE_TO_BATCH_ND",
-    "Blocks of a padded array as batches.",
-    inputs("input", "block_shape!", "paddings!"),
-    delegate=DelegateRule(version=2, level=2),
-    versions=(1, 4),
-    loads=(
-        ranked(0, 3, 4),
-        SAME,
-        same_parameters(QUANTISED, 1),
-        zero_centred(0, OUT),
-        _BLOCKS,
-        _BLOCKS_FIT,
-        sized(_into_batches),
-    ),
-)
+def _of_batches(
+    code: OperationCode, summary: str, ends: str, fit: Prepare, found: BatchDims, *conditions: Condition
+) -> TfliteOperator:
+    """Blocks of the dimensions between the first and the last, as batches, or back; ``ends``: the name of input 2."""
+
+    def given(node: PreparedOperator) -> list[tuple[int, ...]]:
+        dims = found(node)
+        return [(OPEN,) * len(node.shape(0)) if dims is None else tuple(dims)]
+
+    return TfliteOperator(
+        code.name,
+        summary,
+        inputs("input", "block_shape!", f"{ends}!"),
+        delegate=DelegateRule(version=2, level=2, conditions=conditions),
+        versions=(1, 4),
+        loads=(ranked(0, 3, 4), SAME, same_parameters(QUANTISED, 1), zero_centred(0, OUT), _BLOCKS, fit, sized(found)),
+        dims=given,
+    )
+
+
 _NO_CROPS = Condition("two crops of 0", _uncropped, lambda node: node.input(2))
-BATCH_TO_SPACE_ND = TfliteOperator(
-    "BATCH_TO_SPACE_ND",
+SPACE_TO_BATCH_ND = _of_batches(
+    OperationCode.SPACE_TO_BATCH_ND, "Blocks of a padded array as batches.", "paddings", _BLOCKS_FIT, _into_batches
+)
+BATCH_TO_SPACE_ND = _of_batches(
+    OperationCode.BATCH_TO_SPACE_ND,
     "Batches as blocks of an array, which is cropped.",
-    inputs("input", "block_shape!", "crops!"),
-    delegate=DelegateRule(version=2, level=2, conditions=(constant(2, "crops"), _NO_CROPS)),
-    versions=(1, 4),
-    loads=(
-        ranked(0, 3, 4),
-        SAME,
-        same_parameters(QUANTISED, 1),
-        zero_centred(0, OUT),
-        _BLOCKS,
-        _BATCHES_SPLIT,
-        sized(_out_of_batches),
-    ),
+    "crops",
+    _BATCHES_SPLIT,
+    _out_of_batches,
+    constant(2, "crops"),
+    _NO_CROPS,
 )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.errors import Why
 from nnbridge.types import FLOATS, OperationCode
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import NEVER_KNOWN, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.loads import INDEXES, SAME, PreparedOperator, constant_axes, ranked, requires, single, typed
@@ -87,6 +88,8 @@ ARG_MAX = TfliteOperator(
     wide_constants=True,
     versions=(1, 3),
     loads=_EXTREME_LOADS,
+    dims=dims.without_axis,
+    writes_type="output_type",
 )
 ARG_MIN = TfliteOperator(
     "ARG_MIN",
@@ -97,6 +100,8 @@ ARG_MIN = TfliteOperator(
     wide_constants=True,
     versions=(1, 3),
     loads=_EXTREME_LOADS,
+    dims=dims.without_axis,
+    writes_type="output_type",
 )
 
 
@@ -115,6 +120,8 @@ TOPK_V2 = TfliteOperator(
     as_stored=True,
     versions=(1, 3),
     loads=(SAME, typed(1, "INT32", "INT16"), _TOP_FITS),
+    dims=dims.top,
+    writes_type=0,
 )
 UNIQUE = TfliteOperator(
     "UNIQUE",
@@ -130,6 +137,8 @@ BUCKETIZE = TfliteOperator(
     "Index of the interval between boundaries for each number.",
     options=(Option("boundaries", (), "in order"),),
     loads=(_SORTED, typed(0, "INT32", "FLOAT32", "INT64", "FLOAT64")),
+    dims=dims.like(),
+    writes_type="INT32",
 )
 
 

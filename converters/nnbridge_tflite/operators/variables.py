@@ -10,15 +10,34 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason, Why
+from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import NEVER_KNOWN, NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
-from nnbridge_tflite.loads import single, typed
+from nnbridge_tflite.loads import OUT, Prepare, PreparedOperator, alike, known_types, ranked, requires, same_shape, single, typed
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key
-from nnbridge_tflite.read.graph import Operator, Tensor
+from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor
 
 _UNASSIGNED = "a variable that was assigned before it is read"
 _NUMBERS = "a table of numbers; nnbridge's host holds no strings"
+
+
+_TABLES = {("INT64", "STRING"), ("STRING", "INT64")}
+"""Types of keys and values that TFLite has tables of."""
+_HANDLE = (typed(0, "RESOURCE"), ranked(0, 1), single(0))
+
+
+def _pairs(keys: int, values: int) -> Prepare:
+    return requires(
+        "keys of INT64 and values of STRING, or the other way round",
+        lambda node: (node.type(keys), node.type(values)) in _TABLES,
+        lambda node: (node.type(keys), node.type(values)),
+        Why.INPUT_TYPE,
+    )
+
+
+def _named_types(node: PreparedOperator) -> tuple[str, ...]:
+    return tuple(ELEMENT_TYPES[int(node.option(name))].name for name in ("key_dtype", "value_dtype"))
 
 
 def _read(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
@@ -67,6 +86,17 @@ HASHTABLE = TfliteOperator(
     ),
     delegate=NO_SUBGRAPHS,
     refusal=_NUMBERS,
+    loads=(
+        known_types("key_dtype", "value_dtype"),
+        requires(
+            "keys of INT64 and values of STRING, or the other way round",
+            lambda node: _named_types(node) in _TABLES,
+            _named_types,
+            Why.INPUT_TYPE,
+        ),
+        typed(OUT, "RESOURCE"),
+    ),
+    dims=lambda node: [(1,)],
 )
 HASHTABLE_IMPORT = TfliteOperator(
     "HASHTABLE_IMPORT",
@@ -76,15 +106,24 @@ HASHTABLE_IMPORT = TfliteOperator(
     delegate=NO_SUBGRAPHS,
     effects=True,
     refusal="a table of constant numbers; nnbridge's host holds no strings",
+    loads=(*_HANDLE, _pairs(1, 2), same_shape(1, 2)),
 )
 HASHTABLE_FIND = TfliteOperator(
     "HASHTABLE_FIND",
     "The values of keys in a table; a default for keys that it does not have.",
     inputs("handle", "keys", "default"),
     delegate=NO_SUBGRAPHS,
+    loads=(*_HANDLE, alike(2, OUT), _pairs(1, OUT)),
+    dims=dims.like(1),
 )
 HASHTABLE_SIZE = TfliteOperator(
-    "HASHTABLE_SIZE", "The number of a table's keys.", inputs("handle"), delegate=NO_SUBGRAPHS, refusal=_NUMBERS
+    "HASHTABLE_SIZE",
+    "The number of a table's keys.",
+    inputs("handle"),
+    delegate=NO_SUBGRAPHS,
+    refusal=_NUMBERS,
+    loads=(*_HANDLE, typed(OUT, "INT64")),
+    dims=lambda node: [(1,)],
 )
 SKIP_GRAM = TfliteOperator(
     "SKIP_GRAM",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -16,12 +16,14 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason, Stage, Why, first_line
 from nnbridge.model import Source
+from nnbridge.records import dataclass
 from nnbridge.releases import within
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import STATES, TENSORS, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options
 from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
 from nnbridge_tflite.passes.folding import folded
+from nnbridge_tflite.passes.prepared import with_written_types
 from nnbridge_tflite.passes.shape_inference import infer_dims
 from nnbridge_tflite.passes.states import Key, Variables
 from nnbridge_tflite.passes.values import TensorValues
@@ -83,7 +85,7 @@ class Conversion:
     ) -> None:
         self.context = context
         self.number = number
-        self.graph = graph
+        self.graph = graph = with_written_types(graph)
         self.draft = draft
         self.variables = variables
         self.values = TensorValues(context.file, graph.tensors, graph.written, draft, variables, number)

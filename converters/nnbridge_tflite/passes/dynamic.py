@@ -8,10 +8,11 @@ Which kernels do so, and which compute their outputs already then, is declared w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nnbridge.errors import Reason, Stage, Why
 from nnbridge.log_lines.patterns import BY_NAME
+from nnbridge.records import dataclass
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.read.graph import Graph, Operator, Tensor, TfliteSubgraph
 

@@ -1,4 +1,4 @@
-"""Output dimensions of host operations: by the operator's lowering, else the kernel is run on zeros."""
+"""Output dimensions of host operations: by the operator's lowering or as TFLite prepares it, else the kernel is run on zeros."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from nnbridge.converters.draft import Value
 from nnbridge.errors import ConversionError, Reason
 from nnbridge_tflite.declaration import OperandKind, TfliteOperator
 from nnbridge_tflite.host.running import element_type, host_tensor, lowered
+from nnbridge_tflite.loads import PreparedOperator
 from nnbridge_tflite.passes.folding import KERNEL_ERRORS
+from nnbridge_tflite.passes.prepared import prepared_dims
 from nnbridge_tflite.passes.values import TensorValues
-from nnbridge_tflite.read.graph import Operator, Quantisation, Tensor, element_of
+from nnbridge_tflite.read.graph import Operator, Quantisation, Tensor, TfliteSubgraph, element_of
 
+LARGEST = 2**28
+"""Elements of tensors that a model states the dimensions of; a run refuses larger ones."""
 MAX_ELEMENTS = 2**22
 """Larger inputs are not tried; their outputs' dimensions stay open."""
 
@@ -31,26 +35,24 @@ def infer_dims(
 ) -> None:
     """Set the dimensions of a host operation's outputs; ``results`` are those with new states after them.
 
-    What the file declares holds where the inputs are as it declares them and no computed number decides dimensions.
+    By the operator's lowering, else as TFLite prepares it. What the file declares holds for other operators whose inputs are as
+    it declares them, and of which no computed number decides dimensions.
     """
     found = _lowered_dims(operator, values)
     if found is not None:
         for value, dims in zip(outputs, found, strict=True):
             value.dims = dims
         return
-    stated = [value.dims for value in outputs]
-    if declared is not None and declared.result_dims is not None and (all_dims := declared.result_dims(operator, inputs, stated)):
-        for value, dims in zip(outputs, all_dims, strict=False):
-            value.dims = dims
+    given = None if declared is None else prepared_dims(declared, _prepared(operator, values))
+    if given is not None and len(given) == len(outputs):
+        for value, dims in zip(outputs, given, strict=True):
+            large = math.prod(max(d, 1) for d in dims) > LARGEST
+            value.dims = (0,) * len(dims) if large else tuple(max(d, 0) for d in dims) or (1,)
         return
     known = [
         value.data if value.data is not None or i < 0 else values.known(i)
         for i, value in zip(operator.inputs, inputs, strict=False)
     ]
-    sizes = None if declared is None or declared.shaped_by is None else known[declared.shaped_by]
-    if sizes is not None and (sizes > 0).all():
-        outputs[0].dims = tuple(int(d) for d in sizes.reshape(-1))
-        return
     decided = declared is not None and any(
         i < len(known) and known[i] is None and not inputs[i].omitted
         for i, one in enumerate(declared.inputs)
@@ -79,6 +81,14 @@ def infer_dims(
         raise ConversionError(Reason.of_kernel(error, "operands that fit the operator", operator.label)) from error
     for value, result in zip(results, computed, strict=False):
         value.dims = np.shape(result) or (1,)
+
+
+def _prepared(operator: Operator, values: TensorValues) -> PreparedOperator:
+    """The operator with the dimensions and numbers that its inputs have by now."""
+    read = [i for i in operator.inputs if i >= 0]
+    graph = TfliteSubgraph("", tuple(values.tensors), (operator,), tuple(read), operator.outputs)
+    dims = {i: values.shape(i) for i in read}
+    return PreparedOperator(graph, operator, lambda tensor: values.known(tensor.index), lambda tensor, count: None, dims)
 
 
 def _lowered_dims(operator: Operator, values: TensorValues) -> list[tuple[int, ...]] | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.budget import WorkBudget
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
 
 MAX_TABLES = 200_000

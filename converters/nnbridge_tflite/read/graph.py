@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from nnbridge.errors import Reason
 from nnbridge.extensions import TYPES, Arg
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.flatbuffer import Span
 
 DISPATCH = "DISPATCH_OP"

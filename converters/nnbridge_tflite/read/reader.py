@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from nnbridge.budget import operations_limit
 from nnbridge.errors import ConversionError, Reason, Stage
 from nnbridge.model import Pool
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table, refused_by_verifier
 from nnbridge_tflite.read.graph import (
     ELEMENT_TYPES,
@@ -57,22 +58,19 @@ class TfliteFile:
         return self.pool.data[span.offset : span.offset + span.length]
 
 
-def read(path: Path, *, as_litert: bool = True) -> TfliteFile:
-    """Map and check a file. ConversionError names the file, the place, what was expected and what was found.
-
-    Without ``as_litert``, an axis of quantisation that LiteRT refuses is accepted: TFLite Micro and its compilers do.
-    """
-    return read_pool(path, mapped(path), as_litert=as_litert)
+def read(path: Path) -> TfliteFile:
+    """Map and check a file. ConversionError names the file, the place, what was expected and what was found."""
+    return read_pool(path, mapped(path))
 
 
-def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
+def read_pool(path: Path, pool: Pool) -> TfliteFile:
     """Check a file that is in memory; ``path`` is what errors call it."""
     data = pool.data
     if len(data) < 8 or bytes(data[4:8]) != IDENTIFIER:
         found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"
         raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER.decode()} at byte 4)", found, file=str(path)))
     try:
-        graph = _GraphReading(data, as_litert).graph()
+        graph = _GraphReading(data).graph()
     except Malformed as error:
         raise ConversionError(Reason(error.rule, error.found, operand=error.place, file=str(path))) from error
     return TfliteFile(path, pool, graph)
@@ -109,9 +107,9 @@ def _check_once(place: str, what: str, tables: Sequence[Table]) -> None:
 class _GraphReading:
     """Builds the graph from the decoded root table."""
 
-    def __init__(self, data: memoryview, as_litert: bool) -> None:
+    def __init__(self, data: memoryview) -> None:
         self._data = data
-        self._as_litert = as_litert
+        self._unloadable: Reason | None = None
         self._has_blocks = False
         decoder = Decoder(data)
         self._root = decoder.root("Model")
@@ -147,7 +145,7 @@ class _GraphReading:
             return Reason("a list of buffers", "none", "buffers", stage=Stage.LOADING)
         error = refused_by_verifier(self._data, "Model") if self._irregular else None
         if error is None:
-            return None
+            return self._unloadable
         return Reason(f"{error.rule} (its file verifier)", error.found, error.place, stage=Stage.LOADING)
 
     def _buffer(self, index: int, table: Table) -> Span:
@@ -215,7 +213,7 @@ class _GraphReading:
             _dims(table["shape_signature"], place, -1),
             # A list without elements is a constant without elements, as LiteRT has it; a missing list is not a constant.
             span if span.length or (span.offset and 0 in shape) else None,
-            _quantisation(table["quantization"], shape, place, self._as_litert),
+            self._quantisation(table["quantization"], shape, place),
             table["is_variable"],
             table["sparsity"],
             table["has_rank"],
@@ -224,6 +222,39 @@ class _GraphReading:
         _check_size(tensor)
         _check_zero_points(tensor)
         return tensor
+
+    def _quantisation(self, table: Table | None, shape: tuple[int, ...], place: str) -> Quantisation:
+        """Scales and zero points, as many of them and along such a dimension as LiteRT demands; TFLite Micro demands less."""
+        if table is None or table["scale"] is None or not (channels := len(table["scale"])):
+            return Quantisation(stated=table is not None)
+        scales, zero_points, axis = table["scale"], table["zero_point"], table["quantized_dimension"]
+        count = 0 if zero_points is None else len(zero_points)
+        if count != channels:
+            found, rule = "none" if zero_points is None else count, f"as many zero points as scales ({channels})"
+            if count != 1:
+                _refuse(place, rule, found)
+            self._not_loaded(place, rule, found)
+        if axis < 0 or (shape and axis >= len(shape)):
+            rule = f"a quantized_dimension from 0 to {max(len(shape) - 1, 0)}"
+            if axis < 0:
+                _refuse(place, rule, axis)
+            self._not_loaded(place, rule, axis)
+            axis = len(shape) - 1
+        if channels > 1 and (not shape or channels != shape[axis]):
+            expected = shape[axis] if shape else 1
+            _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{channels} scales")
+        held = tuple(scales.tolist())
+        # One scale is the rule; NumPy takes longer for it than Python.
+        if not (0 <= held[0] < math.inf if channels == 1 else _all_fit(scales)):
+            _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
+        # Those of channels are 0.
+        points = (0,) * count if count > 1 and not np.count_nonzero(zero_points) else tuple(zero_points.tolist())
+        return Quantisation(held, points, axis, True)
+
+    def _not_loaded(self, place: str, rule: str, found: object) -> None:
+        """Note why LiteRT does not load the file, though others do."""
+        if self._unloadable is None:
+            self._unloadable = Reason(rule, str(found), operand=place, stage=Stage.LOADING)
 
     def _blocks(self, details: Mapping[str, Any], element: ElementType, place: str) -> Blocks | None:
         """The storage of a tensor with a scale for each block; zero points are those of symmetric blocks."""
@@ -337,31 +368,6 @@ def _dims(vector: Any, place: str, lowest: int) -> tuple[int, ...]:
     if dims and min(dims) < lowest:
         _refuse(place, f"dimensions of at least {lowest}", list(dims))
     return dims
-
-
-def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_litert: bool) -> Quantisation:
-    """Scales and zero points, as many of them and along such a dimension as LiteRT demands."""
-    if table is None or table["scale"] is None or not (channels := len(table["scale"])):
-        return Quantisation(stated=table is not None)
-    scales, zero_points, axis = table["scale"], table["zero_point"], table["quantized_dimension"]
-    count = 0 if zero_points is None else len(zero_points)
-    if count != channels and (as_litert or count != 1):
-        found = "none" if zero_points is None else count
-        _refuse(place, f"as many zero points as scales ({channels})", found)
-    if not as_litert and shape and axis >= len(shape):
-        axis = len(shape) - 1
-    if axis < 0 or (shape and axis >= len(shape)):
-        _refuse(place, f"a quantized_dimension from 0 to {max(len(shape) - 1, 0)}", axis)
-    if channels > 1 and (not shape or channels != shape[axis]):
-        expected = shape[axis] if shape else 1
-        _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{channels} scales")
-    held = tuple(scales.tolist())
-    # One scale is the rule; NumPy takes longer for it than Python.
-    if not (0 <= held[0] < math.inf if channels == 1 else _all_fit(scales)):
-        _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
-    # Those of channels are 0.
-    points = (0,) * count if count > 1 and not np.count_nonzero(zero_points) else tuple(zero_points.tolist())
-    return Quantisation(held, points, axis, True)
 
 
 def _real(tensor: Tensor, blocks: Blocks, tensors: Sequence[Tensor]) -> Tensor:

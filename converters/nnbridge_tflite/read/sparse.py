@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.records import dataclass
 from nnbridge_tflite.read.flatbuffer import Span
 from nnbridge_tflite.read.graph import Tensor
 

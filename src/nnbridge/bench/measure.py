@@ -6,10 +6,9 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from nnbridge.bench.profiling import OperationTime
 from nnbridge.compare.arrays import Array
 from nnbridge.cpu import compiled
 from nnbridge.model import Model
+from nnbridge.records import dataclass
+from nnbridge.storage.temporary import TemporaryFolder
 from nnbridge.trust import environment, python_command
 
 FIRST_ANSWER_TIMEOUT = 120.0
@@ -93,12 +94,13 @@ def measure(
     rounds: int = 100,
     seconds: float = 20.0,
     tiers: tuple[str, ...] = OURS,
+    few: bool = False,
 ) -> Bench:
-    """Latencies at each number of threads."""
+    """Latencies at each number of threads; ``few``: of LiteRT's kernels only its default ones."""
     latencies: list[Latency] = []
     missing: dict[str, str] = {}
     for count in threads:
-        found: Contenders = contenders(path, model, inputs, count, tiers)
+        found: Contenders = contenders(path, model, inputs, count, tiers, few=few)
         missing.update(found.missing)
         for name, times in alternating(found.runs, rounds, seconds).items():
             least, median, p95 = (float(np.percentile(times, q)) for q in (0, 50, 95))
@@ -109,7 +111,7 @@ def measure(
 def first_answers(path: Path) -> dict[str, dict[str, float | None]]:
     """Fresh processes: nnbridge with a cache of kernels that is filled and with an empty one, and the file's own runtime."""
     sides: dict[str, tuple[str, dict[str, str]]] = {"nnbridge": ("nnbridge", {})}
-    with tempfile.TemporaryDirectory() as empty:
+    with TemporaryFolder() as empty:
         if compiled.unavailable() is None:
             sides["nnbridge, empty cache"] = ("nnbridge", {"NNBRIDGE_CACHE": str(Path(empty) / "kernels")})
         peer = {".tflite": next(iter(LITERT)), ".onnx": "ONNX Runtime"}.get(path.suffix)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from nnbridge.compare.samples import named_inputs
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import OutputBuffer, Request
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import ExecutionStep

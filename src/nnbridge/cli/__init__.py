@@ -8,6 +8,7 @@ output, as in shells. SIGTERM and SIGHUP end the process as they end others, onc
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import signal
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 from nnbridge.trust import clean_path
 
 _FAILED = 2
+_LEAST = 128 << 20
+"""Bytes of address space that the imports take, and OpenBLAS for its threads."""
 _INTERRUPTED = 128 + 2
 """The exit status that shells have for SIGINT; :mod:`nnbridge.cli.output`, which has it too, may not be imported yet."""
 
@@ -39,12 +42,53 @@ def main() -> None:
     """Entry point of the console script; a command that fails prints one message and no traceback."""
     clean_path()
     _occupy_streams()
+    _stay_within_memory()
     try:
         _run()
+        _status[:] = [0]
+    except SystemExit as end:
+        _status[:] = [end.code if isinstance(end.code, int) else 0 if end.code is None else _FAILED]
+        raise
     except _Terminated as end:
         (number,) = end.args
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+_status = [_FAILED]
+"""The exit status, once it is known."""
+
+
+def _stay_within_memory() -> None:
+    """Where the address space is limited, end with a message if it is too small for what is imported, and with 2 if a library in
+    C ends the process for lack of memory: OpenBLAS does so with 1, the status of a failed comparison.
+    """
+    if sys.platform != "linux":
+        return
+    import resource
+
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return
+    try:
+        mmap.mmap(-1, _LEAST).close()
+    except (OSError, MemoryError):
+        _print_error("shortage", "not enough memory")
+        sys.exit(_FAILED)
+    import atexit
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        if library.__cxa_atexit(library._exit, ctypes.c_void_p(_FAILED), None) == 0:
+            atexit.register(_end)  # as the first, which is the last that is called
+
+
+def _end() -> None:
+    """End the process as Python does, without what libraries in C do then."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(_status[0])
 
 
 def _occupy_streams() -> None:

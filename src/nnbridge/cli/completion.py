@@ -45,7 +45,8 @@ def by_metavar(metavar: str) -> Completion | None:
     known = [part for part in parts if part.islower()]
 
     def complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-        found = [CompletionItem(word) for word in known if word.startswith(typed)]
+        listed, comma, last = typed.rpartition(",")
+        found = [CompletionItem(listed + comma + word) for word in known if word.startswith(last)]
         return found or files(context, parameter, typed.rpartition("=")[2] if "=" in metavar else typed)
 
     return complete

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import click
 from nnbridge.cli.old_names import with_new_names
 from nnbridge.cli.options import Written
 from nnbridge.errors import InputError, Reason, near
+from nnbridge.records import dataclass
 from nnbridge.trust import foreign_file
 
 NONE = "none"

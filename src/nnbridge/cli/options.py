@@ -15,7 +15,7 @@ from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.cli.sections import COMPARISON, CONVERSION, DEVICES, INPUTS, OUTPUT, SectionOption
-from nnbridge.engines import AUTO, HOSTS, OWN
+from nnbridge.engines import AUTO, HOSTS, OWN, REFERENCES
 from nnbridge.errors import ConversionError, InputError, Reason
 from nnbridge.releases import NEWEST, ORT, RUNTIMES, TFLITE
 from nnbridge.target import PARTITIONING, PREFERENCES, Target
@@ -75,6 +75,10 @@ seeds_option = of_comparison(
     metavar="N[,N-N…]",
     help="Without --input, inputs are drawn at random: a sample for each seed; 0-99 is a hundred.",
 )
+of_reference = partial(
+    option, "--reference", metavar="NAME|FILE.npz", shell_complete=by_metavar("|".join((*REFERENCES, "FILE.npz")))
+)
+KNOWN_REFERENCES = f"{', '.join(REFERENCES)}, or stored outputs"
 ACCEPTANCE = ("--accept-iou", "--accept-score", "--score-threshold", "--accept-top1")
 
 
@@ -282,13 +286,10 @@ def finished(file: ModelFile, target: Target, begun: ApartReference | None = Non
 
     LiteRT or ONNX Runtime, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
     """
-    from nnbridge.converters.delegation import CLIENTS
-    from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft
 
-    asked = LoadingQuestion(file.path, file.format if file.mapping in CLIENTS else "", begun)
     with working(f"Reading {file.path.name}"):
-        found = draft(file, target)
+        found = draft(file, target, asks=True, begun=begun)
     try:
         with working("Compiling"):
             found.finish()
@@ -298,8 +299,7 @@ def finished(file: ModelFile, target: Target, begun: ApartReference | None = Non
 
             for line in phone_lines(found):
                 echo(str(line), err=True)
-    disagreement = asked.disagreement(found.loads)
-    for note in (*found.notes, *([disagreement] if disagreement else [])):
+    for note in found.notes:
         echo(note, err=True)
     return found
 

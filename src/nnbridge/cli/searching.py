@@ -90,7 +90,7 @@ def search_of(
     target = target_of({**options, "devices": listed}).with_(fallback=fallback)
     with environment(TIMEOUT_VARIABLE, str(options["timeout"])):
         with working(f"Reading {path.name}"):
-            planned = draft(file_of(path, options), target)
+            planned = draft(file_of(path, options), target, asks=True)
         planned.require_loaded()
         with drivers_apart():
             search = Search(

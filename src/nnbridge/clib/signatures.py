@@ -8,8 +8,8 @@ a result; ``in`` and ``inout`` a buffer with its length after it; ``count u32`` 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from nnbridge.records import dataclass
 from nnbridge.types import ResultCode
 
 PREFIX = "ANeuralNetworks"

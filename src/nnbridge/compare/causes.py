@@ -8,7 +8,7 @@ falls to a tenth), or if the difference is no larger than what that arithmetic c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from nnbridge.errors import NnapiError
 from nnbridge.model import Model
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, is_extension
@@ -56,7 +57,7 @@ _WITHOUT_SUMS = {
     *(OperationCode.SQRT, OperationCode.TANH, OperationCode.ADD, OperationCode.SUB, OperationCode.MUL, OperationCode.DIV),
 }
 """Operations of one element, or of two."""
-_LITERT = "litert"
+_LITERT = ("litert", "litert-reference")
 _DRAWING = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FUNCTIONS = {OperationCode.LOGISTIC, OperationCode.SOFTMAX, OperationCode.TANH}
 _OF_TABLES = "8-bit functions from tables of real numbers"
@@ -288,7 +289,7 @@ def _ties_to_even(case: LoneOperation) -> Array | None:
 def _rescaling(case: LoneOperation) -> str:
     if case.expected.dtype.kind == "f":
         return ""
-    for again, text in _OTHERWISE.items() if case.reference == _LITERT else ():
+    for again, text in _OTHERWISE.items() if case.reference in _LITERT else ():
         if case.explained_by(case.again(again)):
             return f"{case.reference} {text}"
     for numerics in NUMERICS.values():
@@ -315,7 +316,7 @@ def _tie_order(case: LoneOperation) -> str:
 def _changes_integers(numerics: Numerics, reference: str) -> bool:
     """LiteRT's kernels of what NNAPI has in 8 bits rescale integers, never floats, whose values may yet be the same."""
     in_float = numerics.in_float or numerics.rounding == "float"
-    if in_float and reference == _LITERT:
+    if in_float and reference in _LITERT:
         return False
     return numerics.rounding != EXACT.rounding or (numerics.in_float and not numerics.halves)
 

@@ -7,7 +7,7 @@ number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance,
 from nnbridge.devices.evidence import Evidence, evidences, idle_devices, reservation, unknown_numbers
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.plan import Share

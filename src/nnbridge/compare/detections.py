@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from nnbridge.compare.samples import dequantised, named_outputs
 from nnbridge.compare.tolerance import RELATIVE_TOLERANCE
 from nnbridge.extensions import codec_of
 from nnbridge.model import Model, Operand, Operation
+from nnbridge.records import dataclass
 
 SAME_BOX = 0.5
 """Intersection over union from which two boxes of a class show the same object, as in Pascal VOC."""

@@ -8,7 +8,7 @@ own deviations is wider. Rounding errors have no preferred sign, so that deviati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
 from nnbridge.model import Model
 from nnbridge.operations.numerics import Numerics
+from nnbridge.records import dataclass
 
 _ROUNDED = 1 - 2.0**-20
 """Deviations are differences of float32 numbers, whose last places are rounded on either side."""

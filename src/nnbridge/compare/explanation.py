@@ -20,7 +20,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import ROUNDING, SUMS, Cause
 from nnbridge.compare.comparison import Comparison, OutputComparison
 from nnbridge.compare.layers import Layer, compare_layers
-from nnbridge.compare.references import FORMATS, reference
+from nnbridge.compare.references import REFERENCE_RUNTIMES, reference
 from nnbridge.compare.samples import Sample, named_inputs, named_outputs, sign_flipped
 from nnbridge.compare.tensors import tensors_of
 from nnbridge.errors import NnapiError
@@ -43,7 +43,8 @@ def with_causes(
 
     Differences of floats within tolerance are not looked into: order of sums explains what is left of them.
     """
-    if not samples or comparison.reference not in FORMATS or not any(map(_differs, comparison.outputs)):
+    known = REFERENCE_RUNTIMES.get(comparison.reference)
+    if not samples or known is None or not known.shows_tensors or not any(map(_differs, comparison.outputs)):
         return comparison
     runtime = reference(comparison.reference, path, signature, preserve=True)
     operands = named_inputs(compilation.model)

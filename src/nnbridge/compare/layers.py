@@ -8,7 +8,7 @@ fusion and numerics as they are (:mod:`nnbridge.compare.observation`); docs/laye
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,7 @@ from nnbridge.devices.evidence import Evidence, evidences, idle_devices, reserva
 from nnbridge.errors import NnapiError, NnbridgeError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import extract

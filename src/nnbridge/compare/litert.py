@@ -49,10 +49,12 @@ class LiteRT:
 
     name = "litert"
 
-    def __init__(self, path: Path, signature: str = "", kernels: str = "reference", *, preserve: bool = False) -> None:
+    def __init__(
+        self, path: Path, signature: str = "", kernels: str = "reference", *, preserve: bool = False, strict: bool = False
+    ) -> None:
         """``kernels``: ``reference``, ``optimised`` (plain ones for the processor) or ``xnnpack``.
 
-        ``preserve``: retain every tensor for :meth:`tensors`.
+        ``preserve``: retain every tensor for :meth:`tensors`; ``strict``: no other kernels where these do not load a file.
         """
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -66,7 +68,7 @@ class LiteRT:
         self._path, self._signature = path, signature
         settings = {"num_threads": 1, "experimental_preserve_all_tensors": preserve}
         refused: Exception | None = None
-        for name in (kernels, *_INSTEAD[_INSTEAD.index(kernels) + 1 :]):
+        for name in (kernels, *(() if strict else _INSTEAD[_INSTEAD.index(kernels) + 1 :])):
             self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[name], **settings)
             try:
                 self._open()
@@ -78,7 +80,8 @@ class LiteRT:
                 _log.warning(rule, kernels, path.name, first_line(refused))
             return
         assert refused is not None
-        raise InputError(Reason("a model that LiteRT runs", first_line(refused), file=str(path))) from refused
+        runs = f"LiteRT's {kernels} kernels run" if strict else "LiteRT runs"
+        raise InputError(Reason(f"a model that {runs}", first_line(refused), file=str(path))) from refused
 
     def _open(self) -> None:
         with warnings.catch_warnings():
@@ -124,14 +127,25 @@ class LiteRT:
         interpreter.invoke()
         return [np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()]
 
+    def _handed_out(self) -> set[int] | None:
+        """The tensors that are known to be written where XNNPACK computes; None where no delegate does."""
+        delegates = [o for o in self._interpreter._get_ops_details() if o["op_name"] == "DELEGATE"]
+        if not delegates:
+            return None
+        ends = (*self._interpreter.get_input_details(), *self._interpreter.get_output_details())
+        return {int(i) for o in delegates for i in o["outputs"]} | {int(detail["index"]) for detail in ends}
+
     def tensors(self) -> NamedTensors:
-        """Every tensor of the last run, of bodies their last iteration's."""
+        """Every tensor of the last run, of bodies their last iteration's; where a delegate computes, what it hands out."""
         interpreter, values = self._interpreter, NamedTensors()
+        handed = self._handed_out()
         by_index: dict[int, tuple[str, Array]] = {}
         for subgraph in range(interpreter.num_subgraphs()):
             for detail in interpreter.get_tensor_details(subgraph_index=subgraph):
                 if np.dtype(detail["dtype"]).kind == "O":
                     continue  # handles of resources: LiteRT would return pointers as Python's objects
+                if handed is not None and not (subgraph == 0 and detail["index"] in handed):
+                    continue
                 try:
                     value = np.array(interpreter.get_tensor(detail["index"], subgraph))
                 except (ValueError, RuntimeError):
@@ -146,6 +160,14 @@ class LiteRT:
         return values
 
 
-def opened(path: Path, signature: str, preserve: bool) -> LiteRT:
+def opened(path: Path, signature: str, preserve: bool, kernels: str = "reference", strict: bool = False) -> LiteRT:
     """The reference, with every argument by its place."""
-    return LiteRT(path, signature, preserve=preserve)
+    create = partial(LiteRT, path, signature, kernels, preserve=preserve, strict=strict)
+    if kernels != "xnnpack":
+        return create()
+    from nnbridge.engines.native import logged
+
+    found, _ = logged(create)  # XNNPACK prints that it is there.
+    if isinstance(found, Exception):
+        raise found
+    return found

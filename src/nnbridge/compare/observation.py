@@ -7,7 +7,7 @@ drivers with arithmetic of their own, show their steps' outputs only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.devices.device import Device
 from nnbridge.extensions import body_roles
 from nnbridge.model import Model, Operation, output_name
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import ExecutionStep

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from nnbridge.compare.arrays import Array, load_arrays
 from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, Why
 from nnbridge.extensions import codec_of, is_tensor, operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
+from nnbridge.records import dataclass
 from nnbridge.runtime.arguments import check_array
 from nnbridge.types import OperandCode
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, Operation
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.states import States
 from nnbridge.types import OperandCode, OperationCode

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array
 from nnbridge.errors import InputError, Reason, near
+from nnbridge.records import dataclass
 from nnbridge.toml import read_toml
 
 RELATIVE_TOLERANCE = 1e-4

@@ -9,7 +9,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from nnbridge.conformance.schema import SPECIAL, schema_error
 from nnbridge.errors import NO_SUCH_FILE, InputError, Reason, cannot_read, similar
 from nnbridge.model import Model
 from nnbridge.reading import open_file
+from nnbridge.records import dataclass
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
 
 Array = npt.NDArray[Any]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from nnbridge.errors import Reason
+from nnbridge.records import dataclass
 
 PASSED, FAILED, REFUSED, NOT_TAKEN = STATUSES = ("passed", "failed", "refused_as_expected", "not_taken")
 """``refused_as_expected``: a model that must be refused, and was. ``not_taken``: the driver does not accept every operation of

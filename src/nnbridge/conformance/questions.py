@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from nnbridge.conformance.schema import question_error
 from nnbridge.errors import InputError, NnapiError, Reason, cannot_read
 from nnbridge.model import Model
 from nnbridge.reading import open_file
+from nnbridge.records import dataclass
 
 MAX_LINE = 16 << 20
 """Bytes of a line; the longest of Android's own cases has a tenth of it."""

@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import NnapiError, Reason, pass_shortage
 from nnbridge.model import Model, Operation
 from nnbridge.processes import computed
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.placement import Answer, place

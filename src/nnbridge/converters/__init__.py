@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -26,6 +26,7 @@ from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
 from nnbridge.errors import NO_SUCH_FILE, ConversionError, InapplicableError, OptionError, Reason, cannot_read
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.source import SourceDeclaration, SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from nnbridge.records import dataclass
 
 Tensor = TypeVar("Tensor", bound=Hashable)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -34,6 +34,7 @@ import numpy as np
 from nnbridge.converters.folding import Folding
 from nnbridge.errors import Reason
 from nnbridge.operations.work import MultiplyAdds
+from nnbridge.records import dataclass
 
 Lower: TypeAlias = "Callable[[Any], None]"
 """Drafts NNAPI operations for one operator; raises ``Unmappable`` where NNAPI cannot express it."""

@@ -7,7 +7,7 @@ Each operation is validated and its output shapes are computed when it is emitte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ from nnbridge.operations.validation import (
     validate_operation,
     verdict_of,
 )
+from nnbridge.records import dataclass
 from nnbridge.types import (
     CONTROL_FLOW,
     MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,

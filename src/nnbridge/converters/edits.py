@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
 from os import SEEK_CUR
 from pathlib import Path
 from typing import IO, TypeAlias
 
 from nnbridge.errors import Why
+from nnbridge.records import dataclass
 
 Value: TypeAlias = "int | float | str"
 Key: TypeAlias = "tuple[int, int]"

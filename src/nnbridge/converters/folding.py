@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 Size: TypeAlias = "Callable[..., float]"
 """From an operator's input arrays, as positional arguments, to an upper bound of the elements that it creates."""

@@ -6,10 +6,10 @@ By this an inference runtime computes what a plan leaves to the host (:mod:`nnbr
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from nnbridge.model import Array, Model, Operation
+from nnbridge.records import dataclass
 
 Tensor: TypeAlias = "int | str"
 """An index (TFLite) or a name (ONNX) in the file's graph."""

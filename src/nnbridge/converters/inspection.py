@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import Reason
 from nnbridge.extensions import TYPES, readable_operation
 from nnbridge.model import Model, input_name, output_name
+from nnbridge.records import dataclass
 from nnbridge.types import Lifetime, OperationCode
 
 ON_NNAPI = ("delegate", "provider", "wide")

@@ -7,12 +7,12 @@ the importer of the file's format reads them back, so that a file and its calls 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from nnbridge.errors import Reason
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

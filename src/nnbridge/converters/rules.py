@@ -6,10 +6,11 @@ Conditions state what the delegate or provider itself checks. What NNAPI does no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from nnbridge.errors import Reason, Stage, Why, listed
+from nnbridge.records import dataclass
 
 Node = TypeVar("Node")
 """What a condition looks at: an operator with its tensors and options, or a node unit."""

@@ -6,12 +6,13 @@ The file importer's rules decide, on the graph as the runtime has it now: after 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import Reason
 from nnbridge.model import Array, Model
+from nnbridge.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from nnbridge.extensions import body_roles, readable_operation
 from nnbridge.model import Model, Subgraph
+from nnbridge.records import dataclass
 from nnbridge.types import Lifetime
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from nnbridge.cost.formulas import has_multiply_adds, multiply_adds
 from nnbridge.cpu.arena import Lease, plan_arena
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph, known
+from nnbridge.records import dataclass
 from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, Partition
 from nnbridge.runtime.plan import Plan
 from nnbridge.types import WRITTEN, Lifetime, OperandCode

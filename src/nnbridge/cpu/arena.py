@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
@@ -13,6 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 ALIGNMENT = 64
 _MAX_PAIRS = 1 << 18

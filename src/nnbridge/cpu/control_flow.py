@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from nnbridge.errors import MissedDeadlineTransientError, OpFailedError, Reason
 from nnbridge.model import Array, Operation, Subgraph
 from nnbridge.operations.call import Arg
+from nnbridge.records import dataclass
 from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, OperationCode, is_extension
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from nnbridge.errors import NnapiError, OpFailedError, Reason, pass_shortage
 from nnbridge.extensions import Arg, ModelKernel, PreparedHostKernel, operand_dtype
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
+from nnbridge.records import dataclass
 from nnbridge.types import Lifetime, OperandCode
 
 Args: TypeAlias = Sequence[Arg]

@@ -14,11 +14,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from nnbridge.cpu import compiled
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from nnbridge.budget import WorkBudget
 from nnbridge.converters import converters
 from nnbridge.converters.delegation import Delegation, InMemory, Place
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.records import dataclass
 
 DELEGATED = 51
 """The builtin code of a node that a delegate runs."""

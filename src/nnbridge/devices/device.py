@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nnbridge.errors import InputError, OpFailedError, Reason, pass_shortage, raised
 from nnbridge.extensions import Extension, value_size
 from nnbridge.model import Model, Operand, known
+from nnbridge.records import dataclass
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     RUNTIME_FEATURE_LEVEL,

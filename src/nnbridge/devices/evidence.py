@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from nnbridge.devices.device import Device
@@ -14,6 +14,7 @@ from nnbridge.devices.samples import SampleDriver
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.devices.wrapped import WrappedDevice
 from nnbridge.operations.numerics import EXACT
+from nnbridge.records import dataclass
 
 NUMBERS_UNKNOWN = "numbers unknown (computed as NNAPI's CPU)"
 """The verdict on numbers of a device whose arithmetic nothing emulates."""

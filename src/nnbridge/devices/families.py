@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from nnbridge.devices.device import Device
 from nnbridge.devices.hardware import plain, tables
 from nnbridge.devices.samples import SampleDriver
+from nnbridge.records import dataclass
 
 SAMPLES, OWN, INSTALLED = "sample drivers", "nnbridge", "installed"
 """Groups of devices that no profile describes: AOSP's drivers in Python; NNAPI's CPU and the host; other packages'."""

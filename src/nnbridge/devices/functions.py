@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from nnbridge.cpu.custom import CustomKernel, Function, labelled
@@ -20,6 +19,7 @@ from nnbridge.devices.device import (
 from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.extensions import Arg
 from nnbridge.model import Array, Model, Operation
+from nnbridge.records import dataclass
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode
 
 __all__ = ["Array", "Function", "FunctionDriver", "FunctionPreparedModel", "Tensor", "driver"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from nnbridge import toml
+from nnbridge.records import dataclass
 
 _FOLDER = Path(__file__).parent
 _SIMILAR = 0.8

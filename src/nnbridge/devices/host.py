@@ -8,7 +8,7 @@ hold host operations and NNAPI's side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from nnbridge.extensions import (
     is_options,
 )
 from nnbridge.model import Array, Model, Operand, Operation, Source, Subgraph, known
+from nnbridge.records import dataclass
 from nnbridge.types import WRITTEN, DeviceTypeCode, Lifetime, OperandCode, is_extension
 
 HOST_NAME = "host"

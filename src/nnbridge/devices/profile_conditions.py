@@ -6,7 +6,7 @@ import keyword
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, cached_property
 from itertools import product
 from string import ascii_letters, digits
@@ -19,6 +19,7 @@ from nnbridge.devices.rules.conditions import checked
 from nnbridge.devices.rules.facts import ENTRY_WEIGHT, LIST, OPERAND, expansions
 from nnbridge.devices.rules.syntax import MAX_DEPTH, Attribute, ComparisonChain, Listing, Name
 from nnbridge.errors import near
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode
 
 CONDITION_KEYS = ("require", "when", "says", "source", "uncertain", "dies", "at")

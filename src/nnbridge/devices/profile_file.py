@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -17,7 +18,7 @@ from nnbridge.devices.device import Capabilities, Performance, uniform_capabilit
 from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
 from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
 from nnbridge.devices.rules.facts import RULE_WEIGHT, expansions
-from nnbridge.devices.table_values import TableValues
+from nnbridge.devices.table_values import OnDemand, TableValues
 from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.errors import near as _near
 from nnbridge.extensions import Extension, ExtensionOperandType
@@ -59,9 +60,9 @@ _EXTENSION_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 _T = TypeVar("_T")
 
 
-def load_profiles(path: Path) -> tuple[ProfileDevice, ...]:
-    """The devices of a file; InputError names its mistakes with their lines."""
-    return _ProfileReader(path).devices()
+def load_profiles(path: Path, checked: bool = False) -> tuple[ProfileDevice, ...]:
+    """The devices of a file; InputError names its mistakes with their lines. Rules of a checked file are read when needed."""
+    return _ProfileReader(path, checked).devices()
 
 
 def shipped() -> tuple[ProfileDevice, ...]:
@@ -77,14 +78,14 @@ def shipped_device(name: str) -> ProfileDevice | None:
 
 @cache
 def _shipped_file(path: Path) -> tuple[ProfileDevice, ...]:
-    return load_profiles(path)
+    return load_profiles(path, checked=True)
 
 
 class _ProfileReader(TableValues):
     """One file being read. Mistakes are collected; readers of values return a default for what is wrong."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, checked: bool) -> None:
+        self._path, self._checked = path, checked
         self._mistakes = {}
         self._work = expansions(self._too_much)
         self._inherits = False
@@ -160,10 +161,12 @@ class _ProfileReader(TableValues):
         self._conditions = conditions = ConditionReader(self.note, self._work)
         conditions.define([self._table(table, key) for key in DEFINED])
         common = tuple(conditions.entries("rules", table.get("rules", [])))
-        rules = {key: self._below(key, self._alternatives, key, value, common) for key, value in operations.items()}
+        reader = copy.copy(self) if self._checked else self  # has the definitions of this device when rules are read later
+        reads = {key: partial(reader._operation, key, value, common) for key, value in operations.items()}
+        rules = OnDemand(reads, at_once=not self._checked)
         return ProfileDevice(
             name=name,
-            rules={OperationCode[key]: found for key, found in rules.items() if key in OperationCode.__members__},
+            rules=OnDemand({OperationCode[k]: partial(rules.__getitem__, k) for k in rules if k in OperationCode.__members__}),
             capabilities=self._capabilities(self._table(table, "performance")),
             feature_level=self._whole(table, "feature_level", 1, 8, 8),
             type=DeviceTypeCode[self._one_of(table, "type", _DEVICE_TYPES, "ACCELERATOR")],
@@ -189,6 +192,9 @@ class _ProfileReader(TableValues):
                 )
 
     # -- rules -------------------------------------------------------------------------------------------------------
+
+    def _operation(self, key: str, value: Any, common: Sequence[Entry]) -> tuple[ProfileRule, ...]:
+        return self._below(key, self._alternatives, key, value, common)
 
     def _alternatives(self, key: str, value: Any, common: Sequence[Entry]) -> tuple[ProfileRule, ...]:
         """A list of types, a table of rules, or a list of such tables."""

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ from nnbridge.errors import BadDataError, OpFailedError, Reason, Why
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations.matching import input_places
+from nnbridge.records import dataclass
 from nnbridge.types import (
     TYPE_FACTS,
     DeviceTypeCode,

@@ -8,7 +8,6 @@ asymmetric data (of SELECT the second input decides), ``all`` and ``full`` every
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
@@ -24,6 +23,7 @@ from nnbridge.devices.device import (
 from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
+from nnbridge.records import dataclass
 from nnbridge.types import QUANT8, DeviceTypeCode, OperandCode, OperationCode
 
 Claim: TypeAlias = "Callable[[Model, Operation], Reason | None]"

@@ -57,12 +57,18 @@ _COMMON: Mapping[str, str] = {
     "largest_weight_sum": NUMBER,
     "largest_bias": NUMBER,
     "zero_inputs": NUMBER,
+    "readers": NUMBER,
+    "input_readers": NUMBER,
+    "input_written": TRUTH,
+    "becomes_floats": TRUTH,
 }
 """Names of every operator: ``maps`` are inputs and outputs without parameters, ``open_dims`` the dimensions that the file leaves
 open, ``runtime_inputs`` and ``constant_inputs`` how many inputs a run computes and the file stores, ``unstated`` the maps and
 weights without quantisation parameters, ``scaleless`` how many have no positive scale, ``largest_weight_sum`` the largest sum of
 absolute weights of an output channel, ``largest_bias`` the largest bias, ``zero_inputs`` how many inputs are constants that are
-all zero."""
+all zero, ``readers`` and ``input_readers`` how many operators read the first output and the first input, ``input_written``
+whether an operator computes the first input, ``becomes_floats`` whether only a CAST or SELECT to floats reads that output."""
+_SELECTING = ("CAST", "SELECT", "SELECT_V2")
 
 
 @cache
@@ -134,7 +140,10 @@ class OperatorFacts:
             return found
         if tensor.index in self._unpacked:
             found = replace(found, constant=True, stored=self._unpacked[tensor.index])
-        return found if self._graph.uses(tensor) else replace(found, used=False)
+        readers = self._graph.readers.get(tensor.index, ())
+        delivered = self._graph.delivers(tensor)
+        reader = readers[0].name if len(readers) == 1 else ""
+        return replace(found, used=bool(readers) or delivered, delivered=delivered, reader=reader)
 
     def _inputs(self) -> Value:
         return tuple(self._fact(tensor) for tensor in self.operator.inputs if tensor is not None)
@@ -204,6 +213,24 @@ class OperatorFacts:
     def _largest_bias(self) -> Value:
         bias = next((t for name, t in self._named() if name == "bias"), None)
         return 0 if bias is None or bias.value is None or not bias.elements else int(bias.value.max())
+
+    def _readers(self) -> Value:
+        return len(self._reading(self.operator.outputs[0])) if self.operator.outputs else 0
+
+    def _input_readers(self) -> Value:
+        source = self.operator.input(0)
+        return 0 if source is None else len(self._reading(source))
+
+    def _input_written(self) -> Value:
+        source = self.operator.input(0)
+        return source is not None and source.index in self._graph.producers
+
+    def _becomes_floats(self) -> Value:
+        found = self._reading(self.operator.outputs[0]) if self.operator.outputs else ()
+        return len(found) == 1 and found[0].name in _SELECTING and found[0].outputs[0].type in ("FLOAT16", "FLOAT32")
+
+    def _reading(self, tensor: SourceTensor) -> tuple[SourceOperator, ...]:
+        return self._graph.readers.get(tensor.index, ())
 
     def _zero_inputs(self) -> Value:
         return sum(t.value is not None and not t.value.any() for t in self.operator.inputs if t is not None)

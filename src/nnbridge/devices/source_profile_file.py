@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from nnbridge.devices.rules import RuleCondition, RuleErrors, condition, contrad
 from nnbridge.devices.rules.facts import ENTRY_WEIGHT, LIST, NUMBER, RULE_WEIGHT, Vocabulary, expansions
 from nnbridge.devices.source_facts import declarations, source_vocabulary
 from nnbridge.devices.source_profiles import SourceProfile, SourceRules
-from nnbridge.devices.table_values import TableValues
+from nnbridge.devices.table_values import OnDemand, TableValues
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.estimate.reading import cost_of
 from nnbridge.operations.numerics import EXACT, NUMERICS
 
 LEVELS = ("tflite",)
 """The formats whose operators devices look at."""
-_TEXTS = ("name", "like", "level", "version", "source", "verified", "numerics", "numerics_source")
+_TEXTS = ("name", "like", "level", "version", "source", "verified", "numerics", "numerics_source", "app")
 _TABLES = ("hardware", "sets", "conditions", "operations", "unpacks", "faults")
 _KEYS = (*_TEXTS, *_TABLES, "rules", "static", "partitions", "max_partitions", "cost", "notes", "aliases")
 _RULE_KEYS = ("require", "when", "says", "uncertain", "except", "only", "fails_model")
@@ -32,14 +33,15 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SHOWN = 80
 
 
-def source_profiles(path: Path, text: str, data: Mapping[str, Any]) -> tuple[SourceProfile, ...]:
-    """The devices of a file whose TOML was read already; InputError has every mistake with its line."""
-    return _SourceProfileReader(path, text).devices(data.get("device"))
+def source_profiles(path: Path, text: str, data: Mapping[str, Any], checked: bool = False) -> tuple[SourceProfile, ...]:
+    """The devices of a file whose TOML was read already; InputError has every mistake with its line. Rules of a checked file
+    are read when needed."""
+    return _SourceProfileReader(path, text, checked).devices(data.get("device"))
 
 
 class _SourceProfileReader(TableValues):
-    def __init__(self, path: Path, text: str) -> None:
-        self._path, self._text = path, text
+    def __init__(self, path: Path, text: str, checked: bool) -> None:
+        self._path, self._text, self._checked = path, text, checked
         self._mistakes = {}
         self._work = expansions(self._too_much)
 
@@ -85,6 +87,7 @@ class _SourceProfileReader(TableValues):
             aliases=tuple(self._list(table, "aliases", str)),
             numerics=self._numerics(table),
             numerics_source=self._text_of(table, "numerics_source"),
+            app=self._text_of(table, "app"),
         )
 
     def _numerics(self, table: Mapping[str, Any]) -> str:
@@ -107,13 +110,17 @@ class _SourceProfileReader(TableValues):
         listed = self._table(table, "sets")
         sets = {key: tuple(self._list(listed, key, str)) for key in listed}
         texts = {name: entries[0]["require"] for name, entries in named.items() if len(entries) == 1}
+
+        def alternatives(key: str, value: Any, common: Sequence[dict[str, Any]]) -> tuple[tuple[RuleCondition, ...], ...]:
+            words = self._vocabulary(level, key, sets, texts, table)
+            return () if words is None else tuple(self._alternatives(key, value, words, common, named))
+
         operators, unpacks, faults = (
-            {
-                key: tuple(self._alternatives(key, value, words, common if part == "operations" else (), named))
-                for key, value in self._table(table, part).items()
-                if (words := self._vocabulary(level, key, sets, texts, table)) is not None
-            }
-            for part in ("operations", "unpacks", "faults")
+            OnDemand(
+                {key: partial(alternatives, key, value, shared) for key, value in self._table(table, part).items()},
+                at_once=not self._checked,
+            )
+            for part, shared in (("operations", common), ("unpacks", ()), ("faults", ()))
         )
         return SourceRules(level, operators, unpacks, faults)
 

@@ -7,7 +7,7 @@ operation as the importer mapped it, with the arithmetic that is known about it;
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import ClassVar
@@ -32,6 +32,7 @@ from nnbridge.errors import InapplicableError, InputError, Reason, Why
 from nnbridge.estimate.numbers import Cost
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operation
+from nnbridge.records import dataclass
 from nnbridge.source import SourceGraph, SourceOperator
 from nnbridge.types import DeviceTypeCode, is_extension
 
@@ -97,6 +98,8 @@ class SourceProfile(Device):
     """Its arithmetic: a name of :data:`~nnbridge.operations.numerics.NUMERICS`."""
     numerics_source: str = ""
     """Where that is stated; empty: nothing is public, and the CPU's arithmetic is used."""
+    app: str = ""
+    """The runtime of the compiled file where that is not TFLite, whose refusal of the file does not count then."""
     before_nnapi: ClassVar[bool] = True
     is_profile: ClassVar[bool] = True
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from nnbridge.errors import InputError, Reason
 
 _KINDS: Mapping[type, str] = {str: "texts", int: "whole numbers", dict: "tables"}
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 _MAX_MISTAKES = 100
 """Of a file; reading ends with the last one."""
@@ -49,3 +50,22 @@ class TableValues(ABC):
             return value
         self.note(key, f"a list of {_KINDS[kind]}", value)
         return []
+
+
+class OnDemand(Mapping[_K, _T]):
+    """Values that are read when they are asked for, each once: the rules of profiles that were checked before."""
+
+    def __init__(self, reads: Mapping[_K, Callable[[], _T]], at_once: bool = False) -> None:
+        self._reads = reads
+        self._values = {key: read() for key, read in reads.items()} if at_once else {}
+
+    def __getitem__(self, key: _K) -> _T:
+        if key not in self._values:
+            self._values[key] = self._reads[key]()
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[_K]:
+        return iter(self._reads)
+
+    def __len__(self) -> int:
+        return len(self._reads)

@@ -30,6 +30,10 @@ _ENGINES = {
     "onnxruntime": ("onnx", _ONNX_RUNTIME, "default"),
 }
 """Name → the format that it reads, the engine, and the kernels that it computes with."""
+REFERENCES = (
+    "litert", "onnxruntime", "litert-reference", "litert-plain", "xnnpack", "litert-gpu", "litert-gpu-float32", "tflm",
+)  # fmt: skip
+"""Names of runtimes to compare with, as :data:`nnbridge.compare.references.REFERENCE_RUNTIMES` has them, which imports more."""
 HOSTS = (AUTO, OWN, *_ENGINES)
 
 

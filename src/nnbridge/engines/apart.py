@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from nnbridge.apart import Apart
+from nnbridge.records import dataclass
 
 if TYPE_CHECKING:
     from nnbridge.converters.hosted import Piece, Tensor

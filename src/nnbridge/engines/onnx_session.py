@@ -13,10 +13,13 @@ import itertools
 import os
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
+
+from nnbridge.records import dataclass
+from nnbridge.trust import decline_reports
 
 _UINT8, _INT8, _INT32 = 2, 3, 6
 _MOST_BYTES = (1 << 31) - (1 << 20)
@@ -76,6 +79,7 @@ def open_session(model: str | bytes, options: Any = None, *, folder: str = "") -
 
     ``folder``: where the external data of bytes lies.
     """
+    decline_reports()
     import onnxruntime
 
     if saturates():

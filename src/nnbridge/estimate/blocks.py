@@ -8,13 +8,13 @@ cycles: Arm's ethos-u-vela 5.2.0, ``architecture_features.py`` and ``regor/archi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from nnbridge.estimate.numbers import ArrayNumbers
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 SUB_KERNEL = 8
 """Larger kernels are computed in parts of this side."""

@@ -7,10 +7,10 @@ buffers take turns. Facts: the scheduler of regor in Arm's ethos-u-vela 5.2.0 (A
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from nnbridge.estimate.blocks import SPLIT, PassCost
 from nnbridge.estimate.numbers import ArrayNumbers
+from nnbridge.records import dataclass
 
 START = 1000
 """Cycles of waiting that do not count: before the first operator, and for a slice of one that computes longer than it reads."""

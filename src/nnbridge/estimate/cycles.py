@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nnbridge.estimate.blocks import SPLIT, Pass, PassCost, pass_cost
 from nnbridge.estimate.buffering import NO_BUFFER, Buffer, buffer_of
 from nnbridge.estimate.numbers import ArrayNumbers
 from nnbridge.estimate.work import FLAT, Work
+from nnbridge.records import dataclass
 
 ARG_MAX_STEPS = 43
 """Steps for each granule of the input: read off four networks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nnbridge.estimate.buffering import Buffer
 from nnbridge.estimate.cycles import PRODUCTS, Timing, operation_cycles, weight_bytes
@@ -12,6 +12,7 @@ from nnbridge.estimate.numbers import Band, Cost
 from nnbridge.estimate.partitions import OperatorGroup
 from nnbridge.estimate.partitions import group as group_of
 from nnbridge.estimate.work import CLAMPS, JOINS, PARTS, TABLES, Work, work_of
+from nnbridge.records import dataclass
 from nnbridge.source import SourceGraph, SourceOperator
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from nnbridge.records import dataclass
 from nnbridge.source import SourceGraph, SourceTensor
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from nnbridge.estimate.numbers import Cost
 from nnbridge.estimate.partitions import OperatorGroup, group, groups
 from nnbridge.estimate.reading import cost_of
 from nnbridge.estimate.work import work_of
+from nnbridge.records import dataclass
 from nnbridge.source import SourceGraph
 
 CPUS = Path(__file__).parent / "cpus.toml"

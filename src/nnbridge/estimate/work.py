@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from nnbridge.estimate.blocks import part_kernel
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge.source import SourceOperator, SourceTensor
 
 Sides: TypeAlias = "tuple[int, int, int, int]"

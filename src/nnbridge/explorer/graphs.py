@@ -6,13 +6,13 @@ import os
 import shlex
 from argparse import SUPPRESS, ArgumentError, ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nnbridge.api import plan
 from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 from nnbridge.releases import RUNTIMES
 from nnbridge.report.outcomes import OperatorOutcome, outcomes_of
 from nnbridge.report.overlay import colours

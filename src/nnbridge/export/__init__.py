@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 
 if TYPE_CHECKING:
     from nnbridge.model import Model

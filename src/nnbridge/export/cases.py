@@ -9,7 +9,6 @@ import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from nnbridge.devices import CPU_NAME
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import readable_operation
 from nnbridge.model import Model, Operand, Subgraph
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.placement import required_level

@@ -4,7 +4,7 @@
 # mypy: implicit-reexport
 # ruff: noqa: F401
 
-from nnbridge.inputs.ahead import read_ahead
+from nnbridge.ahead import read_ahead
 from nnbridge.inputs.dataset import Dataset, Item, class_index, metadata_by_name, read_labels
 from nnbridge.inputs.preparation import Picture, Preparation, prepare
 from nnbridge.inputs.quantisation import quantised

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from nnbridge.extensions import TYPES, codec_of, operand_dtype
 from nnbridge.inputs.preparation import InputTarget, Picture, Preparation, PreparedInput, fit, prepare
 from nnbridge.model import Model, Operand
 from nnbridge.reading import read_at_most
+from nnbridge.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class _Entry:
 
 @dataclass
 class Dataset:
-    """The samples for a model: iterating reads their files, in the order of their names.
+    """The samples for a model, in the order of their files' names: iterating or asking for one reads its files.
 
     An input with one file has it in every sample; inputs with folders of equally many files go together in their order.
     """
@@ -53,6 +54,7 @@ class Dataset:
     """Inputs without files, drawn with a seed."""
     notes: dict[str, None] = field(default_factory=dict)
     """What should be known about the files that were read so far, each line once."""
+    _singles: dict[str, PreparedInput] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -108,18 +110,27 @@ class Dataset:
         return max(map(len, self.entries.values()), default=1)
 
     def __iter__(self) -> Iterator[Item]:
-        single = {name: found[0].read() for name, found in self.entries.items() if len(found) == 1}
-        for k in range(len(self)):
-            read = {name: single[name] if name in single else found[k].read() for name, found in self.entries.items()}
-            at = [found[min(k, len(found) - 1)] for found in self.entries.values()]
-            several = [found[k] for found in self.entries.values() if len(found) > 1] or at
-            self.notes.update(dict.fromkeys(note for prepared in read.values() for note in prepared.notes))
-            yield Item(
-                several[0].name if several else "",
-                {name: read[name].array if name in read else self.others[name] for name in self.inputs},
-                next((entry.label for entry in several if entry.label), ""),
-                next((prepared.picture for prepared in read.values() if prepared.picture is not None), None),
-            )
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, k: int) -> Item:
+        """The sample at a place from 0 on, whose files are read now; several threads may ask."""
+        if not 0 <= k < len(self):
+            raise IndexError(f"sample {k} of {len(self)}")
+        read = {name: found[k].read() if len(found) > 1 else self._single(name) for name, found in self.entries.items()}
+        several = [found[k] for found in self.entries.values() if len(found) > 1] or [found[0] for found in self.entries.values()]
+        self.notes.update(dict.fromkeys(note for prepared in read.values() for note in prepared.notes))
+        return Item(
+            several[0].name if several else "",
+            {name: read[name].array if name in read else self.others[name] for name in self.inputs},
+            next((entry.label for entry in several if entry.label), ""),
+            next((prepared.picture for prepared in read.values() if prepared.picture is not None), None),
+        )
+
+    def _single(self, name: str) -> PreparedInput:
+        """The only file of an input, which is in every sample: read once."""
+        if name not in self._singles:
+            self._singles[name] = self.entries[name][0].read()
+        return self._singles[name]
 
 
 def metadata_by_name(names: Sequence[str], stated: Sequence[TensorInfo]) -> dict[str, TensorMetadata]:

@@ -9,7 +9,7 @@ import stat
 import warnings
 import wave
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from nnbridge.errors import BadDataError, InputError, OpFailedError, PackageErro
 from nnbridge.extensions import Codec, codec_of, operand_dtype
 from nnbridge.inputs.quantisation import quantised
 from nnbridge.model import Operand
+from nnbridge.records import dataclass
 from nnbridge.runtime.arguments import check_array
 
 if TYPE_CHECKING:

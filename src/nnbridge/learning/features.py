@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -16,6 +15,7 @@ from nnbridge.devices.rules import Fact, Subject
 from nnbridge.devices.rules.compiling import compiled, plain
 from nnbridge.devices.rules.facts import ANY, OPERAND, OPERANDS
 from nnbridge.devices.rules.syntax import parse
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode
 
 NUMBER, NOMINAL, TRUTH = "number", "nominal", "truth"

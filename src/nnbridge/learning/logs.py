@@ -5,18 +5,19 @@ What a line is, :mod:`nnbridge.log_lines` says; here is what lines say of device
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from nnbridge.budget import parse_json
 from nnbridge.conformance.questions import read_questions
 from nnbridge.errors import InputError, Reason, Why
 from nnbridge.foreign import ReadingBudget, Shape, checked
 from nnbridge.log_lines.reader import ReadLine, numbered, read_lines, read_text
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 
 CPU = "nnapi-reference"
 MAX_REPEATED = 20_000
@@ -225,7 +226,7 @@ def _json(path: Path, text: str) -> Log | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        content = json.loads(text)
+        content = parse_json(text.encode(errors="surrogatepass"))
     except RecursionError:
         return None
     except ValueError:
@@ -253,7 +254,7 @@ def _lines(text: str) -> Iterator[tuple[int, object]]:
     """The JSON of each line that is some, and its number."""
     for number, line in numbered(text):
         with suppress(ValueError, RecursionError):
-            yield number, json.loads(line)
+            yield number, parse_json(line.encode(errors="surrogatepass"))
 
 
 def _trace(path: Path, calls: Iterable[tuple[int, object]]) -> Iterator[Logged]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from nnbridge.file import ModelFile, load
 from nnbridge.learning.logs import CPU, Delegated, Log, Logged
 from nnbridge.learning.observations import AnsweredOperation, of_model
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.source import SourceGraph
 from nnbridge.types import is_extension
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from nnbridge.devices.device import Device
 from nnbridge.devices.operation_facts import ModelFacts, OperationFacts
@@ -12,6 +11,7 @@ from nnbridge.learning.features import features, values
 from nnbridge.learning.space import Example, Rules, learn
 from nnbridge.model import Model
 from nnbridge.operations import definition
+from nnbridge.records import dataclass
 from nnbridge.runtime.placement import answers_of
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperationCode, is_extension
 

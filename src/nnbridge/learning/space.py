@@ -8,10 +8,11 @@ and the refused values is open, and so is a form of an operation that no one saw
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from nnbridge.learning.features import ALIKE, NOMINAL, NUMBER, TRUTH, Feature, written
+from nnbridge.records import dataclass
 
 SLACK = 1.0
 """Explanations that cost at most this more than the simplest one count as well."""

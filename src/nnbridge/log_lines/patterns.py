@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
+
+from nnbridge.records import dataclass
 
 DELEGATE_NAME = "TfLiteNnapiDelegate"
 """What TFLite calls the nodes of Android's NNAPI delegate."""
@@ -36,6 +38,7 @@ _FIELDS = {
     "number": r"-?\d+",
     "source": r"\w+",
     "operator": r"[^()]+",
+    "custom": r"[\w.:]{1,80}",
     "action": r"[^':]{1,80}?",
     "tensor_name": r"[^'\[\]]*",
     "file": r"[\w./+-]{1,200}",
@@ -326,12 +329,41 @@ PATTERNS: tuple[LinePattern, ...] = (
        "Next operations are not supported by {kernel} delegate:"), "tflite/delegates/gpu/common/model_builder.cc",
        "operators that this delegate leaves to TFLite are listed below",
        "nnbridge plan FILE --device tflite-gpu-delegate has its rules"),
+    _p("gpu-custom", _T, "tflite", "E", "CUSTOM {custom}: {rest}", "tflite/delegates/utils.cc",
+       "a custom operator that this delegate leaves to TFLite", "nnbridge plan FILE --device tflite-gpu-delegate has its rules",
+       within="gpu-refusals"),
     _p("gpu-operator", _T, "tflite", "E", "{operation}: {rest}", "tflite/delegates/gpu/common/model_builder.cc",
        "an operator that this delegate leaves to TFLite, with its words",
        "nnbridge plan FILE --device tflite-gpu-delegate has its rules", within="gpu-refusals"),
     _p("gpu-share", _T, "tflite", "E", "{nodes} operations will run on the {kernel}, and the remaining {left}",
        "tflite/delegates/gpu/common/model_builder.cc", "the operators that this delegate got, and those that stay",
        "nnbridge plan FILE --device tflite-gpu-delegate has its rules"),
+    _p("gpu-none", _T, "tflite", "E", "No operations will run on the {kernel}, and all {nodes} operations will run on the CPU",
+       "tflite/delegates/gpu/common/model_builder.cc", "this delegate got no operator",
+       "nnbridge plan FILE --device tflite-gpu-delegate has its rules"),
+    _p("gpu-failed-operator", _T, "tflite", "E",
+       ("TfLiteGpuDelegate Init: {operation}: {rest}", "TfLiteGpuDelegate Prepare: {operation}: {rest}",
+        "TfLiteGpuDelegate Invoke: {operation}: {rest}"), "tflite/delegates/gpu/delegate.cc:1422",
+       "the delegate got the operator and fails with its words: it checks such dimensions only when it builds its graph",
+       "--fallback without the delegate, or a model in which the operator has the form that the words ask for"),
+    _p("gpu-failed", _T, "tflite", "E",
+       ("TfLiteGpuDelegate Init: {rest}", "TfLiteGpuDelegate Prepare: {rest}", "TfLiteGpuDelegate Invoke: {rest}",
+        "GpuDelegate Prepare: {rest}"), "tflite/delegates/gpu/delegate.cc:1422",
+       "the GPU delegate fails with these words, after TFLite gave its operators to it",
+       "a batch of 1 and dimensions that the file states; the next line names the node"),
+    _p("old-gpu", _T, "tflite", "E", "op code #{builtin} cannot be handled by this delegate.{rest}",
+       "tensorflow/lite/delegates/gpu of TFLite 1.13", "an operator that the GPU delegate leaves to TFLite, by its number",
+       "nnbridge plan FILE --device tflite-gpu-delegate has the rules of today's delegate"),
+    _p("immutable", _T, "tflite", "E", "ModifyGraphWithDelegate is disallowed when graph is immutable.",
+       "tflite/core/subgraph.cc",
+       "another delegate fixed the graph before: this one is not applied", "create the interpreter with one of the delegates"),
+    _p("neuron-api", Writer.ANDROID, "neuron", "I", "Neuron adapter API exists: 0", "MediaTek-NeuroPilot/tflite-neuron-delegate",
+       "the phone has no Neuron adapter that an app may load: the delegate goes through NNAPI",
+       "nnbridge plan FILE --device litert-mediatek shows LiteRT's route to the same chip"),
+    _p("hta-refused", Writer.ANDROID, "hta-unnhal", "E", "{{{operation}, {type}}} is not supported.",
+       "a vendor's driver: tensorflow/tensorflow 43541",
+       "Qualcomm's HTA refuses the operation in this type: another of the phone's devices, or NNAPI's CPU, gets it",
+       "nnbridge devices learn LOG --models DIR makes a profile of this driver"),
     _p("litert-refused", Writer.LITERT, "litert", "W",
        "LiteRT Op #{node} '{kind}' (code={builtin}) is not supported in {kernel} Compiler", "litert/vendors",
        "an operator that LiteRT's compiler leaves to the CPU", _PLAN),
@@ -512,6 +544,16 @@ PATTERNS: tuple[LinePattern, ...] = (
     _p("ort-key", _O, "onnxruntime", "E", "Exception during initialization: {rest}",
        "onnxruntime/core/session/inference_session.cc",
        "ONNX Runtime created no session; with NNAPI the provider failed to build a model", _BUILD),
+    _p("ort-run-failed", _O, "onnxruntime", "E",
+       ("Non-zero status code returned while running {kind} node. Name:'{tensor_name}' Status Message: {rest}",
+        "Non-zero status code returned while running {kind} node. Name:'{tensor_name}' {rest}"),
+       "onnxruntime/core/framework/sequential_executor.cc:563",
+       "a node, or a partition that a provider made one node of, fails while it runs",
+       "nnbridge run FILE says what ONNX Runtime's CPU has to say of the node"),
+    _p("ort-no-nnapi", _O, "onnxruntime", "W",
+       "NNAPI execution provider can only be used to generate ORT format model in this build.",
+       "onnxruntime/python/onnxruntime_pybind_state.cc:1264", "this build of ONNX Runtime has no NNAPI: it fails when it runs",
+       "run on a phone, or with nnbridge's provider (nnbridge build provider)"),
     _p("ort-targets", _O, "onnxruntime", "E", ("The model cannot run using the current set of target devices, {rest}",
        "The model cannot run using current set of target devices, {rest}"), f"{_PROVIDER}/builders/model_builder.cc, Compile",
        "with NNAPI_FLAG_CPU_DISABLED a device refused an operation of a partition: there is no session",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.foreign import ReadingBudget
 from nnbridge.log_lines.patterns import LEAST_CUT, LEAST_WRAPPED, PATTERNS, Form, LinePattern, forms
 from nnbridge.reading import read_at_most
+from nnbridge.records import dataclass
 
 MAX_BYTES = 256 * 2**20
 MAX_LINE = 8_192

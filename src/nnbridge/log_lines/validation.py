@@ -6,7 +6,8 @@ The files are those of packages/modules/NeuralNetworks/common/types/operations/s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from nnbridge.records import dataclass
 
 FOLDER = "packages/modules/NeuralNetworks/common/types"
 COMPARED_AT = f"{FOLDER}/src/OperationsValidationUtils.cpp:38"

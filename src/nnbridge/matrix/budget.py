@@ -16,13 +16,14 @@ time_ms = 40
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.matrix.cells import Cell
+from nnbridge.records import dataclass
 from nnbridge.toml import read_toml
 
 _Value = float | int | bool | None

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import __version__
 from nnbridge.compare.comparison import Comparison, compare
+from nnbridge.compare.references import REFERENCE_RUNTIMES
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Reference, Sample, named_inputs, named_outputs, seeded_inputs
 from nnbridge.converters import PHONE, ConversionOptions
@@ -34,6 +35,7 @@ from nnbridge.foreign import MAX_TEXT, MAX_WHOLE, Shape, checked, shape_of
 from nnbridge.inputs import Preparation
 from nnbridge.plan import Planned, plan
 from nnbridge.plan_data import PLACES
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.report.outcomes import reasons_off
 from nnbridge.report.page import PageFacts, page, page_data
@@ -68,7 +70,7 @@ class MatrixSettings:
 
     mapping: str = PHONE
     reference: str = ""
-    """``litert``, ``onnxruntime`` or ``auto``, the one that reads the file's format; empty for none."""
+    """A runtime's name, or ``auto``: ``litert`` or ``onnxruntime``, by the file's format; empty for none."""
     seeds: tuple[int, ...] = (0,)
     timed: bool = False
     """Measure the time of a run on this machine."""
@@ -308,8 +310,10 @@ class _Opened:
     @cached_property
     def reference(self) -> str:
         """The reference's name; empty where none was asked for, or another one than the format's."""
-        own = _REFERENCES.get(self.file.format, "")
-        return own if self.settings.reference in ("auto", own) else ""
+        asked = self.settings.reference
+        if asked == "auto":
+            return _REFERENCES.get(self.file.format, "")
+        return asked if asked and REFERENCE_RUNTIMES[asked].format == self.file.format else ""
 
     @cached_property
     def _runtime(self) -> Reference:
@@ -335,7 +339,7 @@ def _cell(task: Task, opened: _Opened) -> Cell:
     level, preference = task.level, PreferenceCode(task.settings.preference)
     word = next(name for name, code in PREFERENCES.items() if code == preference)
     try:
-        planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word))
+        planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word), asks=True)
     except InapplicableError as error:
         return Cell(task.name, task.device, task.level, task.settings.mapping, inapplicable=str(error)[:MAX_TEXT])
     planned.require_loaded()

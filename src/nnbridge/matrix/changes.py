@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from nnbridge.extensions import plain_operation
 from nnbridge.matrix.budget import MatrixLimit, broken_limits
 from nnbridge.matrix.cells import Cell
 from nnbridge.matrix.tables import JunitCase, androids, difference, first, junit
+from nnbridge.records import dataclass
 from nnbridge.report.terminal import counted, counted_kinds
 from nnbridge.types import android_name
 

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from nnbridge.errors import NO_SUCH_FILE, InputError, Reason
-from nnbridge.foreign import ReadingBudget, parsed
+from nnbridge.budget import parsed
+from nnbridge.errors import NO_SUCH_FILE, InputError, Reason, ShortageError
+from nnbridge.foreign import ReadingBudget
 from nnbridge.matrix.cells import Cell
 from nnbridge.reading import open_file
 
@@ -33,6 +34,8 @@ _SLACK = 1 << 16
 """Characters that are read beyond the file's bytes: other processes write in the meantime."""
 _SEVERAL = bytes.fromhex("d9d505f920a163d7")
 """How a journal ends that names the journal of a transaction on several files."""
+_SHORT = ("disk I/O error", "database or disk is full", "out of memory")
+"""SQLite's words for what the machine lacks, or may not have (``src/main.c``): Python before 3.11 has no codes."""
 _SHOWN = 12
 """Characters of a key in messages."""
 _STEPS = 10_000
@@ -49,6 +52,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._steps = 0
+        is_new = not os.path.lexists(path)
         with self._checked():
             self._refuse_journal()
             # Without a folder SQLite gives some names another meaning.
@@ -57,6 +61,9 @@ class Store:
             self._open()
         except BaseException:
             self._database.close()
+            if is_new:
+                for name in (path, f"{path}-wal", f"{path}-shm"):
+                    Path(name).unlink(missing_ok=True)
             raise
 
     def _open(self) -> None:
@@ -98,6 +105,8 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            if str(error) in _SHORT:
+                raise ShortageError(f"{self.path}: {error}") from error
             found = "one that takes more steps than its size allows" if self._steps < 0 else str(error)
             raise InputError(Reason("a file of a matrix's results that can be used", found, file=str(self.path))) from error
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 from xml.etree import ElementTree
 
 from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN
 from nnbridge.matrix.cells import FAILED, INAPPLICABLE, NOT_COMPARED, Cell
+from nnbridge.records import dataclass
 from nnbridge.report.csv_text import csv_text
 from nnbridge.report.terminal import Table, counted, printable
 from nnbridge.types import android_name

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, wraps
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeErr
 from nnbridge.model import Model
 from nnbridge.ndk.trace import from_environment
 from nnbridge.platforms import after_fork
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import ResultCode
 

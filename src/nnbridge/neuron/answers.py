@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from nnbridge import devices as device_list
@@ -14,6 +14,7 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
 from nnbridge.ndk.device_functions import devices_of_process
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.storage.compiled import CompiledPartition
 

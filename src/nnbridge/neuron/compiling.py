@@ -6,9 +6,7 @@ import importlib.util
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from nnbridge import devices as device_list
@@ -20,7 +18,9 @@ from nnbridge.ndk.trace import VARIABLE as TRACE_VARIABLE
 from nnbridge.neuron import adapter
 from nnbridge.neuron.answers import Granted, answered, route
 from nnbridge.neuron.functions import FILE_VARIABLE, REPORT_VARIABLE
+from nnbridge.records import dataclass
 from nnbridge.storage.atomic import atomic_write
+from nnbridge.storage.temporary import TemporaryFolder
 
 SOCS = [
     f"mt{number}" for number in (6853, 6877, 6878, 6879, 6886, 6893, 6895, 6897, 6983, 6985, 6989, 6991, 6993, 8171, 8188, 8189)
@@ -74,7 +74,7 @@ def compile_file(
     if target.resolve() == model.resolve():
         raise InputError(Reason("a file other than the model", str(target), operand="output"))
     library = adapter().cached()
-    with tempfile.TemporaryDirectory() as work:
+    with TemporaryFolder() as work:
         out, report = Path(work, "out.tflite"), Path(work, "report")
         command = [
             str(litert / _PROGRAM),

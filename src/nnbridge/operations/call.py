@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
 
 from nnbridge.errors import OpFailedError, Reason, Why
 from nnbridge.extensions import Arg, NeedsValue
 from nnbridge.operations.declaration import OperationDef, Signature
+from nnbridge.records import dataclass
 
 __all__ = ["Arg", "Call", "NeedsValue"]
 

@@ -7,7 +7,6 @@ below the mantissa; see :func:`exact_dtype`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -26,6 +25,7 @@ from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.kernels import InPlace
 from nnbridge.operations.numerics import real_product
 from nnbridge.operations.shapes import Window, windows
+from nnbridge.records import dataclass
 
 
 def exact_dtype(terms: int) -> type[np.float32] | type[np.float64]:

@@ -23,13 +23,15 @@ declaration like this one, and a test.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, field
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 from nnbridge.errors import Reason
 from nnbridge.operations.work import MultiplyAdds
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode, OperationCode
 
 TypeRef: TypeAlias = "OperandCode | str"
@@ -205,7 +207,7 @@ REGISTRY: dict[int, OperationDef] = {}
 """Operation code → declaration."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)  # Those of records have no InitVar.
 class OperationDef:
     """The declaration of one operation. As a decorator it registers itself and the decorated reference kernel.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from nnbridge.operations.arithmetic import (
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.correlation import Epilogue, bias_scale, multipliers
 from nnbridge.operations.numerics import current
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode as T
 
 _BLOCK, _REAL_BLOCK = 1 << 14, 1 << 16

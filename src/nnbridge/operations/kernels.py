@@ -11,13 +11,14 @@ kernels, which must equal it bit for bit in integers, are bound by :mod:`nnbridg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.model import Array
 from nnbridge.operations.call import Call
+from nnbridge.records import dataclass
 
 Function: TypeAlias = Callable[[Array], Array]
 """From one array to another."""

@@ -7,7 +7,6 @@ recurrent part.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from nnbridge.operations.rnn import (
     times,
     together,
 )
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 

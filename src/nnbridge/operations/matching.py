@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from nnbridge.errors import Reason, Why
@@ -11,6 +11,7 @@ from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
 from nnbridge.operations import definition as definition_of
 from nnbridge.operations.declaration import Input, OperationDef, Output, Signature, TypeRef, TypeSet
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode, is_extension
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 Product: TypeAlias = Callable[..., Array]
 """``product(left, right, out=None)``: a matrix product, as ``np.matmul``."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nnbridge.extensions import Arg, PreparedHostKernel, StatedKernel
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 ACTIVATIONS = {"relu": 1, "tanh": 4, "sigmoid": 6}
 """Activation → the number that NNAPI's recurrent operations have for it."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nnbridge.operations.call import Call
+from nnbridge.records import dataclass
 from nnbridge.types import PaddingCode
 
 

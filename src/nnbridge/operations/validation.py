@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from nnbridge.operations.control_flow import check_control_flow, has_unknown_bou
 from nnbridge.operations.declaration import OperationDef
 from nnbridge.operations.evaluate import make_call
 from nnbridge.operations.matching import Match, match
+from nnbridge.records import dataclass
 from nnbridge.types import (
     CONTROL_FLOW,
     TYPE_FACTS,

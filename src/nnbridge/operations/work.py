@@ -7,11 +7,11 @@ in the figures that are published with networks. Padding counts as if it were co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 
 from nnbridge.extensions import Dims
+from nnbridge.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nnbridge.converters.delegation import FAILS_BUILDING
+from nnbridge.converters.delegation import FAILS_BUILDING, taken
 from nnbridge.converters.structure import FileGraph
 from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, Stage, counted
 from nnbridge.file import ModelFile
@@ -19,11 +19,14 @@ from nnbridge.log_lines.reader import MAX_LINE, LogLine, ReadLine, decoded, read
 from nnbridge.log_lines.validation import OPERATIONS_OF_FILE
 from nnbridge.phone_log.parts import HandedPart, Key, building_and_running_failures, every_part, handed_parts, tflite_verdict
 from nnbridge.plan import Planned, draft
+from nnbridge.records import dataclass
 from nnbridge.target import Target
 from nnbridge.types import operation_name
 
 MAX_EXPLAINED = 50_000
 """Lines of one log that are explained."""
+_PARTITION_NAME = re.compile(r"[A-Za-z]+_\d+_\d+$")
+"""A node that a provider made of a partition: its name, the model's hash, a number."""
 _SHOWN = 200
 """Characters of a line that are repeated."""
 _MOST_OPERATORS = 8
@@ -461,9 +464,10 @@ class _AboutLine:
 
 
 def _about(line: _AboutLine, facts: PlanFacts) -> _Found:
+    others = _of_message
     if line.pattern.writer is Writer.ORT:
-        return (_of_session if line.pattern.level == "E" else _of_provider)(line, facts)
-    return _ABOUT.get(line.pattern.name, _of_message)(line, facts)
+        others = _of_session if line.pattern.level == "E" else _of_provider
+    return _ABOUT.get(line.pattern.name, others)(line, facts)
 
 
 def _of_message(line: _AboutLine, facts: PlanFacts) -> _Found:
@@ -513,6 +517,30 @@ def _of_custom(line: _AboutLine, facts: PlanFacts) -> _Found:
     name = line.get("operator")
     keys = facts.by_name.get(name, ())
     return keys, "" if keys else f"the file has no operator {name[:_SHOWN]!r}"
+
+
+def _of_custom_name(line: _AboutLine, facts: PlanFacts) -> _Found:
+    name = line.get("custom")
+    keys = facts.by_name.get(name) or facts.by_name.get(f"CUSTOM:{name}", ())
+    return keys, "" if keys else f"the file has no operator {name!r}"
+
+
+def _of_vendor(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """An operation under the name that a vendor's HAL has for it."""
+    name = line.get("operation").replace("CONVOLUTION", "CONV")
+    keys = facts.by_type.get(name) or _prefixed(facts, name)
+    return keys, "" if keys else f"no operator of the file becomes {name}"
+
+
+def _of_running(line: _AboutLine, facts: PlanFacts) -> _Found:
+    """A node by its type, or what a provider made one node of."""
+    kind, said = line.get("kind"), f'"{line.get("rest")[:_SHOWN]}"'
+    if _PARTITION_NAME.match(kind):
+        handed = tuple(one.key for one in facts.planned.mapped if taken(one)) if kind.upper().startswith("NNAPI") else ()
+        return handed, said
+    named = facts.nodes_by_name.get(line.get("tensor_name"))
+    keys = facts.by_name.get(kind, ()) if named is None else (named,)
+    return keys, said if keys else f"the file has no {kind[:_SHOWN]}"
 
 
 def _of_code(line: _AboutLine, facts: PlanFacts) -> _Found:
@@ -655,7 +683,12 @@ _ABOUT: Mapping[str, Callable[[_AboutLine, PlanFacts], _Found]] = {
     "unresolved-custom": _of_custom,
     "select-ops": _of_flex,
     "kernel-condition": _before_node,
-    "old-not-delegated": _of_code,
+    **dict.fromkeys(("old-not-delegated", "old-gpu"), _of_code),
+    "gpu-custom": _of_custom_name,
+    "gpu-failed-operator": _of_operator,
+    "gpu-failed": _before_node,
+    "hta-refused": _of_vendor,
+    "ort-run-failed": _of_running,
     "api-error-tensor": _of_tensor,
     "operand-type": _of_type,
     **dict.fromkeys(("api-error-build", "restored", "api-error", "old-failure", "invalid-model"), _at_building),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from nnbridge.converters.delegation import FAILS_BUILDING, GraphVerdict, PhoneVerdict, stage_of
 from nnbridge.converters.mapping import MappingKind
@@ -13,6 +12,7 @@ from nnbridge.extensions import readable_operation
 from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.plan import Planned, delegate_target, delegate_verdict
+from nnbridge.records import dataclass
 from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.target import Fallback
 

@@ -6,7 +6,7 @@ Lines of nnbridge's own, which no phone has, begin with ``nnbridge:``: the reaso
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nnbridge.converters.delegation import GraphVerdict, Refusal, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
@@ -26,6 +26,7 @@ from nnbridge.phone_log.parts import (
     tflite_verdict,
 )
 from nnbridge.plan import Planned
+from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST
 from nnbridge.runtime.placement import Placement
 from nnbridge.runtime.plan import INTERPRETER

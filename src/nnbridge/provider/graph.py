@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from nnbridge.converters.runtime_graph import RuntimeGraph, RuntimeNode, RuntimeValue
 from nnbridge.model import Array
 from nnbridge.provider.interface import HAS_SHAPE, Interface, OrtError
+from nnbridge.records import dataclass
 
 DTYPES: Mapping[int, np.dtype[Any]] = {
     number: np.dtype(name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 
 FLAGS = {"use_fp16": 1, "use_nchw": 2, "cpu_disabled": 4, "cpu_only": 8}
 """Options by name, and their bits of NNAPIFlags."""

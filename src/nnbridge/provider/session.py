@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from nnbridge.ndk.device_functions import devices_of_process, partitioning_mode
 from nnbridge.plan_data import plan_as_dict
 from nnbridge.provider.interface import INFO, WARNING
 from nnbridge.provider.options import ProviderOptions
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage.atomic import atomic_write

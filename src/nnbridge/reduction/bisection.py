@@ -8,13 +8,14 @@ symptom too there are several, and the search continues without those that were 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample
 from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate
 from nnbridge.reduction.placing import Placed, Placements
 from nnbridge.reduction.search import minimised, shortest_prefix

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,9 +12,11 @@ from nnbridge.compare.samples import Reference, answered, outputs_in_model
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.reduction.source_part import loaded_part, source_part
 from nnbridge.reduction.symptoms import DIFFERS, Predicate, Search, Symptom, symptom_of
+from nnbridge.storage.temporary import TemporaryFolder
 
 Runtime: TypeAlias = "Callable[[Path], Reference]"
 """An outside runtime for a file."""
@@ -34,7 +35,7 @@ class WholeFile(Whole):
 
     options: ConversionOptions = field(default_factory=ConversionOptions)
     file: Path = Path()
-    folder: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
+    folder: TemporaryFolder = field(default_factory=TemporaryFolder)
     """Where parts are written."""
 
     @classmethod

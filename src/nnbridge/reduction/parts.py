@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
@@ -13,6 +13,7 @@ from nnbridge.devices import CPU_NAME
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import is_tensor
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.runtime.partitioner import extract
 from nnbridge.types import WRITTEN, Lifetime
 

@@ -7,7 +7,6 @@ chosen. All else is the driver's own: the runtime places, partitions and prepare
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from nnbridge.compare.layers import place_of, titles
@@ -18,6 +17,7 @@ from nnbridge.devices.device import (
 from nnbridge.devices.wrapped import WrappedDevice
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Subgraph
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.feature_level_slices import Slices
 from nnbridge.runtime.partition_limits import limit_partitions

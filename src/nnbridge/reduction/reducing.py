@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nnbridge.compare.layers import titles
 from nnbridge.compare.results import NotebookResult
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.reduction.search import minimised
 from nnbridge.reduction.simplifying import simplified

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from nnbridge.errors import NnbridgeError
 from nnbridge.export.cases import case_data, example
 from nnbridge.file import load
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate, Whole
 from nnbridge.reduction.reducing import Reduction
 from nnbridge.reduction.search import minimised

@@ -11,10 +11,9 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,9 +28,11 @@ from nnbridge.devices import CPU_NAME
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, pass_shortage
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
 from nnbridge.runtime.execution import Execution
+from nnbridge.storage.temporary import TemporaryFolder
 from nnbridge.types import PreferenceCode
 
 FAILS, FALLS_BACK, DIFFERS, SLOW = SYMPTOMS = ("fails", "falls-back", "differs", "slow")
@@ -153,7 +154,7 @@ def by_command(text: str, timeout: float) -> Predicate:
         words = [sys.executable, *words]
 
     def predicate(candidate: ReductionCandidate) -> Symptom | None:
-        with tempfile.TemporaryDirectory() as folder:
+        with TemporaryFolder() as folder:
             model, inputs = Path(folder) / "candidate.nnapi", Path(folder) / "candidate.npz"
             storage.save(candidate.model, model)
             try:

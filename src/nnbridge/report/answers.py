@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import codec_of
 from nnbridge.inputs import class_index, metadata_by_name
 from nnbridge.model import Model, Operand
+from nnbridge.records import dataclass
 
 TOP = 5
 _SMALLEST_MASK = 16

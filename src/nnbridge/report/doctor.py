@@ -1,8 +1,7 @@
-"""Findings of nnbridge on this machine: the tier of kernels, the processor, the extras."""
+"""Findings of nnbridge on this machine: the tier of kernels, the processor, references, the extras."""
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,8 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from nnbridge import __version__
+from nnbridge.compare.references import REFERENCE_RUNTIMES
 from nnbridge.cpu import compiled
 from nnbridge.cpu.settings import Tier, current
+from nnbridge.platforms import available_cores
 from nnbridge.report.terminal import Table, counted
 
 EXTRAS = {
@@ -25,11 +26,11 @@ EXTRAS = {
 }
 """Extra → the package that it adds."""
 
-_CORE = ("numpy", "flatbuffers", "tflite", "click", "rich")
+_CORE = ("numpy", "flatbuffers", "click", "rich")
 
 
 def doctor_as_dict() -> dict[str, Any]:
-    """Tier, instruction set, cache, versions; InputError for an unknown word in ``NNBRIDGE_KERNELS``."""
+    """Tier, instruction set, cache, versions, what references lack; InputError for an unknown word in ``NNBRIDGE_KERNELS``."""
     settings = current()
     found = compiled.status()
     return {
@@ -42,6 +43,7 @@ def doctor_as_dict() -> dict[str, Any]:
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": available_cores(),
         "packages": {name: installed_version(name) for name in _CORE},
+        "references": {name: str(runtime.absent() or "") for name, runtime in REFERENCE_RUNTIMES.items()},
         "extras": {extra: {"package": package, "version": installed_version(package)} for extra, package in EXTRAS.items()},
     }
 
@@ -50,11 +52,6 @@ def _why_not(tier: Tier, found: compiled.Status) -> str:
     if tier is Tier.COMPILED:
         return ""
     return found.reason or "NNBRIDGE_KERNELS=reference asks for the reference kernels"
-
-
-def available_cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def installed_version(package: str) -> str | None:
@@ -82,4 +79,6 @@ def doctor_tables(found: Mapping[str, Any]) -> list[Table | str]:
         (extra["package"], extra["version"] or f"not installed (pip install '.[{name}]' in a clone)", name)
         for name, extra in found["extras"].items()
     ]
-    return [Table("", ("what", "found"), rows), Table("", ("package", "version", "extra"), packages)]
+    references = [(name, missing or "ready") for name, missing in found["references"].items()]
+    tables = [Table("", ("what", "found"), rows), Table("", ("reference", "found"), references)]
+    return [*tables, Table("", ("package", "version", "extra"), packages)]

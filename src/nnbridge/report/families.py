@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nnbridge.devices import device
@@ -11,6 +10,7 @@ from nnbridge.devices.evidence import Evidence, evidence, shared_evidence
 from nnbridge.devices.families import INSTALLED, OWN, SAMPLES, Family, families
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.source_profiles import SourceProfile
+from nnbridge.records import dataclass
 from nnbridge.report.plan import devices_table
 from nnbridge.report.profiles import OTHERS, profile_as_dict, source_profile_as_dict
 from nnbridge.report.terminal import Table, counted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nnbridge.compare.tensors import file_names
@@ -14,6 +14,7 @@ from nnbridge.devices.host import HOST_NAME
 from nnbridge.extensions import readable_operation
 from nnbridge.model import Operation
 from nnbridge.plan_data import bound_devices, reasons
+from nnbridge.records import dataclass
 from nnbridge.report.plan import reason_line
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.placement import Placement

@@ -17,6 +17,7 @@ from nnbridge.runtime.compilation import Compilation
 if TYPE_CHECKING:  # `plan` prints lines of this module, and neither runs nor compares.
     from nnbridge.compare import Comparison, OutputComparison
     from nnbridge.compare.causes import Cause
+    from nnbridge.compare.several import SideBySide, SidePair
     from nnbridge.runtime.plan_runner import RunReport
 
 _MOST = 5
@@ -136,6 +137,32 @@ def output_lines(item: Mapping[str, Any]) -> list[str]:
         numbers += f" (real {item['real_min']:.6g} to {item['real_max']:.6g})"
     head = f"{item['name']}: {item['type']}{item['shape']}"
     return [f"{head} {numbers}"] if len(head) + len(numbers) < 80 else [head, f"  {numbers}"]
+
+
+def side_tables(found: SideBySide) -> list[Table | str]:
+    """Each side beside each: how far apart they are, and why others are not there."""
+    cells = {(pair.first, pair.second): _side_cell(pair) for pair in found.pairs}
+    rows = [
+        (str(number), name, *(cells.get((other, name), cells.get((name, other), "")) for other in found.names))
+        for number, name in enumerate(found.names, 1)
+    ]
+    title = f"{found.model}, {counted(found.samples, 'sample')}: largest difference of each two sides"
+    columns = ("", "side", *(str(number) for number, _ in enumerate(found.names, 1)))
+    absent = [f"{name}: no outputs: {why}" for name, why in found.absent.items()]
+    return [Table(title, columns, rows), *absent]
+
+
+def _side_cell(pair: SidePair) -> str:
+    """The worst output of two sides, by its share of the range where they do not agree."""
+    worst = pair.worst
+    if worst.problem:
+        return "other shapes"
+    if pair.agrees:
+        return "equal" if not any(output.mismatches for output in pair.outputs) else f"within, {worst.largest:.2g}"
+    from nnbridge.compare.several import share
+
+    what = "infinite or NaN" if worst.non_finite_unequal else f"{worst.largest:.2g}, {share(worst):.0%} of the range"
+    return f"APART, {what}"
 
 
 def comparison_tables(comparison: Comparison) -> list[Table | str]:

@@ -229,7 +229,7 @@ def reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
 
 
 def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
-    """Name, kind, level and performance of each device."""
+    """Name, kind, level and performance of each device; :func:`devices_with_extensions` has its extensions, too."""
     from nnbridge.devices.families import group_of
 
     listed = []
@@ -249,11 +249,18 @@ def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
                 "performance": {
                     name: {"exec_time": each.exec_time, "power_usage": each.power_usage} for name, each in performance.items()
                 },
-                "extensions": [extension.name for extension in device.supported_extensions()],
                 "evidence": evidence(device).as_dict(),
             }
         )
     return listed
+
+
+def devices_with_extensions(devices: Sequence[Device]) -> list[dict[str, Any]]:
+    """The devices for ``--json``. The host's extensions are those of all importers, which are imported for it."""
+    return [
+        {**listed, "extensions": [extension.name for extension in device.supported_extensions()]}
+        for device, listed in zip(devices, devices_as_dict(devices), strict=True)
+    ]
 
 
 def devices_table(listed: list[dict[str, Any]], title: str = "Devices") -> Table:

@@ -11,11 +11,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nnbridge.errors import counted as counted
 from nnbridge.escaping import printable as printable
+from nnbridge.records import dataclass
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from nnbridge.errors import BadDataError, Reason, first_line
 from nnbridge.extensions import Codec, codec_of, is_tensor, operand_dtype
 from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
+from nnbridge.records import dataclass
 from nnbridge.runtime.driver_calls import read_only
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, is_extension, type_name

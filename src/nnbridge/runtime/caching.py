@@ -17,13 +17,14 @@ import stat
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from nnbridge.caches import folder_fault
 from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig, cache_files_needed
 from nnbridge.errors import InputError, NnapiError, Reason, first_line, pass_shortage
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.trust import foreign
 

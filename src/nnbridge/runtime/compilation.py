@@ -36,6 +36,8 @@ from nnbridge.types import (
 )
 
 LOG = logging.getLogger("nnbridge.devices")
+_MOST_RESOLVED = 4
+"""Combinations of input dimensions that a compilation stays prepared for, each with packed weights."""
 
 
 class PartitioningMode(IntEnum):
@@ -101,6 +103,7 @@ class Compilation:
         self._falling_back = threading.Lock()
         self._cpu_plan: Plan | None = None
         self._cpu_steps: dict[int, PreparedModel] = {}
+        self._resolved: dict[tuple[tuple[int, ...], ...], Compilation | None] = {}
 
     @classmethod
     def create(
@@ -279,6 +282,37 @@ class Compilation:
     def is_ready(self) -> bool:
         """True after a finish that succeeded and prepared every step."""
         return self._plan is not None and len(self._plan.prepared) == len(self._plan.steps)
+
+    def at(self, dims: Sequence[tuple[int, ...]]) -> Compilation:
+        """The compilation that computes inputs of these dimensions: of the model with known dimensions where it has open ones.
+
+        It is prepared once and kept, the last few of them. Only what nnbridge's own kernels compute is resolved: a device's
+        steps are those of the plan, and a runtime that is the host knows its dimensions itself.
+        """
+        plan = self.plan
+        if self.model.resolution is None or not plan.computed_here:
+            return self
+        with self._falling_back:
+            key = tuple(dims)
+            found = self._resolved.pop(key) if key in self._resolved else self._resolve(key)
+            self._resolved[key] = found
+            while len(self._resolved) > _MOST_RESOLVED:
+                del self._resolved[next(iter(self._resolved))]
+        return found or self
+
+    def _resolve(self, dims: tuple[tuple[int, ...], ...]) -> Compilation | None:
+        """The compilation for these dimensions, None where the model cannot have them: a run says why."""
+        try:
+            model = self.model.resolved(dims)
+            if model is None:
+                return None
+            devices = _with_host(model, [device for device in self._devices if device.kind != "device"])
+            found = Compilation(model, devices, self.mode, self.explicit, self.settings.kernels, self.settings.threads)
+            found.finish()
+        except NnbridgeError as error:
+            LOG.info("computed without known dimensions: %s", error)
+            return None
+        return found
 
     @cached_property
     def repeated(self) -> RepeatedRuns:

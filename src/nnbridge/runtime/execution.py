@@ -38,6 +38,7 @@ from nnbridge.types import DurationCode, ResultCode
 
 UNKNOWN_DURATION = 2**64 - 1  # what a device that does not measure says
 
+_COMPLETED, _COMPUTATION, _now = ExecutionState.COMPLETED, ExecutionState.COMPUTATION, time.perf_counter_ns
 _FIRST_CAPACITY = 1 << 12
 """Bytes that an output of unknown size gets first: small ones are then computed once."""
 
@@ -69,35 +70,45 @@ class Execution(ExecutionArguments):
     def report(self) -> RunReport:
         """The report of the last computation."""
         if self._report is None:
-            self._report = RunReport.of_bound(self.compilation.plan, self._bound, self._elapsed)
+            run = self.compilation.plan if self._runner is None else self._runner.plan
+            self._report = RunReport.of_bound(run, self._bound, self._elapsed)
+            if run is not self.compilation.plan:
+                self._report = self._report.as_planned(self.compilation.plan)
         return self._report
 
     # -- computing ---------------------------------------------------------------------------------------------------
 
     def compute(self) -> None:
-        """``compute``: run synchronously. Raises the NNAPI error that it ends with."""
-        self._begin("compute")
-        if self._bound is not None and self.observer is None and self._compute_bound(self._bound):
-            return
-        self._check_memories()
-        self._compute()
+        """``compute``: run synchronously. Raises the NNAPI error that it ends with.
 
-    def _compute_bound(self, bound: Callable[[], None]) -> bool:
-        """Compute what was computed before; False if that fails, so that the whole way reports why."""
+        What was computed before on these arguments is computed in one call; if that fails, the whole way reports why.
+        """
+        bound = self._bound
+        if bound is None or self.observer is not None:
+            self._begin("compute")
+            self._check_memories()
+            self._compute()
+            return
+        # All that is not a call of the bound function counts here: models of a few operations take a microsecond.
+        with self._starting:
+            if self._state is not _COMPLETED:
+                self.require_preparation("compute")
+            self._state = _COMPUTATION
         if self._uses_memories:
             self._check_memories()
-        started = time.perf_counter_ns()
+        started = _now()
         try:
             bound()
         except Exception:
-            self._bound = None
-            return False
-        self._elapsed, self._report = time.perf_counter_ns() - started, None
+            self._bound, self._fence_wait = None, 0
+            self._check_memories()
+            self._compute()
+            return
+        self._elapsed, self._report = _now() - started, None
         if self._uses_memories:
             self._finish(ResultCode.NO_ERROR, self._shapes)
         else:
-            self._state = ExecutionState.COMPLETED
-        return True
+            self._state = _COMPLETED
 
     def start_compute(self) -> Event:
         """``startCompute``: run in a thread; what is wrong with the arguments is raised now (fact E26)."""
@@ -188,14 +199,16 @@ class Execution(ExecutionArguments):
 
     def _compute(self, duration: int | None = None, *, fenced: bool = False) -> None:
         limit = duration if duration is not None else self._timeout
-        runner = self._runner = PlanRunner(self.compilation, self.observer)
-        self._report = runner.report
         try:
             request = self.request(limit)
+            runner = self._runner = PlanRunner(self._resolved(request.inputs), self.observer)
+            self._report = runner.report
             self._result = result = runner.execute(request)
         except BaseException as error:
             self._finish(getattr(error, "code", ResultCode.OP_FAILED), ())
             raise
+        if runner.plan is not self.compilation.plan:
+            self._report = runner.report.as_planned(self.compilation.plan)
         if self._reusable and not self._tried_to_bind and result.code is ResultCode.NO_ERROR:
             self._tried_to_bind = True
             self._uses_memories = any(a is not None and a.memory is not None for a in (*self._inputs, *self._outputs))
@@ -206,6 +219,12 @@ class Execution(ExecutionArguments):
         self._finish(result.code, shapes, complete=not fenced or result.code is not ResultCode.NO_ERROR)
         if result.code is not ResultCode.NO_ERROR:
             raise ERROR_OF_CODE[result.code](result.reason or Reason(result.code.name))
+
+    def _resolved(self, inputs: Sequence[Array | None]) -> Compilation:
+        """The compilation that computes these inputs: of known dimensions, unless somebody observes the plan as it is."""
+        if self.observer is not None or self.compilation.model.resolution is None:
+            return self.compilation
+        return self.compilation.at([() if value is None else value.shape for value in inputs])
 
     def _finish(self, code: ResultCode, shapes: Sequence[OutputShape], *, complete: bool = True) -> None:
         """Facts E63 and E64."""
@@ -274,6 +293,9 @@ class Execution(ExecutionArguments):
         """
         ordered, repeated = self._in_order(inputs), self.compilation.repeated
         arrays = self._checked(ordered)
+        resolved = self.compilation if arrays is None else self._resolved(arrays)
+        if arrays is not None and resolved is not self.compilation:
+            return self._run_resolved(Execution(resolved), arrays)
         kind = None if arrays is None else kind_of(arrays)
         answers = None if arrays is None or kind is None else self._compute_again(kind, arrays)
         if answers is None:
@@ -282,6 +304,15 @@ class Execution(ExecutionArguments):
                 repeated.put(kind, self._bound_like(arrays))
         self.states.update(answers)
         return {name: answers[i] for i, name in repeated.outputs}
+
+    def _run_resolved(self, execution: Execution, arrays: Sequence[Array | None]) -> dict[str, Array]:
+        """The outputs by an execution of the model with known dimensions, whose report becomes this one's."""
+        try:
+            found = execution.run(arrays)
+        finally:
+            self._state, self._code, self._shapes = execution._state, execution._code, execution._shapes
+            self._report = execution.report.as_planned(self.compilation.plan)
+        return found
 
     def _checked(self, inputs: Sequence[ArrayLike | None]) -> list[Array | None] | None:
         """Arrays that inputs may be; None if one may not, or if this execution is asked for more than to compute."""
@@ -314,7 +345,7 @@ class Execution(ExecutionArguments):
                 raise
             self._state = ExecutionState.PREPARATION
             return None
-        self._elapsed, self._shapes = time.perf_counter_ns() - started, list(run.shapes)
+        self._elapsed, self._shapes, self._runner = time.perf_counter_ns() - started, list(run.shapes), None
         several = isinstance(run.compute, BoundSteps)
         self._report = RunReport.of_bound(self.compilation.plan, run.compute, self._elapsed) if several else None
         repeated.put(kind, run)
@@ -339,7 +370,7 @@ class Execution(ExecutionArguments):
         """All outputs, by buffers that grow until they suffice."""
         for i, value in enumerate(inputs):
             self.set_input(i, value)
-        sizes: list[int | None] = [None] * len(self._output_operands)
+        sizes = self.compilation.repeated.sizes
         while True:
             buffers = []
             for i, operand in enumerate(self._output_operands):
@@ -354,7 +385,7 @@ class Execution(ExecutionArguments):
                 grown = self._grown(sizes)
                 if grown == sizes:  # None of the outputs was too small.
                     raise
-                sizes = grown
+                self.compilation.repeated.sizes = sizes = grown
                 self._outputs = [None] * len(self._output_operands)
                 self._state = ExecutionState.PREPARATION
         return [

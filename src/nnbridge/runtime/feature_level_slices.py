@@ -6,12 +6,13 @@ A slice serves only the question which operations the device supports; what is c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.model import Location, Model, Operand, Operation, Subgraph
 from nnbridge.operations.validation import Verdict, operand_level, verdicts_of, with_bodies
+from nnbridge.records import dataclass
 from nnbridge.types import CONTROL_FLOW, WRITTEN, Lifetime
 
 MAX_DEPTH = 100

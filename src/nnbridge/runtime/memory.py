@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedErr
 from nnbridge.extensions import value_size
 from nnbridge.model import Operand, Pool, known
 from nnbridge.operations.validation import MAX_TENSOR_BYTES
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.driver_calls import called
 from nnbridge.runtime.partitioner import StepRole

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
@@ -21,6 +21,7 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import is_tensor
 from nnbridge.model import INFERRED, Model, Operand, Operation, Subgraph, known
+from nnbridge.records import dataclass
 from nnbridge.runtime.placement import Placement, place
 from nnbridge.types import WRITTEN, FeatureLevel, Lifetime, OperationCode
 

@@ -7,7 +7,7 @@ that a plan can be explained.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from nnbridge.devices.device import UNLISTED, Device
 from nnbridge.errors import ExhaustedError, Reason, Why, pass_shortage, raised
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
+from nnbridge.records import dataclass
 from nnbridge.runtime.driver_calls import checked_support
 from nnbridge.runtime.feature_level_slices import Slices, requirements
 from nnbridge.types import CONTROL_FLOW, FeatureLevel, OperationCode

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from functools import cached_property
 
+from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import Device, PreparedModel
 from nnbridge.errors import Reason, counted
-from nnbridge.extensions import TYPES
+from nnbridge.extensions import HostExtension
 from nnbridge.model import known
+from nnbridge.records import dataclass
 from nnbridge.runtime.caching import CacheRecord
-from nnbridge.runtime.partitioner import ExecutionStep, Partition
+from nnbridge.runtime.partitioner import ExecutionStep, Partition, SourceOperand
 from nnbridge.runtime.placement import Placement
 from nnbridge.types import FeatureLevel
 
@@ -46,6 +48,8 @@ class Plan:
     """Why the whole model was moved to the CPU, if it was."""
     cache: tuple[CacheRecord, ...] = ()
     """What the compilation cache did for each step, if the client asked for one."""
+    grown: dict[SourceOperand, int] = field(default_factory=dict, compare=False, repr=False)
+    """Bytes that the host's temporaries of open size needed last: the next run begins with as many, so that none runs twice."""
 
     @property
     def steps(self) -> tuple[ExecutionStep, ...]:
@@ -63,6 +67,14 @@ class Plan:
         """True if a driver with fences takes part, as those of feature level 4 on do (fact E57)."""
         devices = (self.devices[step.device] for step in self.steps)
         return any(device.kind == "device" and device.level >= FeatureLevel.LEVEL_4 for device in devices)
+
+    @cached_property
+    def computed_here(self) -> bool:
+        """True if nnbridge's executor computes every step as NNAPI's CPU or as the host, without a device or another runtime."""
+        steps = list(zip(self.steps, self.prepared, strict=False))
+        return len(steps) == len(self.steps) and all(
+            self.devices[step.device].kind != "device" and isinstance(prepared, CpuPreparedModel) for step, prepared in steps
+        )
 
     @property
     def simple(self) -> bool:
@@ -106,7 +118,7 @@ class Plan:
 
 def _takes_host_extensions(device: Device) -> bool:
     """True for a device that is asked about what NNAPI cannot express, too: one that looks at the file's operators."""
-    return any(extension in TYPES.host_extensions().values() for extension in device.supported_extensions())
+    return any(isinstance(extension, HostExtension) for extension in device.supported_extensions())
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from nnbridge.errors import OutOfMemoryError, Reason
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Array, Operand, known
 from nnbridge.operations.validation import byte_size
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, OperandValue, shaped
 from nnbridge.runtime.driver_calls import FINAL, executed, named, size_of
@@ -106,6 +107,19 @@ class RunReport:
         steps = zip(plan.steps, times, strict=True)
         return cls([StepReport(plan.devices[step.device].name, time, step=step.number, runs=1) for step, time in steps])
 
+    def as_planned(self, plan: Plan) -> RunReport:
+        """The report of a run with known dimensions as one of the plan that it stands for, where that has one step.
+
+        Its spans are those of the run.
+        """
+        if len(plan.steps) != 1:
+            return self
+        [step] = plan.steps
+        failed = any(one.failed for one in self.steps)
+        time = sum(one.nanoseconds for one in self.steps)
+        whole = StepReport(plan.devices[step.device].name, time, step=step.number, runs=1, failed=int(failed))
+        return RunReport([whole], self.fallback, self.spans)
+
     def add(
         self, plan: Plan, step: ExecutionStep, device: str, nanoseconds: int, fallback: Reason | None, result: Result
     ) -> None:
@@ -157,7 +171,7 @@ class PlanRunner:
     def __init__(self, compilation: Compilation, observer: Observer | None = None) -> None:
         self._compilation = compilation
         self._observer = observer
-        self._plan = compilation.plan
+        self.plan = self._plan = compilation.plan
         self._dims: dict[SourceOperand, tuple[int, ...]] = {}
         """Of operands between steps, as the last run computed them."""
         self.report = RunReport()
@@ -296,8 +310,10 @@ class PlanRunner:
         """A step whose dynamic temporaries grow until it succeeds (facts R9 to R11)."""
         slots = [run.slot((step.source, i)) for i in step.outputs]
         # The host is not a driver of Android's: its temporaries need not start with one element.
-        least = _HOST_CAPACITY if plan.devices[step.device].kind == "host" else 0
-        buffers = [slot.buffer or _temporary(slot.operand, least) for slot in slots]
+        hosted = plan.devices[step.device].kind == "host"
+        places = [(step.source, i) for i in step.outputs]
+        least = [plan.grown.get(place, _HOST_CAPACITY) if hosted else 0 for place in places]
+        buffers = [slot.buffer or _temporary(slot.operand, size) for slot, size in zip(slots, least, strict=True)]
         inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
         while True:
             inner = replace(request, inputs=inputs, outputs=tuple(buffers))
@@ -313,6 +329,12 @@ class PlanRunner:
                 rule = f"a temporary below {GROWTH_LIMIT} bytes"
                 return Result(ResultCode.OP_FAILED, (), Reason(rule, "a larger one", operand=excessive.operand.name))
             grown = [_grown(slot, buffer, shape) for slot, buffer, shape in found]
+            if hosted:
+                plan.grown.update(
+                    (place, len(new.data))
+                    for place, new, old in zip(places, grown, buffers, strict=True)
+                    if new is not old and new.data is not None
+                )
             stuck = all(new is old for new, old in zip(grown, buffers, strict=True))
             if stuck or any(s.buffer is not None and not s.sufficient for s in slots):
                 return result

@@ -8,12 +8,12 @@ out of those that it writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from nnbridge.devices.device import OutputShape
 from nnbridge.model import Array, Model, input_name, output_name
+from nnbridge.records import dataclass
 
 _MOST_BYTES = 1 << 16
 """Of inputs and outputs: more take longer to copy than what is saved."""
@@ -53,6 +53,8 @@ class RepeatedRuns:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._idle: dict[Kind, list[BoundRun] | None] = {}
+        self.sizes: list[int | None] = [None] * len(model.main.outputs)
+        """Bytes that outputs of open size needed last: the next run begins with as many, and computes nothing twice."""
 
     def __len__(self) -> int:
         """The number of remembered kinds."""

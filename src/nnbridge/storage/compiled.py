@@ -7,11 +7,11 @@ into one FlatBuffer after the TFLite file's own; each DISPATCH_OP names its part
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 
 from nnbridge import __version__
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.storage.flatbuffer import parse_schema, read, write
 from nnbridge.storage.saved_model import model_in, write_model
 

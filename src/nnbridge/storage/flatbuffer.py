@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import flatbuffers
@@ -19,6 +18,7 @@ from flatbuffers.table import Table
 
 from nnbridge.budget import WorkBudget
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.records import dataclass
 
 _SCALARS: dict[str, tuple[str, int, str]] = {
     "bool": ("?", 1, "Bool"),

@@ -9,10 +9,19 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import parse_preparation
-from nnbridge.cli.options import MODEL, input_options, model_options, of_comparison, of_devices, option
+from nnbridge.cli.options import (
+    KNOWN_REFERENCES,
+    MODEL,
+    input_options,
+    model_options,
+    of_comparison,
+    of_devices,
+    of_reference,
+    option,
+)
 from nnbridge.cli.output import INTERRUPTED, json_option, print_blocks, print_json, progress
 from nnbridge.cli.searching import of_search, required_devices, search_of, search_options, searched_samples
-from nnbridge.cli.sections import command
+from nnbridge.cli.sections import COMPARISON, command
 from nnbridge.errors import InputError, Reason
 
 WHAT = "any"
@@ -22,7 +31,7 @@ KINDS = ("fails", "falls-back", "differs", "slow")
 @command(short_help="Find the operations that cause an error on a device.")
 @MODEL
 @option("--predicate", values=(WHAT, *KINDS), default=WHAT, help="What to look for; any: everything but slow.")
-@of_comparison("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with. Default: NNAPI's CPU.")
+@of_reference(section=COMPARISON, help=f"What to compare with: {KNOWN_REFERENCES}. Default: NNAPI's CPU.")
 @of_comparison("--against", metavar="DEVICE", help="A device as reference; reference is NNAPI's reference kernels.")
 @of_devices("--max-partitions", type=click.IntRange(min=0), metavar="N", help="As for plan.")
 @of_search("--max-runs", type=click.IntRange(min=1), metavar="N", default=500, help="Runs after which the search ends.")

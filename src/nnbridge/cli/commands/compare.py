@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from nnbridge.cli.arguments import (
 )
 from nnbridge.cli.options import (
     ACCEPTANCE,
+    KNOWN_REFERENCES,
     MODEL,
     PREPARATION,
     WRITTEN,
@@ -33,6 +34,7 @@ from nnbridge.cli.options import (
     model_options,
     of_comparison,
     of_output,
+    of_reference,
     option,
     planned,
     seeds_option,
@@ -47,8 +49,10 @@ if TYPE_CHECKING:
     from nnbridge.compare.envelope import Envelope
     from nnbridge.compare.layers import LayerComparison
     from nnbridge.compare.references import ApartReference
+    from nnbridge.compare.several import SideBySide
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.devices.evidence import Evidence
+    from nnbridge.inputs import Preparation
     from nnbridge.plan import Planned
     from nnbridge.runtime.compilation import Compilation
     from nnbridge.sampling import FileSamples
@@ -56,7 +60,7 @@ if TYPE_CHECKING:
 
 @command(short_help="Compare a model's outputs with a reference.")
 @MODEL
-@option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
+@of_reference(help=f"What to compare with: {KNOWN_REFERENCES}. Several with commas: a table of who agrees with whom.")
 @option("--layers", is_flag=True, help="Compare every tensor: find the first wrong layer (docs/layers.md).")
 @option("--envelope", is_flag=True, help="Run under every plausible arithmetic: the numerical spread (docs/envelope.md).")
 @of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="With --layers: write a row per tensor.")
@@ -113,6 +117,7 @@ def compare(
     Examples:
       nnbridge compare model.tflite --reference litert --seeds 0,1,2
       nnbridge compare model.onnx --device nnapi-sample_float_fast --reference onnxruntime
+      nnbridge compare model.tflite --reference litert,xnnpack,litert-gpu,tflm
       nnbridge compare model.tflite --reference outputs.npz --plan
       nnbridge compare model.tflite --reference litert --tolerances tolerances.toml
       nnbridge compare model.tflite --reference litert --input photos/ --labels labels.txt
@@ -130,15 +135,11 @@ def compare(
         refuse_options("--csv", "--against", why="it belongs to --layers")
     if layers or envelope:
         refuse_options(*ACCEPTANCE, why="--layers and --envelope compare elements")
-    if reference is not None and against is not None:
-        raise click.UsageError("--reference and --against exclude each other.")
-    if reference is None and against is None and not envelope:
-        from nnbridge.sampling import with_outputs
-
-        reference = with_outputs(inputs)
-        if reference is None:
-            raise click.UsageError("Missing option '--reference'.")
+    reference = _reference(reference, against, envelope, inputs)
     name = (f"device {against}" if against else "") if reference is None else reference
+    several = _several(name)
+    if several:
+        refuse_options("--layers", "--envelope", "--labels", *ACCEPTANCE, why="several references compare outputs only")
     check_outputs({"--csv": csv_file})
     tolerance = replace(_tolerances(atol, rtol, quant_steps, tolerances), accept=accept)
     stored = name.endswith(".npz")
@@ -148,6 +149,8 @@ def compare(
         refuse_options("--labels", *PREPARATION, why="no --input has a file")
     if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
+    if several:
+        _end(_side_by_side(model, several, tolerance, (inputs, how, numbers, steps), show_plan, as_json, options))
     begun = None if reference is None or stored else _begun(name, model, options["signature"], preserve=layers)
     # What else is needed is imported while the reference starts.
     from nnbridge.compare.tensors import DeviceReference
@@ -174,6 +177,28 @@ def compare(
     _end(found)
 
 
+def _reference(reference: str | None, against: str | None, envelope: bool, inputs: tuple[str, ...]) -> str | None:
+    """The reference that is named, or a file of inputs that has outputs too."""
+    if reference is not None and against is not None:
+        raise click.UsageError("--reference and --against exclude each other.")
+    if reference is not None or against is not None or envelope:
+        return reference
+    from nnbridge.sampling import with_outputs
+
+    stored = with_outputs(inputs)
+    if stored is None:
+        raise click.UsageError("Missing option '--reference'.")
+    return stored
+
+
+def _several(name: str) -> list[str]:
+    """The references of a list with commas; none where there is one."""
+    names = list(dict.fromkeys(each.strip() for each in name.split(",") if each.strip()))
+    if len(names) < 2 or name.endswith(".npz"):
+        return []
+    return names
+
+
 def _tolerances(atol: float | None, rtol: float | None, quant_steps: int, path: Path | None) -> Tolerances:
     """The tolerances of a file, and of typed options, which override its general ones."""
     from nnbridge.compare.tolerance import read_tolerances
@@ -193,7 +218,45 @@ def _begun(name: str, model: Path, signature: str, *, preserve: bool) -> ApartRe
     return reference(name, model, signature, preserve=preserve, wait=False)
 
 
-def _end(found: Comparison | LayerComparison | Envelope) -> NoReturn:
+def _side_by_side(
+    model: Path,
+    names: Sequence[str],
+    tolerance: Tolerances,
+    drawing: tuple[tuple[str, ...], Preparation, Sequence[int], int],
+    show_plan: bool,
+    as_json: bool,
+    options: dict[str, Any],
+) -> SideBySide:
+    """The plan and several references, each beside each."""
+    begun = {name: _begun(name, model, options["signature"], preserve=False) for name in names}
+    # What else is needed is imported while the references start.
+    from nnbridge.compare.several import present, side_by_side
+    from nnbridge.report.outputs import side_tables
+    from nnbridge.sampling import samples_of
+
+    plan = planned(model, options)
+    absent: dict[str, str] = {}
+    references = present(begun, absent)
+    inputs, how, seeds, steps = drawing
+    drawn = samples_of(plan, next(iter(references.values())), inputs, None, how, seeds, steps)
+    if show_plan and not as_json:
+        from nnbridge.report.plan import plan_tables
+
+        print_blocks(plan_tables(plan))
+    with progress("Comparing samples", drawn.total, as_json) as advance:
+        found = side_by_side(plan.compilation, references, drawn.counted(advance), tolerance, absent)
+    tell_host(plan.compilation, options["host"])
+    if as_json:
+        from nnbridge.devices.evidence import evidences
+
+        known = [each.as_dict() for each in evidences(plan.drivers)]
+        print_json("compare", {"evidence": known, **found.as_dict(), "model": str(model)})
+    else:
+        print_blocks([*side_tables(found), f"{found.sentence}."])
+    return found
+
+
+def _end(found: Comparison | LayerComparison | Envelope | SideBySide) -> NoReturn:
     """The exit status; a message where samples could not be compared and the others pass."""
     if found.interrupted:
         sys.exit(INTERRUPTED)
@@ -304,6 +367,7 @@ def _envelope(subject: _Subject) -> Envelope:
 
 def _outputs(subject: _Subject) -> Comparison:
     from nnbridge.api import compare_samples
+    from nnbridge.inputs import read_ahead
     from nnbridge.report.agreement import Agreement
     from nnbridge.report.outputs import comparison_tables
     from nnbridge.report.plan import cache_lines
@@ -311,6 +375,8 @@ def _outputs(subject: _Subject) -> Comparison:
     compilation, files = subject.compilation, subject.files
     agreement = Agreement() if files is None else files.agreement
     observe = partial(agreement.observe, compilation.model) if files is None else files.observe
+    # The next samples are read, and run by the reference, while one is computed and compared.
+    subject.samples = read_ahead(subject.samples)
     with progress("Comparing samples", subject.total, subject.as_json) as advance:
         found = compare_samples(subject.planned, subject.reference, subject.counted(advance), subject.tolerance, observe)
     data = {**found.as_dict(), "agreement": agreement.as_dict(), **({} if files is None else files.as_dict())}

@@ -66,11 +66,12 @@ def devices(context: click.Context, every: bool, profiles: bool, as_json: bool) 
         return
     from nnbridge import devices as device_list
     from nnbridge.report.families import families_tables
-    from nnbridge.report.plan import devices_as_dict, devices_table
+    from nnbridge.report.plan import devices_as_dict, devices_table, devices_with_extensions
 
     shipped = (*device_list.shipped(), *device_list.shipped_at_source())
     with drivers_apart():
-        listed = devices_as_dict(shipped if profiles else (*shipped, *device_list.all_devices()))
+        offered = shipped if profiles else (*shipped, *device_list.all_devices())
+        listed = devices_with_extensions(offered) if as_json else devices_as_dict(offered)
     if as_json:
         print_json("devices", {"devices": listed})
     else:
@@ -155,14 +156,14 @@ def devices_check(file: Path, as_json: bool) -> None:
     from nnbridge.devices.profile_levels import load_any
     from nnbridge.devices.profiles import ProfileDevice
     from nnbridge.devices.source_profiles import SourceProfile
-    from nnbridge.report.plan import devices_as_dict
+    from nnbridge.report.plan import devices_with_extensions
 
     found = load_any(file)
     listed: list[dict[str, Any]] = []
     texts: list[str] = []
     rules: Sized
     profile: ProfileDevice | SourceProfile
-    for profile, described in zip(found, devices_as_dict(found), strict=True):
+    for profile, described in zip(found, devices_with_extensions(found), strict=True):
         if isinstance(profile, SourceProfile):
             rules, unit, others = profile.rules.operators, f"{profile.format} operator", False
         else:

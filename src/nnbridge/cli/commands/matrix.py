@@ -28,6 +28,7 @@ from nnbridge.cli.options import (
 )
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress, shown_rows
 from nnbridge.cli.sections import RUN, command
+from nnbridge.engines import REFERENCES
 from nnbridge.errors import InputError, Reason
 from nnbridge.target import PREFERENCES
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
@@ -39,6 +40,7 @@ _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _STORE = Path("matrix.db")
 _ROWS = 40
+_REFERENCE = "Compare with it; auto: litert or onnxruntime, whichever reads the file."
 """Rows of each list where --top states none."""
 _OF_RUNS = (
     *(
@@ -85,7 +87,7 @@ of_run = in_section(RUN)
 @of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as for plan.")
 @release_options
 @of_devices("--preference", values=PREFERENCES, default="fast", help="As for plan.")
-@of_comparison("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
+@of_comparison("--reference", values=("auto", *REFERENCES), help=_REFERENCE)
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @file_options
 @of_run("--time", "timed", is_flag=True, help="Also measure runs of the emulation on this machine.")

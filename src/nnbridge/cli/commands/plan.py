@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _ESTIMATE = (
     "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
 )
+_ROUTES = "List every route of the file instead, such as LiteRT's GPU: selected, compiles, right (docs/plans.md)."
 _LOG = "Explain a phone's log instead: for each line the rule, the operator and what to do. - is standard input."
 _SINCE = "List the first release of the app's runtime, and the first Android with it, that hands each operator over."
 _OPTIMISE = "Delegate the best cut by the device's cost model, instead of every partition that it accepts."
@@ -59,6 +60,7 @@ of_estimate = in_section(ESTIMATE)
 @option("--full", is_flag=True, help="One row for each operation instead of groups.")
 @option("--cost", "with_cost", is_flag=True, help="Also show multiply-adds, parameters and bytes of operations and steps.")
 @option("--advice", "with_advice", is_flag=True, help="Also list changes after which more runs on the devices.")
+@option("--routes", "with_routes", is_flag=True, help=_ROUTES)
 @option("--explain-log", "log", metavar="LOG", help=_LOG)
 @option("--since", "with_since", is_flag=True, help=_SINCE)
 @option("--estimate", is_flag=True, help=_ESTIMATE)
@@ -74,6 +76,7 @@ def plan(
     with_cost: bool,
     with_advice: bool,
     with_since: bool,
+    with_routes: bool,
     as_json: bool,
     log: str | None,
     estimate: bool,
@@ -92,6 +95,7 @@ def plan(
       nnbridge plan model.tflite --device arm-nn-21.11 --android 11
       nnbridge plan model.tflite --cost
       nnbridge plan model.tflite --since
+      nnbridge plan model.tflite --routes
       nnbridge plan model.tflite --device arm-nn-21.11 --advice
       nnbridge plan model.tflite --device nnapi-sample_float_fast,nnapi-sample_minimal --preference low-power
       adb logcat -d | nnbridge plan model.tflite --device my-npu.toml --explain-log -
@@ -109,8 +113,8 @@ def plan(
     from nnbridge.target import Fallback
 
     file = file_of(model, options)
-    if log is not None:
-        _explain(file, target_of(options), log, as_json)
+    if with_routes or log is not None:
+        _routes(file, as_json) if log is None else _explain(file, target_of(options), log, as_json)
         return
     # What would run is not run: nothing is compiled.
     target = target_of(options).with_(kernels="reference")
@@ -166,6 +170,18 @@ def plan(
         print_blocks(
             [first, *others, *evidence_lines(known), *placed, *tables, *dates, *more], top=0 if full else None, verdict=first
         )
+
+
+def _routes(file: ModelFile, as_json: bool) -> None:
+    from nnbridge.report.routes import routes_table
+    from nnbridge.routes import routes
+
+    with working("Asking the engines"):
+        found = routes(file)
+    if as_json:
+        print_json("plan", {"model": str(file.path), "routes": [route.as_dict() for route in found]})
+    else:
+        print_blocks([routes_table(found, file.path.name)])
 
 
 def _estimated(found: Sequence[Estimate], full: bool) -> tuple[dict[str, Any], list[Table | str]]:

@@ -15,6 +15,7 @@ from nnbridge.cli.options import MODEL, WRITTEN, input_options, model_options, o
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.cli.searching import of_search, required_devices, search_of, search_options, searched_samples
 from nnbridge.cli.sections import command
+from nnbridge.engines import REFERENCES
 from nnbridge.errors import InputError, Reason
 from nnbridge.target import Fallback
 
@@ -38,7 +39,7 @@ _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 @option("-o", "--output", type=WRITTEN, metavar="STEM", help=_OUTPUT)
 @of_search("--simplify/--no-simplify", default=True, help="Also try smaller shapes and simpler values.")
 @of_comparison("--against", metavar="DEVICE", help="The device whose outputs are correct. Default: NNAPI's CPU.")
-@of_comparison("--reference", values=("litert", "onnxruntime"), help=_REFERENCE)
+@of_comparison("--reference", values=REFERENCES, help=_REFERENCE)
 @input_options
 @search_options
 @model_options

@@ -26,6 +26,7 @@ from nnbridge.cli.options import (
     model_options,
     named_devices,
     of_comparison,
+    of_reference,
     option,
     planned,
     seeds_option,
@@ -50,7 +51,7 @@ FILE = """The page to write. Default: MODEL.html in the current folder. FILE.jso
 @option("-o", "--output", type=WRITTEN, metavar="FILE.html|FILE.json", help=FILE)
 @option("--open", "opened", is_flag=True, help="Open the page in the browser.")
 @option("--overlay", type=WRITTEN, metavar="FILE.json", help="Write the files for Model Explorer as well as the page.")
-@option("--reference", metavar="litert|onnxruntime|FILE.npz", help="Compare outputs with this, and every tensor on the way.")
+@of_reference(help="Compare outputs with this, and every tensor on the way.")
 @of_comparison("--no-layers", is_flag=True, help="With --reference: compare outputs only.")
 @option(
     "--against-device",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from nnbridge.runtime.plan_runner import RunReport
 
 _PROFILE_RUNS = 20
+_Run: TypeAlias = "tuple[Mapping[str, Array], RunReport]"
+"""Outputs and report."""
 
 
 @command(short_help="Run a model and write or describe its outputs.")
@@ -93,9 +95,11 @@ def run(
       nnbridge run model.tflite --seed 0 --repeat 3 --device nnapi-sample_minimal --trace trace.json
     """
     begin_runtime(model)
+    from nnbridge.ahead import in_order
     from nnbridge.bench.profiling import profile as profiled
     from nnbridge.compare import named_outputs, save_arrays, unpacked
     from nnbridge.inputs import Dataset, read_ahead, read_labels
+    from nnbridge.platforms import available_cores
     from nnbridge.runtime.batches import Batches
 
     how, options = parse_preparation(**options)
@@ -120,8 +124,15 @@ def run(
         )
     runs = _Runs(compilation, stated, typed_labels, repeat, bool(inputs), several and as_json, samples is not None, batches)
     interruption = Interruption()
+    answered: Iterable[tuple[Item, Iterable[_Run]]]
     with progress("Running", len(dataset) * repeat, as_json) as advance:
-        runs.compute(dataset if batch is None else read_ahead(dataset, batch), interruption, advance, traced=trace is not None)
+        if several and repeat == 1 and batch is None and trace is None:
+            # Samples read, prepared and computed at the same time, on all cores.
+            threads = max(1, available_cores() // compilation.threads)
+            answered = in_order(lambda k: runs.whole(dataset[k], advance), range(len(dataset)), threads)
+        else:
+            answered = ((item, runs.of(item, advance)) for item in (dataset if batch is None else read_ahead(dataset, batch)))
+        runs.compute(answered, interruption, traced=trace is not None)
     times: list[OperationTime] | None = None
     if profile:
         times = []
@@ -189,17 +200,21 @@ class _Runs:
         """The last sample."""
         return self.answered[-1].item
 
-    def compute(self, items: Iterable[Item], interruption: Interruption, advance: Callable[[int], None], *, traced: bool) -> None:
+    def compute(self, answered: Iterable[tuple[Item, Iterable[_Run]]], interruption: Interruption, *, traced: bool) -> None:
         """Run samples until Ctrl-C; KeyboardInterrupt if that comes before the first one is done."""
-        for item in interruption.until(items):
-            done = list(interruption.until(self.of(item, advance)))
+        for item, runs in interruption.until(answered):
+            done = list(interruption.until(runs))
             if not done:
                 break
             self.add(item, done, traced=traced)
         if interruption.happened and not self.answered:
             raise KeyboardInterrupt
 
-    def of(self, item: Item, advance: Callable[[int], None]) -> Iterator[tuple[Mapping[str, Array], RunReport]]:
+    def whole(self, item: Item, advance: Callable[[int], None]) -> tuple[Item, list[_Run]]:
+        """A sample with its runs."""
+        return item, list(self.of(item, advance))
+
+    def of(self, item: Item, advance: Callable[[int], None]) -> Iterator[_Run]:
         """The outputs and the report of each run of a sample; ``advance`` is called after each."""
         from nnbridge.compare import named_inputs, stating_open_dimensions
         from nnbridge.runtime.execution import Execution
@@ -217,7 +232,7 @@ class _Runs:
                     yield execution.run(item.inputs), execution.report
             advance(1)
 
-    def add(self, item: Item, done: Sequence[tuple[Mapping[str, Array], RunReport]], *, traced: bool) -> None:
+    def add(self, item: Item, done: Sequence[_Run], *, traced: bool) -> None:
         """Retain what is printed and written of a sample's runs."""
         from nnbridge.compare import as_samples
         from nnbridge.report.answers import answers, label_names, real_numbers
@@ -230,6 +245,10 @@ class _Runs:
         found = answers(nnapi, self.outputs, names)
         self.accuracy.add(found, item.label, names)
         values = real_numbers(nnapi, self.outputs, values=True) if self.with_values else []
+        if self.answered:
+            # Inputs and image are those of the last sample: a data set's need not fit into memory.
+            last = self.answered[-1]
+            self.answered[-1] = replace(last, item=replace(last.item, inputs={}, picture=None))
         self.answered.append(_Answered(item, found, values))
         if self.with_samples:
             self.stacks.append(as_samples(item.inputs, self.outputs))

@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
-from dataclasses import dataclass
+
+from nnbridge.errors import shortage_of
+from nnbridge.records import dataclass
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +27,8 @@ def unavailable() -> str | None:
 
         machine()
     except (ImportError, OSError, RuntimeError) as error:
-        reason = f"compiled kernels need llvmlite (pip install '.[fast]' in a clone of nnbridge): {error}"
+        missing = f"need llvmlite (pip install '.[fast]' in a clone of nnbridge): {error}"
+        reason = f"compiled kernels {shortage_of(error) or missing}"
     else:
         from nnbridge.cpu.compiled.image import executable_fault
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nnbridge.cpu.arena import ALIGNMENT, allocate
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 SLACK = 256
 """Bytes after the arena and after constants that kernels may read."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from nnbridge.cpu.compiled.values import IrValue
+from nnbridge.records import dataclass
 
 
 class Fields:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -12,8 +11,10 @@ from nnbridge.cpu.arena import allocate
 from nnbridge.cpu.compiled.constants import SLACK
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.loops import COUNTER_BYTES
+from nnbridge.cpu.compiled.objects import whole_run
 from nnbridge.cpu.compiled.threads import pool
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 FAULT_WORDS = 2
 """Of a kernel's report: whether there is one, and the value."""
@@ -66,6 +67,8 @@ class Instance:
             [self.table.ctypes.data, len(self.table), self._counters.ctypes.data, self._inside.ctypes.data], np.int64
         )
         self._address = int(self._job.ctypes.data)
+        self.arguments = whole_run(self._address)
+        """What the loop over all steps is called with by one thread."""
         self._request = np.zeros(6, np.int64)
         self._request_address = int(self._request.ctypes.data)
         self._request[1:4] = self._address, self._inside.ctypes.data, self._request_address + 32
@@ -83,7 +86,7 @@ class Instance:
         """All steps. Helpers that have not left the run before are not waited for: the caller then works without them."""
         program = self._program
         if threads <= 1 or self._inside[0]:
-            program.run_alone(self._address, 0, 1)
+            program.run_alone(*self.arguments)
             return
         self._counters[:] = 0
         helpers = pool(program.instructions)

@@ -11,10 +11,10 @@ import functools
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from nnbridge.cpu.compiled.machine import machine
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 
 ENVIRONMENT = "NNBRIDGE_INSTRUCTIONS"
 

@@ -11,10 +11,11 @@ import functools
 import hashlib
 import json
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from nnbridge import caches
+from nnbridge.records import dataclass
 
 CACHE = "NNBRIDGE_CACHE"
 _IDENTITY = (b"vendor_id", b"cpu family", b"model", b"stepping", b"flags", b"CPU ", b"Features")

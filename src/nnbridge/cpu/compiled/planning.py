@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from nnbridge.cpu.compiled.program import (
 )
 from nnbridge.errors import NnapiError
 from nnbridge.operations.call import Call, NeedsValue
+from nnbridge.records import dataclass
 from nnbridge.types import OperationCode as O
 
 

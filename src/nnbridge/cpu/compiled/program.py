@@ -12,7 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.objects import Variant, function, library
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode
 
 
@@ -280,6 +281,17 @@ _LEAST_SHARED = 16
 """Chunks below which a program is not worth another thread's waking, which takes as long as five of them."""
 
 
+class _BoundRun(functools.partial[None]):
+    """The machine code's loop on an instance, which lives as long as this function: no Python code is run by a call."""
+
+    instance: Instance
+
+    def __new__(cls, instance: Instance, run: Callable[[Any, Any, Any], None]) -> _BoundRun:
+        made = super().__new__(cls, run, *instance.arguments)
+        made.instance = instance
+        return made
+
+
 class Program:
     """Compiled operations; ``run`` may be called from several threads at once."""
 
@@ -421,6 +433,8 @@ class Program:
         for k, array in enumerate((*inputs, *outputs)):
             instance.slots[k] = array.ctypes.data
         instance.held = (*inputs, *outputs)
+        if not self.faults and (threads <= 1 or not self.shared):
+            return _BoundRun(instance, self.run_alone)
         run = instance.run_checked if self.faults else instance.run
         return functools.partial(run, threads if self.shared else 1)
 

@@ -15,7 +15,6 @@ Three forms, the fastest that is exact is chosen at preparation:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
@@ -24,6 +23,7 @@ import numpy as np
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.values import I8, I16, I32, I64, IrValue, vector
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 _FOLDED = 53
 """The largest shift for which zero points fit into the constant: 255 * 2**53 + 2**62 + 2**61 is below 2**63."""

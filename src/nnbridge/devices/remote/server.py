@@ -78,6 +78,8 @@ MAX_PREPARED = 4096
 """Prepared models that one client may hold."""
 MAX_SESSIONS, MAX_SESSIONS_OF_A_CLIENT = 256, 64
 """Connections that a served driver has at a time, each of which takes a thread, and how many of them one process may hold."""
+_FIRST_CALL = 30.0
+"""Seconds in which a client asks for the description: connections that only hold their place end."""
 _PASSING_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM}
 )
@@ -155,7 +157,7 @@ def serve_session(device: Device, connection: socket.socket) -> None:
     """Serve one client until it closes its first connection."""
     session = _Session(device)
     try:
-        _Worker(session, Channel(connection)).run()
+        _Worker(session, Channel(connection)).run(time.monotonic() + _FIRST_CALL)
     finally:
         session.close()
 
@@ -259,11 +261,12 @@ class _Worker:
             "execute": self._execute,
         }
 
-    def run(self) -> None:
-        """Answer calls until the client closes the channel or breaks the protocol."""
+    def run(self, first: float | None = None) -> None:
+        """Answer calls until the client closes the channel or breaks the protocol, or makes no call until ``first``."""
         try:
             while True:
-                message, descriptors = self._channel.receive()
+                message, descriptors = self._channel.receive(first)
+                first = None
                 try:
                     answer = self._answer(message, descriptors)
                 finally:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge import storage  # a module: storage itself imports devices
+from nnbridge.budget import parse_json
 from nnbridge.devices.device import MAX_CACHE_FILES, CacheFiles, Capabilities, Performance
 from nnbridge.devices.remote.system import (
     FIXED_SIZE,
@@ -75,17 +76,18 @@ class Channel:
             self.socket.sendall(header + body)
 
     def receive(self, until: float | None = None) -> tuple[Message, list[int]]:
-        """The next message and its descriptors, which the caller closes; TimeoutError at ``until`` (``time.monotonic``)."""
+        """The next message and its descriptors, which the caller closes; TimeoutError at ``until`` (``time.monotonic``), or half
+        a minute after the beginning of one that does not end."""
         descriptors: list[int] = []
         try:
             length, count = _HEADER.unpack(self._exactly(_HEADER.size, until, descriptors))
             if length > MAX_MESSAGE:
                 raise ProtocolError(f"a message of {length} bytes")
-            body = self._exactly(length, until, descriptors)
+            body = self._exactly(length, _whole(until), descriptors)
             if len(descriptors) != count:
                 raise ProtocolError(f"{len(descriptors)} descriptors instead of {count}")
             try:
-                message = json.loads(body)
+                message = parse_json(body)
             except (ValueError, RecursionError) as error:
                 raise ProtocolError(f"not JSON: {error}") from error
             if not isinstance(message, dict):
@@ -109,12 +111,18 @@ class Channel:
             if not data:
                 raise EOFError("the other side has closed the connection")
             parts += data
+            until = _whole(until)
         return bytes(parts)
 
     def shutdown(self) -> None:
         """End the connection; a thread that waits for it wakes up. The descriptor goes with the object."""
         with suppress(OSError):  # It may have ended already.
             self.socket.shutdown(socket.SHUT_RDWR)
+
+
+def _whole(until: float | None) -> float:
+    """The time until which a message that has begun is there; what sends half of one holds no one for ever."""
+    return time.monotonic() + _SEND_TIMEOUT if until is None else until
 
 
 class SharedBlock:

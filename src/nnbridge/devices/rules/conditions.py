@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,7 @@ from nnbridge.devices.rules.syntax import (
     walk,
 )
 from nnbridge.errors import ExhaustedError
+from nnbridge.records import dataclass
 
 _SHOWN = 100
 """Characters of what was found that a reason shows."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import Any, Protocol
 
 from nnbridge.budget import WorkBudget, refused
 from nnbridge.errors import ExhaustedError, Reason
+from nnbridge.records import dataclass
 
 Value = Any
 """Of a condition's part: a number, a truth, a type, a tuple, a :class:`Fact`, or None where it is not known."""
@@ -56,6 +57,10 @@ class Fact:
     """The type of the constant that the file stores for what is unpacked when the device is prepared; else the type."""
     used: bool = True
     """Something reads it, or it is an output of the file."""
+    delivered: bool = False
+    """It is an output of the file."""
+    reader: str = ""
+    """The operator that reads it, if only one does."""
     constant: bool = False
     omitted: bool = False
     model_input: bool = False
@@ -129,6 +134,8 @@ def _side(name: str) -> Callable[[Fact], Value]:
     return side
 
 
+_REDUCTIONS = ("SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL")
+_WEIGHTING = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 ATTRIBUTES: Mapping[str, tuple[str, Callable[[Fact], Value], str]] = {
     "type": (TYPE, lambda f: f.type, "the type of {}"),
     "rank": (NUMBER, lambda f: len(f.dims), "the rank of {}"),
@@ -141,6 +148,9 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[Fact], Value], str]] = {
     "zero_points": (LIST, lambda f: f.zero_points, "the zero points of {}"),
     "quantised_dim": (NUMBER, lambda f: f.quantised_dim, "the quantised dimension of {}"),
     "used": (TRUTH, lambda f: f.used, "{} is read or an output of the file"),
+    "delivered": (TRUTH, lambda f: f.delivered, "{} is an output of the file"),
+    "reduced": (TRUTH, lambda f: f.reader in _REDUCTIONS, "only a reduction reads {}"),
+    "weighted": (TRUTH, lambda f: f.reader in _WEIGHTING, "only a product with weights reads {}"),
     "stored": (TYPE, lambda f: f.stored or f.type, "the type that the file stores of {}"),
     "channel_dim": (NUMBER, lambda f: f.channel_dim, "the channel dimension of {}"),
     "per_channel": (TRUTH, lambda f: bool(f.scales), "{} has a scale for each channel"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+from nnbridge.records import dataclass
 
 MAX_CHARACTERS = 2_000
 MAX_DEPTH = 40

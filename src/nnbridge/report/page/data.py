@@ -6,7 +6,7 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from nnbridge.compare import Comparison, OutputComparison
 from nnbridge.compare.causes import Cause, shared_causes
 from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.compare.observation import source_label
+from nnbridge.compare.references import REFERENCE_RUNTIMES
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
 from nnbridge.devices.evidence import evidences
 from nnbridge.devices.source_profiles import BoundDevice
@@ -25,6 +26,7 @@ from nnbridge.extensions import TYPES, body_roles, is_options, readable_operatio
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations.matching import input_places
 from nnbridge.plan import Planned
+from nnbridge.records import dataclass
 from nnbridge.report.estimate import estimate_for_page, estimate_on
 from nnbridge.report.page.numbering import Numbering
 from nnbridge.report.page.placement import against_data, plan_data
@@ -33,8 +35,6 @@ from nnbridge.runtime.plan import Plan
 from nnbridge.runtime.plan_runner import RunReport
 from nnbridge.storage.atomic import file_checksum
 from nnbridge.types import Lifetime, is_extension
-
-_TITLES = {"litert": "LiteRT", "onnxruntime": "ONNX Runtime"}
 
 
 def compared_as_dict(comparison: Comparison, model: Model, samples: str) -> Json:
@@ -117,7 +117,8 @@ def times_as_dict(runs: Sequence[RunReport], steps: int, machine: str) -> Json:
 
 
 def _title(reference: str) -> str:
-    return _TITLES.get(reference, reference.replace("\\", "/").rpartition("/")[2])
+    known = REFERENCE_RUNTIMES.get(reference)
+    return reference.replace("\\", "/").rpartition("/")[2] if known is None else known.title
 
 
 _LIFETIMES = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 
+from nnbridge.records import dataclass
 from nnbridge.runtime.partitioner import Partition
 
 

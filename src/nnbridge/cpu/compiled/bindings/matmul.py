@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +34,7 @@ from nnbridge.cpu.compiled.requantise import Rescaling
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import product_multiplier, quantize_multiplier
 from nnbridge.operations.call import Arg
+from nnbridge.records import dataclass
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
 _MOST_MATRICES = 1 << 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -50,6 +49,7 @@ from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.convolution import transpose_padding
 from nnbridge.operations.correlation import bias_scale, multipliers, real_multipliers
 from nnbridge.operations.shapes import Window, windows
+from nnbridge.records import dataclass
 from nnbridge.types import OperationCode
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from nnbridge.model import Array
 from nnbridge.operations.fixedpoint import Function16, logistic, table16, tanh
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.lstm import GATES as GATE_NAMES
+from nnbridge.records import dataclass
 from nnbridge.types import OperationCode
 
 

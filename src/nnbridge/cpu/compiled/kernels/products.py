@@ -8,7 +8,6 @@ Tiles of rows x columns stay in registers; the last tile of too few rows starts 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -21,6 +20,7 @@ from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
 from nnbridge.cpu.compiled.values import F32, I8, I32, I64, IrValue, vector
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 STRIP_FIELDS = 5
 """Fields of a strip's entry in the table: width in columns, offsets of its weights and parameters from the table,
