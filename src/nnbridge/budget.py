@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from nnbridge.errors import ConversionError, ExhaustedError, InputError, Reason
+from nnbridge.errors import ConversionError, ExhaustedError, InputError, Reason, first_line
 from nnbridge.records import dataclass
 
 _UNPACKED, _UNPACKED_TIMES = 128 << 20, 32
@@ -49,7 +49,7 @@ def parsed(text: str, what: str, where: str) -> Any:
     try:
         return parse_json(text.encode(errors="surrogatepass"))
     except (ValueError, RecursionError) as error:
-        raise InputError(Reason(what, str(error)[:200] or type(error).__name__, operand=where)) from error
+        raise InputError(Reason(what, first_line(error)[:200], operand=where)) from error
 
 
 def refused(rule: str, found: str, operand: str) -> Exception:

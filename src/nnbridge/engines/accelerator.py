@@ -15,7 +15,7 @@ import numpy as np
 
 from nnbridge.engines.native import logged
 from nnbridge.engines.vulkan import VulkanDriver, vulkan_driver
-from nnbridge.errors import InputError, PackageError, Reason, Why
+from nnbridge.errors import InputError, PackageError, Reason, Why, first_line
 from nnbridge.model import Array
 
 TITLE = "LiteRT's GPU accelerator"
@@ -263,4 +263,4 @@ def _verdict(found: Any, log: str) -> AcceleratorVerdict:
 def _words(error: Exception) -> str:
     """An error's lines without the places in LiteRT's source."""
     lines = (_PLACE.sub("", line.strip(" └")).strip() for line in str(error).splitlines())
-    return "; ".join(filter(None, lines)) or type(error).__name__
+    return "; ".join(filter(None, lines)) or first_line(error)
