@@ -15,6 +15,7 @@ from nnbridge.devices.host import HostPreparedModel
 from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.plan_runner import PlanRunner
 from nnbridge.types import OperationCode as C
 
 onnx = pytest.importorskip("onnx")
@@ -193,3 +194,26 @@ def test_a_branch_whose_own_choice_is_known_from_shapes_is_part_of_nnapis_if(tmp
     ]
     constants = {"one": np.float32(1), "w": np.float32([2, 3]), "single": np.array(1), "first": np.array([0])}
     assert C.IF in codes_that_agree(saved(tmp_path, nodes, [info("y", FLOAT, [1, 2])], constants), [1, 2], [-1, 0.5])
+
+
+def test_a_repeated_run_takes_the_branch_that_its_own_condition_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = choice(tmp_path)
+    compilation = Compilation.create(ModelFile(path, ConversionOptions()).converted[0], [])
+    compilation.finish()
+    whole: list[Request] = []
+    execute = PlanRunner.execute
+
+    def counted(self: PlanRunner, request: Request) -> Result:
+        whole.append(request)
+        return execute(self, request)
+
+    monkeypatch.setattr(PlanRunner, "execute", counted)
+    for values in ([1, 2], [3, 4], [1, 2], [-1, 0.5], [-3, 1], [5, 6]):
+        x = np.float32(values)
+        execution = Execution(compilation)
+        [found] = execution.run([x]).values()
+        assert found.tolist() == (x * np.float32([2, 3]) if x.sum() > 1 else -x).tolist()
+        # The step before the choice, and the chosen branch's.
+        assert len(execution.report.steps) == 2
+    # The second run is bound for those after it.
+    assert len(whole) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from nnbridge_onnx.lowerer import Lowerer
 from nnbridge_onnx.operands import Operands
 from nnbridge_onnx.passes import GRAPH_PASSES, Facts
 from nnbridge_onnx.passes.folding import Known, fold
+from nnbridge_onnx.passes.provider import without_kernel
 from nnbridge_onnx.passes.qdq import QdqGroup, linear_group, sole_readers
 from nnbridge_onnx.read.graph import BFLOAT16, FLOAT, FLOAT16, INT8, MESSAGES, UINT8, Graph, Node, type_name
 from nnbridge_onnx.read.reader import graph_of
@@ -181,16 +182,22 @@ def convert_graph(
         failure = first_failure(outcomes, options.mapping)
         if failure is not None:
             model, outcomes = Conversion(facts, options, caller, budget, failure).run()
-        if graph.refused is not None and options.mapping == MappingKind.PROVIDER:
-            # Of a file whose nodes are all folded, too.
-            outcomes = tuple(replace(one, reasons=one.reasons or (graph.refused,)) for one in outcomes)
-        return model, outcomes
+        return model, outcomes if options.mapping != MappingKind.PROVIDER else tuple(_with_refusals(graph, outcomes))
     except (NnapiError, ConversionError, Unmappable) as error:
         raise ConversionError(in_file(graph.refused or error.reason, source)) from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if graph.refused is None:
             raise
         raise ConversionError(in_file(graph.refused, source)) from error  # Nothing here is made for such files.
+
+
+def _with_refusals(graph: Graph, outcomes: Sequence[Mapped]) -> Iterator[Mapped]:
+    """Outcomes with the reasons why ONNX Runtime does not load the file, those of folded nodes too: it looks at all of them."""
+    nodes = {node.index: node for node in graph.nodes}
+    for one in outcomes:
+        gone = one.mapping in (MappingKind.FOLDED, MappingKind.DEAD)
+        reason = graph.refused or (without_kernel(graph, nodes[one.index]) if gone and one.index in nodes else None)
+        yield replace(one, reasons=one.reasons or (reason,)) if reason is not None else one
 
 
 def facts_of(graph: Graph, options: ConversionOptions) -> Facts:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from nnbridge.errors import Reason, Stage, Why
 from nnbridge_onnx import native
@@ -51,14 +51,18 @@ def _kernels() -> _Kernels:
     return _Kernels(**json.loads(text))
 
 
-def not_loaded(onnx: Any, model: Any, ordered: Any) -> Reason | None:
-    """The reason why ONNX Runtime does not load a ``ModelProto``; None where it does, as far as is known here.
+Found: TypeAlias = "tuple[Reason | None, Mapping[str, Reason]]"
+
+
+def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
+    """The reason why ONNX Runtime does not load a ``ModelProto``, None where it does; and of nodes, by their first outputs, why
+    its CPU has no kernel: it does not load the file unless its provider takes these.
 
     ``ordered``: the same as the checker accepts it, nodes in run order.
     """
     found = next(_of_structure(model), None)
     if found is not None:
-        return found
+        return found, {}
     bare = with_types_of_weights(onnx, ordered)
     bare.functions.extend(ordered.functions)
     # Of a constant's node ONNX Runtime makes a constant before it looks.
@@ -73,13 +77,15 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Reason | None:
     try:
         inferred = native.infer_strictly(onnx, bare)
     except onnx.shape_inference.InferenceError as error:
-        return _of_inference(model, str(error))
+        return _of_inference(model, str(error)), {}
     except native.CrashError:
-        return None  # Plain inference refuses the file with its words.
+        return None, {}  # Plain inference refuses the file with its words.
     written = {node.output[0]: i for i, node in enumerate(ordered.graph.node) if node.output}
     nodes = [(written.get(node.output[0] if node.output else "", i), i, node) for i, node in enumerate(model.graph.node)]
     labelled = ((_label(i, node), node) for _, i, node in sorted(nodes, key=lambda one: one[:2]))
-    return next(_Nodes.of(onnx, model, ordered.graph, inferred.graph).refusals(labelled), None)
+    known = _Nodes.of(onnx, model, ordered.graph, inferred.graph)
+    refused = next(known.refusals(labelled), None)
+    return refused, known.without_kernel
 
 
 def _forget_shapes(graph: Any, depth: int) -> None:
@@ -165,6 +171,9 @@ class _Nodes:
         self._opsets = {_domain(one.domain): int(one.version) for one in model.opset_import}
         self._functions = {(one.domain, one.name) for one in getattr(model, "functions", ())}
         self._types, self._stated, self._values, self._shapes = types, stated, values, shapes
+        self._output = ""
+        self.without_kernel: dict[str, Reason] = {}
+        """The first output of nodes → why there is no kernel."""
 
     @classmethod
     def of(cls, onnx: Any, model: Any, graph: Any, inferred: Any) -> _Nodes:
@@ -204,6 +213,7 @@ class _Nodes:
     def refusals(self, nodes: Iterable[tuple[str, Any]], callers: int = 0) -> Iterator[Reason]:
         """The reasons why ONNX Runtime does not load nodes in run order, with their labels."""
         for label, node in nodes:
+            self._output = next(iter(node.output), "")
             for inner, depth in _with_bodies(node, 0):
                 reason = self._refusal(inner, label, callers, outer=depth == 0)
                 if reason is not None:
@@ -223,14 +233,19 @@ class _Nodes:
         sides = [[one.type_str for one in side] for side in (schema.inputs, schema.outputs)]
         actual = self._actual(node, *sides) if outer else {}
         found = _without_kernel(node, domain, schema.since_version, actual, label)
-        if found is None:
-            return self._of_values(node, label) if outer else None
-        body = self._body(node, schema, domain) if callers < MAX_DEPTH else None
+        body = self._body(node, schema, domain) if found is not None and callers < MAX_DEPTH else None
         if body is None:
-            return found
+            self._note(found or (self._of_values(node, label) if outer else None))
+            return None
         given = dict(zip(body.input, (self._types.get(name, "") for name in node.input), strict=False))
         inner = _Nodes(self._onnx, body, given if outer else {}, {}, {}, {})
-        return next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
+        refused = next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
+        self._note(refused or next(iter(inner.without_kernel.values()), None))
+        return None
+
+    def _note(self, found: Reason | None) -> None:
+        if found is not None:
+            self.without_kernel.setdefault(self._output, found)
 
     def _body(self, node: Any, schema: Any, domain: str) -> Any:
         """The function of ONNX's nodes that ONNX Runtime writes an operator out as, where it has no kernel; None for none."""
@@ -318,7 +333,8 @@ class _Nodes:
             if not least <= len(names) <= most:
                 return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
         if not outer:
-            return _without_kernel(node, domain, 1, {}, label)
+            self._note(_without_kernel(node, domain, 1, {}, label))
+            return None
         actual = self._actual(node, inputs, ())
         for constraint, types in actual.items():
             allowed = {constraint[7:-1]} if constraint.startswith("tensor(") else types
@@ -333,8 +349,8 @@ class _Nodes:
                 return _reason("types that the operator has", wrong, label, Why.OUTPUT_TYPE)
             if found:
                 self._types[name] = f"tensor({found})"
-        misfit = self._wrong_shape(node, label) or _without_kernel(node, domain, 1, actual, label)
-        return misfit or self._of_values(node, label)
+        self._note(_without_kernel(node, domain, 1, actual, label) or self._of_values(node, label))
+        return self._wrong_shape(node, label)
 
     def _other_type(self, name: str, found: str) -> str:
         """A type that the file states of a value which has another one; empty if it does not."""

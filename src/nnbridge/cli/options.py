@@ -69,16 +69,16 @@ def in_section(section: str) -> Callable[..., Callable[[Command], Command]]:
 
 of_devices, of_conversion, of_inputs = in_section(DEVICES), in_section(CONVERSION), in_section(INPUTS)
 of_comparison, of_output = in_section(COMPARISON), in_section(OUTPUT)
+of_reference = partial(
+    option, "--reference", metavar="NAME|FILE.npz", shell_complete=by_metavar("|".join((*REFERENCES, "FILE.npz")))
+)
+KNOWN_REFERENCES = f"{', '.join(REFERENCES)}, or stored outputs"
 seeds_option = of_comparison(
     "--seeds",
     default="0,1,2",
     metavar="N[,N-N…]",
     help="Without --input, inputs are drawn at random: a sample for each seed; 0-99 is a hundred.",
 )
-of_reference = partial(
-    option, "--reference", metavar="NAME|FILE.npz", shell_complete=by_metavar("|".join((*REFERENCES, "FILE.npz")))
-)
-KNOWN_REFERENCES = f"{', '.join(REFERENCES)}, or stored outputs"
 ACCEPTANCE = ("--accept-iou", "--accept-score", "--score-threshold", "--accept-top1")
 
 
