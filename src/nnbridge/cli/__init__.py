@@ -60,7 +60,7 @@ _status = [_FAILED]
 
 
 def _stay_within_memory() -> None:
-    """Where the address space is limited, end with a message if it is too small for what is imported, and with 2 if a library in
+    """End with a message if a limited address space is too small for what is imported, and with 2 if a library in
     C ends the process for lack of memory: OpenBLAS does so with 1, the status of a failed comparison.
     """
     if sys.platform != "linux":

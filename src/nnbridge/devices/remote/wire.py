@@ -121,7 +121,7 @@ class Channel:
 
 
 def _whole(until: float | None) -> float:
-    """The time until which a message that has begun is there; what sends half of one holds no one for ever."""
+    """The time until which a message that has begun is there; who sends half of one holds no one."""
     return time.monotonic() + _SEND_TIMEOUT if until is None else until
 
 
