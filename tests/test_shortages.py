@@ -375,6 +375,64 @@ def test_extract_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["m.tflite"]
 
 
+# -- pipes, devices and rings of links ----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pipes among its files")
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
+def test_a_device_takes_what_is_packed(device: str) -> None:
+    import zipfile
+
+    with atomic_write(Path(device)) as file, zipfile.ZipFile(file, "w") as packed:
+        packed.writestr("a", b"1")
+        packed.writestr("b", b"2")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes among files")
+@pytest.mark.parametrize("size", [1, 100, 1 << 20])
+def test_a_pipe_without_a_reader_is_waited_for_with_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int) -> None:
+    import threading
+
+    path, found = tmp_path / "pipe", []
+    os.mkfifo(path)
+
+    def read() -> None:
+        while "waiting" not in caplog.text:
+            time.sleep(0.01)
+        found.append(path.read_bytes())
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    with atomic_write(path) as file:
+        file.write(b"x" * size)
+    reader.join(20)
+    assert found == [b"x" * size]
+    assert "is a pipe: waiting for a program that reads it" in caplog.text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links as Unix has them")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("convert", DIGITS, "-o", "RING.nnapi"),
+        ("convert", DIGITS, "-o", "RING.json.gz"),
+        ("report", DIGITS, "-o", "RING.html"),
+        ("run", DIGITS, "--seed", "0", "--samples", "RING.npz"),
+        ("matrix", DIGITS, "--devices", "nnapi-sample_all", "--store", "RING.db", "--jobs", "1"),
+        ("plan", "RING.tflite"),
+    ],
+    ids=lambda words: words[0] + str(words[-1]),
+)
+def test_a_ring_of_links_is_no_file(tmp_path: Path, arguments: tuple[Any, ...]) -> None:
+    words = [str(word).replace("RING", str(tmp_path / "ring")) for word in arguments]
+    (ring,) = (Path(word) for word in words if "ring" in word and word.startswith(str(tmp_path)))
+    ring.symlink_to(ring)
+    done = command(*words)
+    assert done.returncode == 2
+    assert "internal error" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [ring.name]
+
+
 # -- folders of temporary files -----------------------------------------------------------------------------------------
 
 

@@ -84,14 +84,19 @@ def _named_by(values: Sequence[object], *, folders: bool) -> list[Path]:
     return [path for path in sorted(paths) if os.path.isfile(path) or (folders and os.path.isdir(path))]
 
 
+def _real(path: Path) -> Path:
+    """A path without links; of a ring of links, a link: ``Path.resolve`` raises RuntimeError there, before Python 3.13."""
+    return Path(os.path.realpath(path))
+
+
 def _same(one: Path, other: Path) -> bool:
     """True where writing ``one`` changes ``other``, a file or the files of a folder."""
     if os.path.isfile(one) and os.path.isdir(other):
-        return other.resolve() in one.resolve().parents
+        return _real(other) in _real(one).parents
     try:
         return one.samefile(other)
     except OSError:
-        return one.resolve() == other.resolve()
+        return _real(one) == _real(other)
 
 
 def device_files(devices: Sequence[str]) -> list[Path]:

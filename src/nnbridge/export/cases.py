@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,11 @@ def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: in
 def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write a spec file with one case of the model, named after the file."""
     name = path.name.split(".")[0] or Path(title).name
-    content = {"suite": path.resolve().parent.name, "spec": name, "cases": [case_data(example(model), name)]}
+    content = {
+        "suite": os.path.basename(os.path.dirname(os.path.realpath(path))),
+        "spec": name,
+        "cases": [case_data(example(model), name)],
+    }
     with atomic_write(path) as file:
         return {path: file.write(gzip.compress(json.dumps(content, allow_nan=False).encode(), mtime=0))}
 

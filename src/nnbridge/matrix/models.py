@@ -94,7 +94,7 @@ def _create_own(*folders: Path) -> None:
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:
     """Each file under the shortest end of its path that no other has."""
-    parts = {path: path.resolve().parts for path in paths}
+    parts = {path: Path(os.path.realpath(path)).parts for path in paths}
 
     def name(path: Path) -> str:
         for count in range(1, len(parts[path]) + 1):

@@ -71,7 +71,7 @@ def compile_file(
         device_list.device(name)
     passed = route().passed(model)
     litert = litert_folder()
-    if target.resolve() == model.resolve():
+    if os.path.realpath(target) == os.path.realpath(model):
         raise InputError(Reason("a file other than the model", str(target), operand="output"))
     library = adapter().cached()
     with TemporaryFolder() as work:
@@ -79,12 +79,12 @@ def compile_file(
         command = [
             str(litert / _PROGRAM),
             "--cmd=apply",
-            f"--model={model.resolve()}",
+            f"--model={os.path.realpath(model)}",
             f"--o={out}",
             "--soc_manufacturer=MediaTek",
         ]
         command += [f"--soc_model={soc.lower()}", "--err=--", f"--libs={litert / _PLUGINS}", *options]
-        known = {FILE_VARIABLE: str(model.resolve()), REPORT_VARIABLE: str(report), DEVICES_VARIABLE: ",".join(devices)}
+        known = {FILE_VARIABLE: os.path.realpath(model), REPORT_VARIABLE: str(report), DEVICES_VARIABLE: ",".join(devices)}
         # In an empty folder: LiteRT's plug-in looks for libraries in folders below the current one.
         ended = subprocess.run(
             command,

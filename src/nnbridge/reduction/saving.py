@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -114,7 +115,7 @@ class Saver:
         data = case_data(shown, name)
         if symptom.kind == DIFFERS:
             data["tolerances"] = [list(pair) for pair in self._tolerances(found, shown.outputs)]
-        content = {"suite": path.resolve().parent.name, "spec": name, "cases": [data]}
+        content = {"suite": os.path.basename(os.path.dirname(os.path.realpath(path))), "spec": name, "cases": [data]}
         with atomic_write(path) as file:
             file.write(gzip.compress(json.dumps(content).encode(), mtime=0))
         if symptom.kind not in (FAILS, FALLS_BACK, DIFFERS):

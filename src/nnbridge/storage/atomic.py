@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
+import logging
 import os
 import re
 import secrets
@@ -17,6 +20,7 @@ from typing import IO
 
 from nnbridge.errors import InputError, Reason, cannot_read
 
+_log = logging.getLogger(__name__)
 _STALE_AFTER = 3600.0
 """Seconds without a write after which a temporary file belongs to a writer that was killed."""
 
@@ -29,6 +33,36 @@ _REPLACED = (
 )
 
 
+class _Sequential(io.FileIO):
+    """A pipe or device, which is written from the beginning to the end: some devices allow to seek, and are nowhere then."""
+
+    def seekable(self) -> bool:
+        """False."""
+        return False
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """OSError."""
+        raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE))
+
+    def tell(self) -> int:
+        """OSError."""
+        raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE))
+
+
+def _opened(path: Path) -> int:
+    """The descriptor of a pipe or device; one line says that a pipe has no reader yet, which opening waits for."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        if error.errno != errno.ENXIO or not stat.S_ISFIFO(path.stat().st_mode):
+            raise
+        _log.warning("%s is a pipe: waiting for a program that reads it", path)
+        return os.open(path, os.O_WRONLY)
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(descriptor, True)
+    return descriptor
+
+
 @contextmanager
 def atomic_write(path: Path, mode: int | None = None, *, follow_links: bool = True) -> Iterator[IO[bytes]]:
     """A binary file that gets its name when all is written and on the disk; an error leaves what was there before.
@@ -38,9 +72,11 @@ def atomic_write(path: Path, mode: int | None = None, *, follow_links: bool = Tr
     Temporary files that killed writers of the same file left are removed. InputError for what cannot be written.
     """
     path = Path(os.path.realpath(path)) if follow_links else path
+    if follow_links and os.path.islink(path):
+        raise InputError(Reason("a file that can be written", "links that lead to each other", file=str(path)))
     there = _mode_of(path, follow_links)
     if there is not None and not (stat.S_ISREG(there) or stat.S_ISLNK(there)):
-        with _named(path, "a file that can be written"), path.open("wb") as file:
+        with _named(path, "a file that can be written"), io.BufferedWriter(_Sequential(_opened(path), "wb")) as file:
             yield file
         return
     if mode is None and there is not None and stat.S_ISREG(there):
