@@ -1,4 +1,4 @@
-"""Whether ONNX Runtime loads a file: nnbridge's rules beside the installed runtime, on drawn, mostly broken files.
+"""ONNX Runtime loads a file, or not: nnbridge's rules beside the installed runtime, on drawn, mostly broken files.
 
     python scripts/comparisons/compare_onnx_loading.py --count 3000 --seed 1
 
