@@ -289,7 +289,7 @@ class Planned:
 
     def require_loaded(self) -> None:
         """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it; also where only the
-        runtime only does not load the file."""
+        installed runtime does not load the file."""
         if self.compilation.not_run is not None:
             raise self.compilation.not_run
         if self.loads and self.disagreement and self.asked is not None and self.asked.answer():
