@@ -1,4 +1,4 @@
-"""Compare which files ONNX Runtime loads: nnbridge's rules beside the installed runtime, on drawn, mostly broken files.
+"""ONNX Runtime loads a file, or not: nnbridge's rules beside the installed runtime, on drawn, mostly broken files.
 
     python scripts/comparisons/compare_onnx_loading.py --count 3000 --seed 1
 

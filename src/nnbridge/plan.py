@@ -307,8 +307,8 @@ class Planned:
         return self.not_loaded is None
 
     def require_loaded(self) -> None:
-        """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it; also where the installed
-        runtime itself does not load the file."""
+        """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it; also where only the
+        installed runtime does not load the file."""
         if self.compilation.not_run is not None:
             raise self.compilation.not_run
         if self.loads and self.disagreement and self.asked is not None and self.asked.answer():

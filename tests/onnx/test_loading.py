@@ -117,3 +117,25 @@ def test_the_wide_mapping_promises_no_runtime_and_asks_none(tmp_path: Path, monk
     monkeypatch.setattr(LoadingQuestion, "refusal", lambda question: "it has other rules")
     path = written(tmp_path, [make("Relu", ["x"], ["y"])])
     assert "which was asked" not in call("plan", str(path), "--mapping", "wide").stderr
+
+
+def test_python_says_it_in_notes_and_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(LoadingQuestion, "refusal", lambda question: "it has other rules")
+    path = written(tmp_path, [make("Relu", ["x"], ["y"])])
+    assert any("which was asked, does not" in note for note in nnbridge.plan(path).notes)
+    nnbridge.run(path, seed=0)
+    nnbridge.inspect(path)
+    assert caplog.text.count("which was asked, does not: it has other rules") == 2
+
+
+@pytest.mark.parametrize("door", ["bench", "bisect --device nnapi-sample_all", "reduce --device nnapi-sample_all"])
+def test_benchmarks_and_searches_run_no_file_that_the_installed_runtime_does_not_load(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LoadingQuestion, "refusal", lambda question: "it has other rules")
+    command, *options = door.split()
+    found = call(command, str(written(tmp_path, [make("Relu", ["x"], ["y"])])), *options)
+    assert found.exit_code != 0
+    assert "a file that ONNX Runtime loads, found it has other rules" in found.stderr

@@ -183,3 +183,30 @@ def test_operators_of_a_composite_are_prepared_with_the_dimensions_that_it_passe
         except RuntimeError as error:
             why = str(error)
         assert bool(why) == bool(refusal(model)[0]) == (states != (2, 4)), (why, refusal(model))
+
+
+EMPTY = np.zeros(0, np.int32)
+KNOWN = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
+EMPTY_CONSTANTS = {
+    "SCATTER_ND": single("SCATTER_ND", [np.int32([[1], [0]]), (2,), EMPTY], {}),
+    "SUM": single("SUM", [(2, 3), EMPTY], {"keep_dims": False}),
+    "TILE": single("TILE", [(2,), EMPTY]),
+    "PAD": single("PAD", [(2,), np.zeros((0, 2), np.int32)]),
+    "TRANSPOSE": single("TRANSPOSE", [(2, 3), EMPTY]),
+    "SLICE": single("SLICE", [(2,), EMPTY, EMPTY], {}),
+    "STRIDED_SLICE": single("STRIDED_SLICE", [(2,), np.int32([0]), np.int32([1]), EMPTY], KNOWN),
+    "FILL": single("FILL", [EMPTY, np.float32(1)], {}),
+    "RESIZE_BILINEAR": single("RESIZE_BILINEAR", [(1, 2, 2, 1), EMPTY], {}, version=1),
+    "REVERSE_V2": single("REVERSE_V2", [(2,), EMPTY], {}),
+    "BROADCAST_TO": single("BROADCAST_TO", [(2,), EMPTY], version=2),
+    "EXPAND_DIMS": single("EXPAND_DIMS", [(2,), EMPTY]),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY_CONSTANTS)
+def test_a_constant_without_elements_is_refused_where_litert_refuses_it(name: str, litert: Fork) -> None:
+    try:
+        (why,) = litert.run(EMPTY_CONSTANTS[name])
+    except RuntimeError as error:
+        why = str(error)
+    assert bool(refusal(EMPTY_CONSTANTS[name])[0]) == bool(why), (why, refusal(EMPTY_CONSTANTS[name]))

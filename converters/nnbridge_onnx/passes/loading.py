@@ -296,7 +296,7 @@ class _Nodes:
         return _reason(rule, ", ".join(map(str, known)), label, Why.OPERAND_SIZE)
 
     def _of_values(self, node: Any, label: str) -> Reason | None:
-        """Check what kernels require of attributes and constants when they are created."""
+        """The attributes or constants that a kernel refuses when it is created."""
         place = _SCALES.get(node.op_type)
         for attribute, rule, holds in _ATTRIBUTES.get(node.op_type, ()):
             value = self._attributes(node).get(attribute)

@@ -57,6 +57,8 @@ def _moves(node: PreparedOperator) -> bool:
     steps = node.numbers(3)
     if steps is None or (not node.option("offset") and None in (node.numbers(1), node.numbers(2))):
         return True
+    if len(steps) < node.shape(1)[0]:
+        return False
     apart, dropped = int(node.option("ellipsis_mask")) | int(node.option("new_axis_mask")), int(node.option("shrink_axis_mask"))
     kept = [(step, dropped >> i & 1) for i, step in enumerate(steps) if not apart >> i & 1]
     return all(step != 0 and (drops or step != -(1 << 31)) for step, drops in kept)

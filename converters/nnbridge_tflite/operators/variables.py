@@ -13,7 +13,19 @@ from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge_tflite import dims
 from nnbridge_tflite.declaration import NEVER_KNOWN, NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
-from nnbridge_tflite.loads import OUT, Prepare, PreparedOperator, alike, known_types, ranked, requires, same_shape, single, typed
+from nnbridge_tflite.loads import (
+    OUT,
+    Prepare,
+    PreparedOperator,
+    UnknownError,
+    alike,
+    known_types,
+    ranked,
+    requires,
+    same_shape,
+    single,
+    typed,
+)
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key
 from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Tensor
@@ -45,6 +57,13 @@ def _read(operator: Operator, tensors: Sequence[Tensor]) -> Sequence[int]:
     return () if tensors[operator.outputs[0]].shape else NEVER_KNOWN
 
 
+def _stated_dims(node: PreparedOperator) -> list[tuple[int, ...]]:
+    """READ_VARIABLE's output has the dimensions that the file states; of a scalar only the run knows."""
+    if not node.shape(OUT):
+        raise UnknownError(OUT)
+    return [node.shape(OUT)]
+
+
 VAR_HANDLE = TfliteOperator(
     "VAR_HANDLE",
     "A variable's handle, known by container and name.",
@@ -62,6 +81,7 @@ READ_VARIABLE = TfliteOperator(
     inputs("handle"),
     delegate=NO_SUBGRAPHS,
     dynamic_unless=_read,
+    dims=_stated_dims,
     refusal=_UNASSIGNED,
     loads=(typed(0, "RESOURCE", "INT32"), single(0)),
 )
