@@ -64,7 +64,9 @@ def test_the_rest_of_a_file_with_a_custom_operator_is_planned(tmp_path: Path) ->
 @pytest.mark.parametrize("operator", ["NumericVerify", "Mfcc", "AudioSpectrogram"])
 def test_custom_operators_that_tflite_registers_need_nothing(operator: str, tmp_path: Path) -> None:
     path = file_with(operator, tmp_path)
-    assert nnbridge.plan(path, device="nnapi-sample_all").notes == ()
+    found = nnbridge.plan(path, device="nnapi-sample_all")
+    # LiteRT, where it is installed, refuses the operator's operands.
+    assert [note for note in found.notes if note != found.disagreement] == []
     with pytest.raises(NnbridgeError, match=f"TFLite has a kernel of {operator}"):
         nnbridge.run(path, seed=0)
 
