@@ -146,6 +146,8 @@ class Graph:
     """Bytes of the file and of those that hold its constants."""
     refused: Reason | None = None
     """Why ONNX Runtime does not load the file."""
+    ir_version: int = 0
+    """The file's format; 0 for models that are no file's."""
     folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
     """What nodes that were folded so far computed, by their outputs."""
 
