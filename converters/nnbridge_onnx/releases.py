@@ -26,7 +26,7 @@ _LAST_VERSIONS = {"1.12": 15, "1.13": 17, "1.14": 18, "1.17": 19, "1.22": 21}
 @cache
 def _since_version(type: str, opset: int) -> int:
     """The opset that changed an operator last, as a file of an opset has it."""
-    from onnx import defs  # imported for older releases alone
+    from onnx import defs  # imported only for older releases
 
     try:
         return int(defs.get_schema(type, opset, "").since_version)

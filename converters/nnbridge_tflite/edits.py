@@ -15,6 +15,7 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Answers, Content, Edit, Key
 from nnbridge.errors import ConversionError
 from nnbridge.records import dataclass
+from nnbridge_tflite import engine_edits
 from nnbridge_tflite.dimensions import Shapes, StatedDimensions, computes_dimensions, stated
 from nnbridge_tflite.passes.values import unpacked
 from nnbridge_tflite.read.reader import TfliteFile
@@ -40,6 +41,8 @@ class Rewrite:
     converter: str
     """What does the same at the source: an option of TFLite's converter, or of the model."""
     answers: Answers = Answers.SAME
+    by_itself: bool = True
+    """False if what is around the operator decides, so that a file of the operator only has nothing to try."""
 
 
 def _activation_apart(graph: EditedGraph) -> bool:
@@ -89,9 +92,7 @@ def _unpack_as_slices(graph: EditedGraph) -> bool:
     return True
 
 
-def _reshape(graph: EditedGraph, data: int, output: int) -> None:
-    shape = np.asarray(graph.shape(output), "<i4")
-    graph.place("RESHAPE", [data, graph.data(shape, "INT32", "shape")], [output], new_shape=shape)
+_reshape = engine_edits.reshape
 
 
 def _as_reshape(graph: EditedGraph) -> bool:
@@ -350,6 +351,64 @@ REWRITES = (
         _in_four_dimensions,
         "in the model: tf.reshape to four dimensions before the operator, and back after it",
     ),
+    Rewrite(
+        engine_edits.ELEMENTWISE,
+        "both inputs in four dimensions, between RESHAPEs",
+        engine_edits.in_rank_4,
+        "in the model: tf.reshape of both inputs to four dimensions, and of the result back",
+    ),
+    Rewrite(
+        engine_edits.PADDING,
+        "padding in four dimensions, between RESHAPEs",
+        engine_edits.padded_in_rank_4,
+        "in the model: tf.reshape to four dimensions before tf.pad, and back after it",
+    ),
+    Rewrite(
+        engine_edits.ALONG_AXES,
+        "the same axis of four dimensions, between RESHAPEs",
+        engine_edits.axes_in_rank_4,
+        "in the model: tf.reshape to four dimensions before the operator, and back after it",
+    ),
+    Rewrite(
+        ("REVERSE_V2",),
+        "a last dimension of 1 more, between RESHAPEs",
+        engine_edits.reversed_before_one,
+        "in the model: tf.reshape with a last dimension of 1 before tf.reverse, and back after it",
+    ),
+    Rewrite(
+        ("DEPTH_TO_SPACE", "SPACE_TO_DEPTH"),
+        "one image of all rows, between RESHAPEs",
+        engine_edits.batches_as_rows,
+        "in the model: tf.reshape of the batch into the rows before the operator, and back after it",
+    ),
+    Rewrite(("CONCATENATION",), "RESHAPE of its only part", engine_edits.one_part, "in the model: no tf.concat of one tensor"),
+    Rewrite(
+        engine_edits.MERGED,
+        "a copy of it as the file's output",
+        engine_edits.output_copied,
+        "in the model: tf.identity is removed by the converter; tf.reshape to the same dimensions is not",
+        by_itself=False,
+    ),
+    Rewrite(
+        ("DEQUANTIZE",),
+        "float32 numbers as a constant",
+        engine_edits.dequantised_constant,
+        "no quantisation of these weights (converter.optimizations)",
+        by_itself=False,
+    ),
+    Rewrite(
+        ("FULLY_CONNECTED",),
+        "rows by a RESHAPE before it",
+        engine_edits.flattened_rows,
+        "in the model: tf.reshape or a Flatten layer before the Dense layer",
+    ),
+    Rewrite(
+        ("BATCH_MATMUL",),
+        "the transposed product, with the constant on the right",
+        engine_edits.constant_right,
+        "in the model: tf.transpose(tf.matmul(b, a, transpose_a=True, transpose_b=True)) in place of tf.matmul(a, b)",
+        Answers.ROUND,
+    ),
     Rewrite(("SPLIT",), "a STRIDED_SLICE for each part", _split_as_slices, "in the model: x[..., a:b] for each part of tf.split"),
     Rewrite(
         ("UNPACK",),
@@ -493,7 +552,8 @@ def edits(model: Table, file: TfliteFile, shapes: Shapes) -> Iterator[Edit]:
                     continue
                 changed = _replaced(model, number, index, rewrite)
                 if changed is not None:
-                    content, single = partial(written, changed, path), partial(_alone, model, number, index, rewrite)
+                    content = partial(written, changed, path)
+                    single = partial(_alone, model, number, index, rewrite) if rewrite.by_itself else None
                     several, label = partial(_several, model, path, rewrite), operator_label(model, operator)
                     yield Edit(number, index, label, rewrite.text, content, rewrite.answers, single, rewrite.converter, several)
     yield from _dimensions(model, file, shapes)

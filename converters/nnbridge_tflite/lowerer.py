@@ -297,7 +297,7 @@ def through_float(*definitions: TfliteOperator) -> None:
         lower = definition.lowerings[0].lower
 
         def lowered(to: Lowerer, lower: Callable[[Lowerer], None] = lower) -> None:
-            rule = "an operator on the numbers that integers represent"
+            rule = "an operator that computes with the real numbers that quantised integers stand for"
             to.require(to.definition is not None and not to.definition.as_stored, rule, to.name)
             to.require(to.input().type in QUANT8 and to.out.type in QUANT8, "8-bit tensors", to.declared())
             inner = FloatLowerer(to.definition, to.operator, to.values, to.mapping, free=to.free, source=to.source)

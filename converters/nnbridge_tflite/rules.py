@@ -95,7 +95,7 @@ class OperatorView:
 Condition: TypeAlias = SharedCondition[OperatorView]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DelegateRule:
     """The delegate's conditions for accepting an operator."""
 
@@ -119,12 +119,7 @@ class DelegateRule:
 
     def of_release(self, release: str) -> tuple[Condition, ...]:
         """Its conditions in a release of TFLite."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in ("version", "level", "types")}
-        for past in reversed(self.past):
-            if within(release, "", past.until):
-                found |= past.fields
-        conditions = (*_common(**found, of=self.of), *self.conditions)
-        return tuple(one for one in conditions if within(release, one.since, one.until))
+        return _conditions(self, release)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +156,16 @@ def refusals(
         return (Reason(required, operator.name, operator.label, kind=Why.OPERATOR, stage=Stage.DELEGATE),)
     view = OperatorView(operator, values, level, accelerated)
     return tuple(broken(rule.of_release(release), view, level, operator.label, Stage.DELEGATE))
+
+
+@cache
+def _conditions(rule: DelegateRule, release: str) -> tuple[Condition, ...]:
+    found: dict[str, Any] = {name: getattr(rule, name) for name in ("version", "level", "types")}
+    for past in reversed(rule.past):
+        if within(release, "", past.until):
+            found |= past.fields
+    conditions = (*_common(**found, of=rule.of), *rule.conditions)
+    return tuple(one for one in conditions if within(release, one.since, one.until))
 
 
 @cache

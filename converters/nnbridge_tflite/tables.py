@@ -59,7 +59,7 @@ class EditedGraph:
         self.before: list[Table] = []
         self.after: list[Table] = []
         self.gone = False
-        """Nothing takes the place of the operator."""
+        """Nothing is in the operator's place: what it computes is a constant."""
 
     @classmethod
     def fork(cls, model: Table, subgraph: int, index: int) -> EditedGraph:
@@ -202,8 +202,8 @@ class EditedGraph:
 
     def finish(self, index: int) -> None:
         """Put what was placed, or the changed operator between those added, where the operator stood."""
-        rest = [] if self.gone else [*self.before, self.operator, *self.after]
-        self.subgraph["operators"][index : index + 1] = self.placed or rest
+        changed = [] if self.gone else self.placed or [*self.before, self.operator, *self.after]
+        self.subgraph["operators"][index : index + 1] = changed
 
 
 def operator_name(model: Table, operator: Mapping[str, Any]) -> str:

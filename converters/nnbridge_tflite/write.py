@@ -1,4 +1,4 @@
-"""Writes TFLite files: tables packed by the schema that the ``tflite`` package's classes carry.
+"""Writes TFLite files: tables packed by the schema that the importer reads.
 
 A model is what :class:`~nnbridge_tflite.read.flatbuffer.Decoder` reads: nested dictionaries, field name → value.
 """

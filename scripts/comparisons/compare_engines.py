@@ -12,11 +12,13 @@ is not the engine's.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
@@ -24,9 +26,11 @@ from script_support import argument_parser, one_line_errors
 
 with one_line_errors():
     import ai_edge_litert.interpreter  # noqa: F401 - once, before the fork
+    from nets.hunt import feeds_of
 
     from nnbridge import NnbridgeError, devices
     from nnbridge.devices.source_profiles import SourceProfile
+    from nnbridge.engines.accelerator import Accelerator, unavailable
     from nnbridge.file import ModelFile
     from tests.conftest import shared_folder
     from tests.differential import Fork
@@ -34,20 +38,46 @@ with one_line_errors():
     from tests.tflite.loading import candidate
 
 _SHOWN = 3
+ASKED = ("xnnpack", "litert-gpu", "litert-gpu-float32")
 
 
-def drawn(count: int, seed: int) -> Iterator[EngineCase]:
+def drawn(count: int, seed: int, device: str) -> Iterator[EngineCase]:
     """Random operators with the verdict of the installed wheel."""
-    fork = Fork(delegated)
+    ask = _asked_xnnpack if device == "xnnpack" else _asked_gpu
+    fork = Fork(delegated if device == "xnnpack" else _gpu)
     for number in range(count):
         content = candidate(seed, number)
-        if content is None:
-            continue
+        if content is not None:
+            yield EngineCase(f"{seed}:{number}", content, ask(fork, content))
+
+
+def _asked_xnnpack(fork: Fork, content: bytes) -> dict[str, Any]:
+    try:
+        return {"xnnpack": {"delegated": fork.run(content)}}
+    except RuntimeError as error:
+        return {"xnnpack": {"delegated": None, "why": str(error)}}
+
+
+def _asked_gpu(fork: Fork, content: bytes) -> dict[str, Any]:
+    try:
+        whole, *why = fork.run(content)
+        return {"gpu": {"ok": whole, "why": why}}
+    except RuntimeError as error:
+        return {"gpu": {"ok": None if "ended the process" in str(error) else False, "why": [str(error)]}}
+
+
+def _gpu(content: bytes) -> list[Any]:
+    """In a fork: the verdict of LiteRT's GPU accelerator, and why; its values decide what ends it when it runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.tflite"
+        path.write_bytes(content)
         try:
-            found = {"delegated": fork.run(content)}
-        except RuntimeError as error:
-            found = {"delegated": None, "why": str(error)}
-        yield EngineCase(f"{seed}:{number}", content, {"xnnpack": found})
+            found = Accelerator(path, float32=True)
+        except NnbridgeError as error:
+            return [False, error.reason.found]
+        with contextlib.suppress(NnbridgeError, KeyError):
+            found.run(dict(enumerate(feeds_of(ModelFile(path).source_graph))))
+    return [found.verdict.whole, *found.verdict.reasons]
 
 
 def compare(cases: Iterator[EngineCase], profile: SourceProfile) -> int:
@@ -87,10 +117,12 @@ def main() -> int:
     options = parser.parse_args()
     profile = devices.device(options.device)
     assert isinstance(profile, SourceProfile)
-    if options.random and options.device != "xnnpack":
-        parser.error("--random asks LiteRT's interpreter about xnnpack; other engines have stored verdicts only")
+    if options.random and options.device not in ASKED:
+        parser.error(f"--random asks the installed LiteRT about {' and '.join(ASKED)}")
+    if options.random and options.device != "xnnpack" and (missing := unavailable()) is not None:
+        parser.error(str(missing))
     if options.random:
-        return int(compare(drawn(options.random, options.seed), profile) > 0)
+        return int(compare(drawn(options.random, options.seed, options.device), profile) > 0)
     shared = shared_folder()
     folder = options.folder or shared / "reference" / "engines"
     return int(compare(stored_cases(folder, options.models or shared / "models" / "tflite"), profile) > 0)

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 from script_support import REPOSITORY, one_line_errors, write_or_check
 
 with one_line_errors():
+    import onnx
     from onnxruntime.capi import _pybind_state as runtime
 
 PATH = REPOSITORY / "converters/nnbridge_onnx/runtime_kernels.json"
@@ -57,17 +58,25 @@ def _short(name: str) -> str:
     return name[7:-1] if name.startswith("tensor(") else name.replace(" ", "")
 
 
+def _is_onnx(schema: Any) -> bool:
+    """True if the onnx package has the definition, too."""
+    try:
+        return bool(onnx.defs.get_schema(schema.name, schema.since_version, "").since_version == schema.since_version)
+    except onnx.defs.SchemaError:
+        return schema.since_version > onnx.defs.onnx_opset_version()
+
+
 def document() -> str:
     """The file."""
     schemas = sorted(runtime.get_all_operator_schema(), key=lambda one: (one.name, one.since_version))
-    own = {
-        one.name: [
-            *([formal.typeStr for formal in side] for side in (one.inputs, one.outputs)),
-            *(one.min_input, one.max_input, one.min_output, one.max_output),
-        ]
-        for one in schemas
-        if one.domain == "com.microsoft"
-    }
+    own: dict[str, dict[str, list[Any]]] = {"": {}, "com.microsoft": {}}
+    for one in schemas:
+        if one.domain == "com.microsoft" or (one.domain == "" and not _is_onnx(one)):
+            own[one.domain][one.name] = [
+                *([formal.typeStr for formal in side] for side in (one.inputs, one.outputs)),
+                *(one.min_input, one.max_input, one.min_output, one.max_output),
+                {name: one.attributes[name].type.name for name in sorted(one.attributes)},
+            ]
     newest = {one.name: one.since_version for one in schemas if one.domain == ""}
     versions = {domain: max(one.since_version for one in schemas if one.domain == domain) for domain in DOMAINS}
     data = {"runtime": version("onnxruntime"), "versions": versions, "newest": newest, "own": own, "kernels": kernels()}

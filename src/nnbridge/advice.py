@@ -73,6 +73,8 @@ class Outcome:
     """The operator for which the file is refused."""
     work: Mapping[Key, int] = field(default_factory=dict)
     """Multiply-adds of operators of the file; those with none, or of open dimensions, are not in it."""
+    faulty: frozenset[Key] = frozenset()
+    """Operators on drivers that compute them wrongly, as far as is known."""
 
     @property
     def loads(self) -> bool:
@@ -87,17 +89,20 @@ class Outcome:
             "partitions": self.partitions,
             "steps": self.steps,
             "multiply_adds": self.multiply_adds,
+            "faulty": len(self.faulty),
         }
 
     def better_than(self, other: Outcome) -> bool:
-        """True if more runs on drivers: fewer operators elsewhere with no less work there, or more work with no more of them.
+        """True if more runs on drivers: fewer operators elsewhere with no less work there, or more work with no more of them;
+        or if as much does, and fewer known faults of the drivers are met.
 
         Above all counts whether the program has an interpreter or a session at all.
         """
         if self.standing != other.standing:
             return self.standing < other.standing
         fewer, less = len(self.elsewhere) - len(other.elsewhere), other.multiply_adds - self.multiply_adds
-        return (fewer < 0 and less <= 0) or (fewer <= 0 and less < 0)
+        faults = len(self.faulty) - len(other.faulty)
+        return fewer <= 0 and less <= 0 and faults <= 0 and (fewer < 0 or less < 0 or faults < 0)
 
 
 _LITTLE = 0.001
@@ -149,7 +154,7 @@ class Advice:
         """True if it moves next to none of the work, and the devices' parts are not fewer: it comes last."""
         before, after = self.before, self.after
         total, gained = sum(before.work.values()), after.multiply_adds - before.multiply_adds
-        fewer = after.partitions < before.partitions or after.steps < before.steps
+        fewer = after.partitions < before.partitions or after.steps < before.steps or len(after.faulty) < len(before.faulty)
         return 0 <= gained < _LITTLE * total and not fewer and after.standing == before.standing
 
     @property
@@ -553,7 +558,7 @@ def _answers(planned: Planned) -> Hashable | None:
         return None
     placed = place(planned.model, compilation.devices, compilation.preference)
     answers = tuple((p.device, *(a.reason and a.reason.kind for a in p.answers)) for p in placed)
-    claims = tuple((claim.operator.index, claim.reason and claim.reason.kind) for d in planned.bound for claim in d.claims)
+    claims = tuple((c.operator.index, c.reason and c.reason.kind, c.fault) for d in planned.bound for c in d.claims)
     kinds = tuple(device.kind for device in compilation.devices)
     return id(planned.model), kinds, compilation.max_partitions, answers, claims
 
@@ -571,8 +576,16 @@ def _outcome(planned: Planned) -> Outcome:
     refusal = None if planned.bound else refusal_of(planned.mapped, planned.mapping)
     figures = elsewhere, limited, planned.summary.partitions, len(plan.steps), driver_multiply_adds(plan), kinds
     if refusal is None or refusal.stage not in _STANDING:
-        return Outcome(*figures, work=_work(plan))
+        return Outcome(*figures, work=_work(plan), faulty=_faulty(bound))
     return Outcome(*figures, refusal.sentence, _STANDING[refusal.stage], _cause(planned, refusal), _work(plan))
+
+
+def _faulty(bound: Sequence[BoundDevice]) -> frozenset[Key]:
+    """Operators that a device takes and is known to compute wrongly."""
+    claims = ((device, claim) for device in bound for claim in device.claims if claim.fault)
+    return frozenset(
+        (device.graph.subgraph, claim.operator.index) for device, claim in claims if device.answer(claim.operator.index) is None
+    )
 
 
 def _work(plan: Plan) -> Mapping[Key, int]:
@@ -616,7 +629,8 @@ _ORDER = ("rewrite", "setting", Answers.ROUND, Answers.CHANGE, Answers.CALIBRATE
 def rank(advice: Advice) -> tuple[int, ...]:
     """Smaller changes first among those of one kind that come to the same."""
     after, whole = advice.after, advice.edit is not None and not advice.edit.keys
-    figures = int(advice.slight), after.standing, len(after.elsewhere), after.partitions, after.steps, -after.multiply_adds
+    runs = len(after.elsewhere), len(after.faulty), after.partitions, after.steps, -after.multiply_adds
+    figures = int(advice.slight), after.standing, *runs
     return *figures, _ORDER.index(advice.kind), int(whole)
 
 
@@ -663,7 +677,7 @@ class _Advising:
         """
         helped: set[Key] = set()
         alike: dict[tuple[str, str], list[Edit]] = {}
-        for edit in self.editing.edits if self.before.elsewhere else ():
+        for edit in self.editing.edits if self.before.elsewhere or self.before.faulty else ():
             if edit.index == WHOLE:
                 yield from self._edited(edit)
             elif self._concerned.intersection(edit.keys) and not self._accepted_but_elsewhere(edit.keys[0]):
@@ -689,15 +703,16 @@ class _Advising:
         work = Counter[Key]()
         for key, products in self.before.work.items():
             work[self.editing.place(key)] += products
-        elsewhere = frozenset(map(self.editing.place, self.before.elsewhere))
-        return replace(self.before, elsewhere=elsewhere, kinds=kinds, cause=cause, work=work)
+        elsewhere, faulty = (frozenset(map(self.editing.place, keys)) for keys in (self.before.elsewhere, self.before.faulty))
+        return replace(self.before, elsewhere=elsewhere, kinds=kinds, cause=cause, work=work, faulty=faulty)
 
     @cached_property
     def _concerned(self) -> frozenset[Key]:
-        """Operators whose edits may help: those elsewhere; of a file refused as a whole, its cause and others of that type."""
+        """Operators whose edits may help: those elsewhere, and those that the device computes wrongly; of a file refused as a
+        whole, its cause and others of that type."""
         cause = self._in_file.cause
         if not self.before.standing or cause is None:
-            return self._in_file.elsewhere
+            return self._in_file.elsewhere | self._in_file.faulty
         found = self.editing.adjustable(*cause)
         alike = {key for edit in self.editing.edits for key in edit.keys if found is not None and edit.operator == found.operator}
         return self._in_file.elsewhere & {cause, *alike}

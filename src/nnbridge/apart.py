@@ -212,7 +212,9 @@ def _raise(found: Any) -> NoReturn:
     if isinstance(known, type) and issubclass(known, NnbridgeError):
         parts = {str(name): str(value) for name, value in reason.items()}
         why, stage = parts.pop("kind", ""), parts.pop("stage", "")
-        raise known(Reason(**parts, kind=Why(why) if why else None, stage=Stage(stage) if stage else None))
+        line, column = (int(parts.pop(name, "0")) for name in ("line", "column"))
+        kinds = (Why(why) if why else None, Stage(stage) if stage else None)
+        raise known(Reason(**parts, kind=kinds[0], stage=kinds[1], line=line, column=column))
     raise RuntimeError(str(text))
 
 

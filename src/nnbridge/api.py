@@ -9,6 +9,7 @@ Keyword arguments are the commands' options: ``--max-partitions 0`` is ``max_par
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -30,6 +31,7 @@ from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.converters.inspection import Inspection
 from nnbridge.devices.device import Device
 from nnbridge.engines import AUTO
+from nnbridge.engines.loading import question_of
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.file import ModelFile
 from nnbridge.inputs import Dataset, Preparation
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
 Progress: TypeAlias = "Callable[[str, int], AbstractContextManager[Callable[[int], None]]]"
 """``progress(what, total)`` shows how much is done; the function that it yields advances it."""
+LOG = logging.getLogger(__name__)
 _OF_FILE = ("mapping", "layout", "signature", "shapes", "float64", "allow_dynamic_dimensions", *RUNTIMES)
 
 
@@ -107,7 +110,7 @@ def plan(model: str | Path | ModelFile, target: Target | None = None, *, prepare
     NnapiError
         Where devices refuse operations and nothing may fall back.
     """
-    return plan_file(*_asked(model, target, words), prepare=prepare)
+    return plan_file(*_asked(model, target, words), prepare=prepare, asks=True)
 
 
 def run(
@@ -135,11 +138,11 @@ def run(
     """
     planned = _planned_to_run(model, target, words)
     if _are_arrays(inputs):
-        return planned.run(inputs)
+        return _said(planned).run(inputs)
     items = Dataset.of(planned.model, _texts(inputs), seed=seed, how=how, stated=planned.file.interface.inputs)
     if len(items) != 1:
         raise InputError(Reason("files of one sample (compare accepts more)", f"{len(items)} samples", operand="inputs"))
-    return planned.run(next(iter(items)).inputs)
+    return _said(planned).run(next(iter(items)).inputs)
 
 
 def compare(
@@ -147,7 +150,7 @@ def compare(
     reference: str,
     inputs: Mapping[str, Any] | str | Path | Sequence[str | Path] = (),
     *,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] = (0, 1, 2),
     steps: int = 1,
     how: Preparation | None = None,
     labels: Path | None = None,
@@ -181,7 +184,7 @@ def compare(
     Comparison
         ``passed``, ``sentence``, ``outputs``, ``causes`` and ``as_dict()`` (what ``nnbridge compare --json`` prints).
     """
-    planned = plan_file(*_asked(model, target, words))
+    planned = plan_file(*_asked(model, target, words), asks=True)
     stored = Path(reference) if reference.endswith(".npz") else None
     runtime = stored or reference_runtime(reference, planned.file.path, planned.file.asked.signature)
     known = as_tolerances(tolerances or DEFAULT_TOLERANCE)
@@ -193,7 +196,7 @@ def compare(
         drawn = samples_of(planned, runtime, _texts(inputs), labels, how or Preparation(), seeds, steps)
     observe = None if drawn.files is None else drawn.files.observe
     with _shown(progress)("Comparing samples", drawn.total) as advance:
-        return compare_samples(planned, reference, drawn.ahead().counted(advance), known, observe)
+        return compare_samples(_said(planned), reference, drawn.ahead().counted(advance), known, observe)
 
 
 def compare_samples(
@@ -228,7 +231,7 @@ def report(
     layers: bool = True,
     against: str | Device | Iterable[str | Device] = (),
     inputs: str | Path | Sequence[str | Path] = (),
-    seeds: Sequence[int] = (0, 1),
+    seeds: Sequence[int] = (0, 1, 2),
     how: Preparation | None = None,
     labels: Path | None = None,
     accept_iou: float | None = None,
@@ -266,7 +269,7 @@ def report(
     show = _shown(progress)
     stored = not reference or reference.endswith(".npz")
     begun = None if stored else reference_runtime(reference, file.path, file.asked.signature, preserve=layers, wait=False)
-    facts = PageFacts.of(plan_file(file, phone), list(commands), notes=notes)
+    facts = PageFacts.of(_said(plan_file(file, phone, asks=True)), list(commands), notes=notes)
     if other := Target.of(against).devices:
         facts = replace(facts, against=plan_file(file, phone.with_(devices=other, cache_dir=None)))
     how = how or Preparation()
@@ -307,7 +310,11 @@ def explain_log(
 
 def inspect(model: str | Path | ModelFile, **words: Unpack[Words]) -> Inspection:
     """Describe a model file and how much of it maps to NNAPI under each mapping, without running anything."""
-    return _asked(model, None, words)[0].with_(mapping=ConversionOptions().mapping).inspection
+    file = _asked(model, None, words)[0].with_(mapping=ConversionOptions().mapping)
+    asked = question_of(file.path, file.format)
+    found = file.inspection
+    _warn(file.path, asked.disagreement(found.loads))
+    return found
 
 
 def asked(model: str | Path | ModelFile, words: Mapping[str, Any]) -> tuple[ModelFile, Target]:
@@ -331,7 +338,18 @@ def _asked(model: str | Path | ModelFile, target: Target | None, words: Mapping[
 
 
 def _planned_to_run(model: str | Path | ModelFile, target: Target | None, words: Mapping[str, Any]) -> Planned:
-    return plan_file(*_asked(model, target, words if target is not None else {"host": AUTO, **words}))
+    return plan_file(*_asked(model, target, words if target is not None else {"host": AUTO, **words}), asks=True)
+
+
+def _said(planned: Planned) -> Planned:
+    """A plan; a warning says where the installed runtime does not agree that the file is loaded."""
+    _warn(planned.file.path, planned.disagreement)
+    return planned
+
+
+def _warn(path: Path, disagreement: str) -> None:
+    if disagreement:
+        LOG.warning("%s: %s", path, disagreement)
 
 
 def _are_arrays(inputs: Mapping[str, Any] | Sequence[Any] | str | Path | None) -> TypeGuard[Mapping[str, Any] | Sequence[Any]]:

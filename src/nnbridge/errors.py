@@ -149,10 +149,14 @@ class Reason:
     """The driver that refuses, where a client of NNAPI asked it and leaves the operator to itself."""
     hint: str = field(default="", compare=False)
     """What to do next, as words to type."""
+    line: int = 0
+    """The line of a text file, from 1; 0 for none."""
+    column: int = 0
 
     def __str__(self) -> str:
         file = "" if self.file in (self.operation, self.operand) else self.file
-        place = " ".join(part for part in (file, self.operation, self.operand) if part)
+        at = f"line {self.line}" * bool(self.line) + f" column {self.column}" * bool(self.column)
+        place = " ".join(part for part in (file, self.operation, at, self.operand) if part)
         text = f"expected {self.rule}, found {self.found}" if self.found else self.rule
         # Of a file that is not there, what it should hold is of no interest.
         text = self.found if place and self.found == NO_SUCH_FILE else text
@@ -162,15 +166,15 @@ class Reason:
     @staticmethod
     def of_kernel(error: Exception, rule: str, operation: str, *, named: bool = False) -> Reason:
         """The reason that a kernel states in a ValueError, "REQUIRED, found FOUND"; for other errors ``rule``, and what the
-        library under the kernel says, with the error's class and place if that is to be ``named``."""
+        library under the kernel says; of a driver's function with the error's class and place, if that is to be ``named``."""
         required, separator, found = str(error).partition(", found ")
         if separator and type(error) is ValueError and "expected " not in required:
             return Reason(required, found, operation)
-        return Reason(rule, raised(error) if named else str(error), operation)
+        return Reason(rule, raised(error) if named else first_line(error), operation)
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, Any]:
         """The reason as JSON-ready data, empty parts left out."""
-        return {key: str(value) for key, value in asdict(self).items() if value}
+        return {key: value if key in ("line", "column") else str(value) for key, value in asdict(self).items() if value}
 
 
 def listed(found: object) -> str:
@@ -192,29 +196,38 @@ _SURROUNDINGS = re.compile(
 _RUNNING = re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'([^']*)' Status Message: ")
 
 
+_WITHOUT_MESSAGE = {"MemoryError": "not enough memory", "RecursionError": "nesting that is too deep"}
+"""Classes of exceptions that need none → what is found then."""
+
+
 def first_line(error: BaseException) -> str:
-    """The cause in another library's message as one line, or the error's class; a longer one is cut after a word, and says so."""
+    """What an exception says is found, as one line: the cause in its message, and never its class, which is nothing that a file
+    or a call holds. A longer one is cut after a word, and says so."""
+    if isinstance(error, KeyError):
+        return f"no entry {error}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"bytes that are not UTF-8, at {error.start}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = next(iter(lines), type(error).__name__)
+    text = next(iter(lines), _WITHOUT_MESSAGE.get(type(error).__name__, "an error without a message"))
     if text.endswith(":"):  # What is meant follows.
         text = " ".join(lines)
     text = _SURROUNDINGS.sub("", _RUNNING.sub(r"\1 '\2': ", text[:_LONGEST_READ])).strip() or text
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE].rsplit(' ', 1)[0][:_LONGEST_CAUSE]} […]"
 
 
-_NOT_OF_THE_DRIVER = ("nnbridge", "nnbridge_onnx", "nnbridge_tflite", "importlib")
-"""Packages between nnbridge and the code that it calls."""
+_NOT_OF_THE_DRIVER = ("nnbridge", "nnbridge_onnx", "nnbridge_tflite", "importlib", "numpy")
+"""Packages between nnbridge and the code that it calls, and what both call."""
 
 
 def raised(error: BaseException) -> str:
-    """An exception of a driver's code with its place there: ``ValueError: no scale (my_npu.py line 12)``."""
+    """An exception of a driver's code with its place there: ``ValueError: no scale (my_npu.py line 12)``; others in words."""
     package, place = "", ""
     for frame, line in walk_tb(error.__traceback__):
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if name not in _NOT_OF_THE_DRIVER and package in ("", name):
             # The deepest line of the first package that was called, not of the libraries below it.
             package, place = name, f" ({os.path.basename(frame.f_code.co_filename)} line {line})"
-    return f"{type(error).__name__}: {error}{place}"
+    return f"{type(error).__name__}: {error}{place}" if place else first_line(error)
 
 
 NO_SUCH_FILE = "no such file"

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.entry_points import installed
-from nnbridge.errors import BadDataError, Reason, Why
+from nnbridge.errors import BadDataError, Reason, Why, first_line
 from nnbridge.model import Array, ChannelQuant, Model, Operand, Operation, Subgraph
 from nnbridge.records import dataclass
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, OperationCode, is_extension, split_extension_code, type_name
@@ -427,7 +427,7 @@ def host_options(model: Model, subgraph: Subgraph, operation: Operation) -> dict
     try:
         options = json.loads(bytes(model.bytes_of(operand))) if operand.is_constant else operand.lifetime.name
     except (ValueError, RecursionError) as error:
-        raise BadDataError(Reason("options as JSON in UTF-8", f"{type(error).__name__}: {error}", label)) from error
+        raise BadDataError(Reason("options as JSON in UTF-8", first_line(error), label)) from error
     if not isinstance(options, dict):
         raise BadDataError(Reason("options as a constant JSON object", str(options)[:40], label))
     return options

@@ -30,6 +30,7 @@ from nnbridge.cost import cost_of
 from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.engines import host_for
+from nnbridge.engines.loading import Loading, LoadingQuestion, question_of
 from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
 from nnbridge.escaping import element
 from nnbridge.file import ModelFile
@@ -54,18 +55,21 @@ _TURN = 64
 """Samples at most that a thread of :meth:`Planned.map` takes at a time."""
 
 
-def plan(file: ModelFile, target: Target, *, prepare: bool = True) -> Planned:
+def plan(file: ModelFile, target: Target, *, prepare: bool = True, asks: bool = False) -> Planned:
     """The plan of a file for a phone.
 
-    Without ``prepare`` nothing can run, and steps that a device would fail to prepare are not noticed. ConversionError for what
+    ``asks``: LiteRT or ONNX Runtime, if installed, is asked beside it whether it loads the file (:attr:`Planned.disagreement`);
+    every door does, searches over edited files do not. Without ``prepare`` nothing can run, and steps that a device would fail to
+    prepare are not noticed. ConversionError for what
     is wrong with the file, InputError for options, NnapiError where devices refuse and nothing may fall back; the error's
     ``planned`` is then the plan as far as it came.
     """
-    return draft(file, target).finish(prepare=prepare)
+    return draft(file, target, asks=asks).finish(prepare=prepare)
 
 
-def draft(file: ModelFile, target: Target) -> Planned:
-    """The plan before devices are asked (:meth:`Planned.finish`)."""
+def draft(file: ModelFile, target: Target, *, asks: bool = False, begun: Loading | None = None) -> Planned:
+    """The plan before devices are asked (:meth:`Planned.finish`). ``begun``: a reference that reads the same file already."""
+    asked = question_of(file.path, file.format if file.mapping in CLIENTS else "", begun) if asks else None
     file = file.with_(feature_level=target.level) if "feature_level" in file.importer.options else file
     devices, of_devices = opened_devices(file, target)
     fallback = target.fallback_for(file.mapping, file.asked.tflite)
@@ -73,7 +77,7 @@ def draft(file: ModelFile, target: Target) -> Planned:
     in_force = limit
     if fallback is Fallback.APP:
         file, devices, in_force = *_left_to_app(file, devices, limit), 0
-    found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit)
+    found = Planned(file, target, _compilation(file, target, devices, fallback), fallback, limit, asked)
     found.compilation.not_run = found.not_loaded
     found.compilation.refused = frozenset(found.left or ())
     with found.naming_file():
@@ -195,6 +199,8 @@ class Planned:
     """The place of what devices do not get."""
     max_partitions: int
     """The limit on partitions that held; 0 for none."""
+    asked: LoadingQuestion | None = None
+    """The installed runtime, asked whether it loads the file."""
 
     def finish(self, *, prepare: bool = True) -> Planned:
         """Ask the devices and prepare the steps; once. Errors as :func:`plan`."""
@@ -303,9 +309,19 @@ class Planned:
         return self.not_loaded is None
 
     def require_loaded(self) -> None:
-        """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it."""
+        """:attr:`not_loaded`, before parts of the model are compiled and run, or other devices run it; also where the installed
+        runtime alone does not load the file."""
         if self.compilation.not_run is not None:
             raise self.compilation.not_run
+        if self.loads and self.disagreement and self.asked is not None and self.asked.answer():
+            rule = f"a file that {CLIENTS[self.mapping].runtime} loads"
+            raise ConversionError(Reason(rule, self.asked.answer(), file=str(self.file.path), stage=Stage.LOADING))
+
+    @property
+    def disagreement(self) -> str:
+        """A sentence where the installed runtime, which was asked, does not load a file that nnbridge's rules say it loads, or
+        the other way round; waits for its answer. Empty where they agree, or none was asked."""
+        return "" if self.asked is None else self.asked.disagreement(self.loads)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -315,7 +331,8 @@ class Planned:
         refusal, apps = self._refusal_to_load, {device.profile.app for device in self.bound}
         compiled = f"{refusal.judgement}; what the compiler makes of it runs on {' and '.join(apps)}." if refusal else ""
         others = [compiled] if compiled and apps and all(apps) else []
-        return (*self.file.importer.remarks, *others, *([mixture] if len(profiles) > 1 else []))
+        said = [mixture] * (len(profiles) > 1) + [self.disagreement] * bool(self.disagreement)
+        return (*self.file.importer.remarks, *others, *said)
 
     @property
     def releases(self) -> dict[str, str]:

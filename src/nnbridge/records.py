@@ -73,9 +73,13 @@ def _dataclass(
 
 
 def _initialiser(record: type[Any], fields: Sequence[Field[Any]]) -> Callable[..., None]:
-    """``__init__``, which sets the fields past the record's refusing ``__setattr__``."""
-    names: dict[str, Any] = {"__name__": record.__module__, "_set": object.__setattr__, "_made": MISSING}
-    arguments, keywords, lines = ["self"], ["*"], []
+    """``__init__``, which sets the fields past the record's refusing ``__setattr__``: in the slots, or in the object's dict.
+
+    A call of ``object.__setattr__`` for each, as Python has it, takes up to twice as long.
+    """
+    names: dict[str, Any] = {"__name__": record.__module__, "_made": MISSING}
+    slots = "__slots__" in vars(record)
+    arguments, keywords, lines = ["self"], ["*"], [] if slots else ["    _own = self.__dict__"]
     for field in fields:
         name, default, value = field.name, f"_default_{field.name}", field.name
         if field.default_factory is not MISSING:
@@ -89,7 +93,8 @@ def _initialiser(record: type[Any], fields: Sequence[Field[Any]]) -> Callable[..
         if field.init:
             (keywords if field.kw_only else arguments).append(name + missing)
         if field.init or missing:
-            lines.append(f"    _set(self, {name!r}, {value})")
+            lines.append(f"    _set_{name}(self, {value})" if slots else f"    _own[{name!r}] = {value}")
+            names[f"_set_{name}"] = getattr(getattr(record, name, None), "__set__", None)
     if hasattr(record, "__post_init__"):
         lines.append("    self.__post_init__()")
     signature = ", ".join(arguments + keywords[len(keywords) == 1 :])

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from nnbridge import devices as device_list
@@ -34,7 +35,7 @@ _MOST_8_BITS, _MOST_REAL = 0.03, 0.01
 
 @dataclass(frozen=True)
 class RouteVerdict:
-    """Whether something holds of a route; None where nothing here can say."""
+    """One of a route's verdicts; None where nothing here can say."""
 
     holds: bool | None = None
     why: str = ""
@@ -102,6 +103,15 @@ _WAYS = (
     _Way("tflm", "Cortex-M (TFLite Micro)", engine="tflm"),
 )
 _NNAPI = "nnapi"
+ENGINES = {way.profile: way.engine for way in _WAYS if way.profile and way.engine}
+"""Device → the engine itself, as a reference."""
+
+
+def proof(path: Path, device: str) -> RouteVerdict:
+    """The verdict on a device's engine computing a file as the reference kernels do; not known where it is not installed."""
+    judge = _Judge(ModelFile(path), 0)
+    compiles = judge.engine(ENGINES[device])
+    return judge.right(ENGINES[device]) if compiles.holds else compiles
 
 
 def routes(file: ModelFile, *, engines: bool = True, seed: int = 0) -> list[FileRoute]:
@@ -174,7 +184,7 @@ def _obstacle(bound: BoundDevice) -> str:
 
 
 def _nnapi(file: ModelFile, judge: _Judge | None) -> FileRoute:
-    """What the app's delegate or provider hands to NNAPI, which a phone without drivers computes on its CPU."""
+    """The route of the app's delegate or provider to NNAPI, which a phone without drivers computes on its CPU."""
     try:
         planned = plan(file, Target.of(kernels="reference"), prepare=False)
     except NnbridgeError as error:
@@ -202,7 +212,7 @@ class _Judge:
         self._engines: dict[str, ApartReference | Reason] = {}
 
     def engine(self, name: str) -> RouteVerdict:
-        """Whether an engine reads and prepares the file; not known where it is absent."""
+        """The verdict on reading and preparing the file; not known where the engine is absent."""
         if REFERENCE_RUNTIMES[name].absent() is not None:
             return UNKNOWN
         runtime = self._opened(name)
@@ -212,7 +222,7 @@ class _Judge:
         return RouteVerdict(not broken, broken or "asked", "engine")
 
     def right(self, name: str) -> RouteVerdict:
-        """Whether an engine's outputs are right; in float16 only where its driver has that."""
+        """The verdict on an engine's outputs; in float16 only where its driver has that."""
         runtime = self._opened(name)
         if isinstance(runtime, Reason) or isinstance(self._expected, Reason):
             return RouteVerdict(None, "" if isinstance(runtime, Reason) else str(self._expected))
@@ -227,7 +237,7 @@ class _Judge:
         return verdict
 
     def emulated(self, device: str) -> RouteVerdict:
-        """Whether the outputs that nnbridge computes as a device are right; not known where its arithmetic is not emulated."""
+        """The verdict on outputs computed as a device does; not known where its arithmetic is not emulated."""
         if isinstance(self._expected, Reason):
             return RouteVerdict(None, str(self._expected))
         try:

@@ -279,3 +279,22 @@ def test_versions_of_devices_do_not_break(browser: Any, tmp_path: Path) -> None:
     ]
     tab = page_of(browser, tmp_path, 390, cells=cells)
     assert "1.<wbr>3" not in tab.content()
+
+
+def test_a_phone_shows_the_cells_of_a_wide_grid_row_by_row(browser: Any, tmp_path: Path) -> None:
+    names = tuple(f"model{k}.tflite" for k in range(8))
+    tab = page_of(browser, tmp_path, 390, cells=cells_of(names, tuple(f"device{k}" for k in range(9))))
+    shown = tab.locator("table.grid tbody td:visible")
+    assert shown.count() == 0
+    tab.get_by_role("button", name="8 cells").first.click()
+    assert shown.count() == 8
+    tab.get_by_label("Filter").fill("device3")
+    assert shown.count() == 8
+
+
+def test_the_same_failure_on_many_devices_is_one_row(browser: Any, tmp_path: Path) -> None:
+    cells = [replace(cell, error="no such operator") for cell in cells_of(("a.tflite",), tuple(f"device{k}" for k in range(7)))]
+    tab = page_of(browser, tmp_path, cells=cells)
+    rows = tab.locator("section", has_text="Failures and limits exceeded").locator("tbody tr")
+    failed, _ = rows.all_inner_texts()  # The other row is the limit that the first cell exceeds.
+    assert "all 7 devices" in failed

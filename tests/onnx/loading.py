@@ -34,10 +34,14 @@ def runtime_refusal(path: str) -> list[str]:
 def refusal(path: Path) -> tuple[str, bool]:
     """The reason why nnbridge refuses a file, empty if it does not; whether it says that ONNX Runtime does not load it."""
     try:
-        _, mapped = ModelFile(path, ConversionOptions(mapping="provider")).converted
+        file = ModelFile(path, ConversionOptions(mapping="provider"))
+        _, mapped = file.converted
     except NnbridgeError as error:
         return str(error), error.reason is not None and error.reason.stage is Stage.LOADING
     found = refusal_of(mapped, "provider")
+    lacking = next(iter(file.importer.graph(file.options).without_kernel.values()), None)
+    if found is None and lacking is not None:
+        return str(lacking), True  # The provider takes the node; the installed runtime is asked without it.
     loaded = found is None or found.stage is not Stage.LOADING
     return "" if loaded or found is None else str(found.reason), not loaded
 
@@ -155,7 +159,7 @@ def _removed(model: Any, rng: Rng) -> None:
 
 
 def _opset(model: Any, rng: Rng) -> None:
-    way = int(rng.integers(5))
+    way = int(rng.integers(5)) if model.opset_import else 4
     if way < 3:
         model.opset_import[0].version = int(rng.integers(0, 30))
     elif way == 3:

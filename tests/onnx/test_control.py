@@ -15,6 +15,7 @@ from nnbridge.devices.host import HostPreparedModel
 from nnbridge.file import ModelFile
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.plan_runner import PlanRunner
 from nnbridge.types import OperationCode as C
 
 onnx = pytest.importorskip("onnx")
@@ -114,10 +115,10 @@ def test_a_loop_that_keeps_every_iteration_is_the_hosts(tmp_path: Path) -> None:
 
 def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = helper.make_graph(
-        [make("Erf", ["x"], ["e"]), make("Relu", ["e"], ["y"])],
+        [make("Compress", ["x", "c"], ["e"], axis=0), make("Relu", ["e"], ["y"])],
         "graph",
-        [info("x", FLOAT, ["n", 3])],
-        [info("y", FLOAT, ["n", 3])],
+        [info("x", FLOAT, ["n", 3]), info("c", BOOL, ["n"])],
+        [info("y", FLOAT, ["m", 3])],
     )
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
@@ -132,7 +133,7 @@ def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Pa
 
     monkeypatch.setattr(HostPreparedModel, "execute", counted)
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    Execution(compilation).run({"x": x})
+    Execution(compilation).run({"x": x, "c": np.ones(4, bool)})
     assert len(executed) == 1
 
 
@@ -140,10 +141,10 @@ def test_results_of_more_than_the_first_buffer_are_computed_once_from_the_second
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = helper.make_graph(
-        [make("Erf", ["x"], ["e"]), make("Relu", ["e"], ["y"])],
+        [make("Compress", ["x", "c"], ["e"], axis=0), make("Relu", ["e"], ["y"])],
         "graph",
-        [info("x", FLOAT, ["n", 256])],
-        [info("y", FLOAT, ["n", 256])],
+        [info("x", FLOAT, ["n", 256]), info("c", BOOL, ["n"])],
+        [info("y", FLOAT, ["m", 256])],
     )
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
@@ -161,7 +162,7 @@ def test_results_of_more_than_the_first_buffer_are_computed_once_from_the_second
     counts = []
     for _ in range(2):
         executed.clear()
-        Execution(compilation).run({"x": x})
+        Execution(compilation).run({"x": x, "c": np.ones(256, bool)})
         counts.append(len(executed))
     # The first time both what is between the steps and the output are too small.
     assert counts == [3, 1]
@@ -193,3 +194,26 @@ def test_a_branch_whose_own_choice_is_known_from_shapes_is_part_of_nnapis_if(tmp
     ]
     constants = {"one": np.float32(1), "w": np.float32([2, 3]), "single": np.array(1), "first": np.array([0])}
     assert C.IF in codes_that_agree(saved(tmp_path, nodes, [info("y", FLOAT, [1, 2])], constants), [1, 2], [-1, 0.5])
+
+
+def test_a_repeated_run_takes_the_branch_that_its_own_condition_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = choice(tmp_path)
+    compilation = Compilation.create(ModelFile(path, ConversionOptions()).converted[0], [])
+    compilation.finish()
+    whole: list[Request] = []
+    execute = PlanRunner.execute
+
+    def counted(self: PlanRunner, request: Request) -> Result:
+        whole.append(request)
+        return execute(self, request)
+
+    monkeypatch.setattr(PlanRunner, "execute", counted)
+    for values in ([1, 2], [3, 4], [1, 2], [-1, 0.5], [-3, 1], [5, 6]):
+        x = np.float32(values)
+        execution = Execution(compilation)
+        [found] = execution.run([x]).values()
+        assert found.tolist() == (x * np.float32([2, 3]) if x.sum() > 1 else -x).tolist()
+        # The step before the choice, and the chosen branch's.
+        assert len(execution.report.steps) == 2
+    # The second run is bound for those after it.
+    assert len(whole) == 2

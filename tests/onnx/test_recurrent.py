@@ -108,7 +108,7 @@ def test_bias_and_states_may_be_left_out(kind: str, tmp_path: Path) -> None:
         ({"clip": 0.5}, "no clip"),
         ({"activations": ["Sigmoid", "Tanh", "Relu"]}, "one activation of cell and output"),
         ({"activations": ["HardSigmoid", "Tanh", "Tanh"]}, "Sigmoid gates"),
-        ({"input_forget": 1}, "gates of their own"),
+        ({"input_forget": 1}, "separate input and forget gates"),
     ],
 )
 def test_what_the_operation_cannot_say_is_the_hosts(attributes: dict[str, Any], rule: str, tmp_path: Path) -> None:

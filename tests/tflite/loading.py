@@ -73,6 +73,12 @@ def candidate(seed: int, number: int) -> bytes | None:
     return _WAYS[number % len(_WAYS)](rng, seed, number // len(_WAYS))
 
 
+def undamaged(seed: int, number: int) -> bytes | None:
+    """A drawn file that is no damaged one: each operator in turn, as it is drawn or with varied dimensions and values."""
+    rng = np.random.default_rng([seed, number, 7])
+    return (_plain, _varied)[number % 2](rng, seed, number // 2)
+
+
 def _plain(rng: Rng, seed: int, number: int) -> bytes | None:
     return drawn("operator", seed, number, 1 + number // len(DRAWS) % 3)
 

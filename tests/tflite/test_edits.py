@@ -26,6 +26,7 @@ from nnbridge_tflite.write import encode
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
+from tests.tflite.test_engine_edits import CASES
 
 Made = tuple[TfliteBuilder, list[int], list[int]]
 
@@ -197,7 +198,7 @@ def test_a_rewritten_file_has_the_same_bits_in_litert(make: Callable[[], Made], 
 
 def test_every_rewrite_has_a_file_here(tmp_path: Path) -> None:
     texts = set()
-    for number, make in enumerate(FILES):
+    for number, make in enumerate([*FILES, *(make for make, _ in CASES.values())]):
         file, inputs, outputs = make()
         found = ModelFile(file.write(tmp_path / f"{number}.tflite", inputs, outputs)).edits
         texts |= {edit.text for edit in found if edit.answers is Answers.SAME}

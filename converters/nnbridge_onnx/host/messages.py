@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import OpFailedError, Reason, pass_shortage
+from nnbridge.errors import OpFailedError, Reason, first_line, pass_shortage
 from nnbridge.extensions import Codec
 from nnbridge.model import Array
 from nnbridge_onnx.read.graph import OPTIONAL, SEQUENCE, STRING
@@ -31,7 +31,8 @@ def encode(value: Any, type: int) -> Array:
         message: Any = numpy_helper.from_array(np.asarray(value, object))
     elif type == SEQUENCE:
         if not isinstance(value, (list, tuple)):
-            raise TypeError(f"expected a sequence, found {value.__class__.__name__}")
+            found = "an array" if isinstance(value, np.ndarray) else repr(value)
+            raise TypeError(f"expected a sequence, found {found}")
         message = numpy_helper.from_list([_numbers(one) if isinstance(one, Mapping) else one for one in value])
     else:
         content = value if value is None or isinstance(value, list) else np.asarray(value)
@@ -60,7 +61,7 @@ def decode(data: Array, type: int, name: str = "") -> Any:
     except Exception as error:
         pass_shortage(error)
         # protobuf's DecodeError, and whatever the contents raise
-        found = f"{error.__class__.__name__}: {str(error).strip()[:200]}"
+        found = first_line(error)
         raise OpFailedError(Reason(f"the bytes of an ONNX {kind}", found, operand=name)) from error
 
 

@@ -44,7 +44,7 @@ class HostedNode:
         ``error``: why nothing else computes the node.
         """
         if find_spec("onnxruntime") is None:
-            why = f"{type(error).__name__}: {first_line(error)}"
+            why = first_line(error)
             raise OpFailedError(PackageError.needed(_TRIED, "onnxruntime", why, operation=self._label).reason) from error
         read = {name: value for name, value in feeds.items() if name not in self._constants}
         runtime = _runtime()

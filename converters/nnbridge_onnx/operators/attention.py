@@ -111,7 +111,7 @@ def _masks(to: Lowerer, x: Value, queries: int, keys: int) -> list[Value]:
     wide = (1,) * (4 - len(shape)) + shape
     constant = to.known(3)
     if constant is not None and constant.dtype == np.bool_:
-        to.require(constant.any(axis=-1).all(), "something to be seen by every query", "nothing")
+        to.require(constant.any(axis=-1).all(), "a mask under which each query sees a key", "a query that sees none")
         constant = np.where(constant, 0.0, _HIDDEN)
     if constant is not None:
         masks.append(to.float_tensor(np.maximum(constant, _HIDDEN), x, wide))

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.errors import ConversionError, first_line
+from nnbridge.errors import ConversionError
 from nnbridge.model import Array, Model
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
-from nnbridge_onnx.native import infer_shapes
-from nnbridge_onnx.passes.shape_inference import with_types_of_weights
 from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of, type_name
 
 _COUNT, _GOING, _MORE, _TRUE, _ONE = (f"nnbridge {what}" for what in ("count", "going", "more", "true", "one"))
@@ -112,27 +110,18 @@ class _Body:
 
     def model(self, label: str, number: int) -> Value:
         """The finished model, as an operand; the bodies of a node are numbered from 1."""
-        helper, onnx = self._onnx.helper, self._onnx
+        helper = self._onnx.helper
         self.to.operands.bodies.spend(_LEAST)
         self._require_distinct()
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
         opsets = {**self.to.operands.opsets, "": self.to.node.version}
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets.items()])
         try:
-            inferred = infer_shapes(onnx, with_types_of_weights(onnx, made)).graph.output
-        except onnx.shape_inference.InferenceError as error:
-            self.to.refuse("a body whose shapes can be inferred", first_line(error))
-        for value, left in zip(inferred, self.outputs, strict=True):
-            value.type.tensor_type.elem_type = left.type.tensor_type.elem_type
-        del made.graph.output[:]
-        made.graph.output.extend(inferred)
-        try:
             model = self.to.body(made, number)
         except ConversionError as error:
             self.to.refuse("a body that can be converted", str(error))
-        # Conversion knows more than inference: it has the branches that are always taken in their places.
         # A branch that no input takes may leave its results open; then the file's own description has to do.
-        for value, i, stated in zip(inferred, model.main.outputs, self.ranks, strict=True):
+        for value, i, stated in zip(self.outputs, model.main.outputs, self.ranks, strict=True):
             known = stated or model.main.operands[i].dims != ()
             self.to.require(known, "a body whose results have known ranks", "none", value.name)
         self.to.operands.bodies.spend(_EACH * sum(len(subgraph.operations) for subgraph in model.subgraphs()))

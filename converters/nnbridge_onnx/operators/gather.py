@@ -81,7 +81,11 @@ def indexes_from_front(to: Lowerer, position: int, size: int) -> Value:
 def gather_along(to: Lowerer, chosen: Mapping[int, Sequence[int]]) -> None:
     """The input with elements gathered along some axes at known indexes, as the output."""
     rank = to.rank()
-    to.require(0 < rank <= MAX_RANK and all(len(p) for p in chosen.values()), "rank 4 at most, elements to gather", rank)
+    to.require(
+        0 < rank <= MAX_RANK and all(len(p) for p in chosen.values()),
+        "rank 1 to 4, and indexes that are not empty",
+        rank,
+    )
     images = to.is_image
     x = to.image_if(images)
     steps = [(LAST[rank].index(axis) if images else axis, list(indexes)) for axis, indexes in chosen.items()]
@@ -180,7 +184,7 @@ def _of_tuples(to: Lowerer, indexes: Array, shape: Dims, batch: int) -> Array:
 
 def _gathered(to: Lowerer, x: Value, places: Array) -> None:
     """Elements of a flat value, as the output."""
-    to.require(places.size and x.rank <= 4, "a value of rank 4 at most, elements to take", x.rank)
+    to.require(places.size and x.rank <= 4, "a value of rank 4 at most, and indexes that are not empty", x.rank)
     picked = to.emit(C.GATHER, x, to.scalar(0), to.draft.ints(np.ravel(places).tolist()))
     to.finish(C.RESHAPE, picked, to.vector(places.shape or (1,)))
 
@@ -222,7 +226,7 @@ def _compute(call: HostCall) -> Sequence[Array]:
     axis = call.option("axis") % data.ndim
     size = data.shape[axis]
     if places.size and not (-size <= places.min() and places.max() < size):
-        raise IndexError(f"indexes in [{-size}, {size}) expected")
+        raise ValueError(f"indexes from {-size} to {size - 1}, found {places.min()} to {places.max()}")
     seen = data[tuple(slice(None) if a == axis else slice(0, n) for a, n in enumerate(places.shape))]
     return [np.take_along_axis(seen, places % max(size, 1), axis)]
 

@@ -226,7 +226,7 @@ _NNAPI_PEEPHOLES = (0, 2, 1)
 @LSTM.lowering()
 def _lstm(to: Lowerer) -> None:
     """UNIDIRECTIONAL_SEQUENCE_LSTM or BIDIRECTIONAL_SEQUENCE_LSTM."""
-    to.require(not to.option("input_forget"), "gates of their own for input and forgetting", "input_forget")
+    to.require(not to.option("input_forget"), "separate input and forget gates (input_forget 0)", "input_forget 1")
     run = Recurrence(to, 4)
     gate, cell, hidden = run.activations(["Sigmoid", "Tanh", "Tanh"])
     to.require((gate, cell) == ("Sigmoid", hidden), "Sigmoid gates, one activation of cell and output", [gate, cell, hidden])

@@ -276,7 +276,11 @@ def _nearest(to: Lowerer) -> None:
     rule, rounding = _positions(to)
     to.require(to.option("mode") == "nearest", "mode nearest", to.option("mode"))
     _require_inside(to, rule, rounding)
-    to.require(to.option("keep_aspect_ratio_policy", "stretch") == "stretch", "no ratio to keep", "another policy")
+    to.require(
+        to.option("keep_aspect_ratio_policy", "stretch") == "stretch",
+        "keep_aspect_ratio_policy stretch",
+        to.option("keep_aspect_ratio_policy"),
+    )
     changes = [_Axis.of(size, out) for size, out in zip(shape, out_shape, strict=True)]
     stated, axes = _stated_scales(to), [a % len(shape) for a in to.option("axes", range(len(shape)))]
     to.require(not stated or len(stated) == len(axes), "a scale for each axis", stated)

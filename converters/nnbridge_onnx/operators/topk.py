@@ -27,7 +27,7 @@ ARG_MIN = operator("ArgMin", 8, "data -> reduced", "Indexes of the smallest numb
 def _extreme(to: Lowerer) -> None:
     """ARGMAX and ARGMIN, which find the first place."""
     rank, x = to.rank(), to.input()
-    to.require(not to.option("select_last_index"), "the first place", "select_last_index")
+    to.require(not to.option("select_last_index"), "select_last_index 0 (the first of equal ones)", "1")
     to.require(to.is_float(x) or x.type == OperandCode.TENSOR_INT32, "numbers", OperandCode(x.type).name)
     axis = to.axis(to.option("axis"), rank)
     code = C.ARGMAX if to.node.type == "ArgMax" else C.ARGMIN
@@ -79,7 +79,7 @@ def _compute(call: HostCall) -> Sequence[Array] | None:
     axis = call.option("axis") % data.ndim
     size = data.shape[axis]
     if not 0 <= count <= size:
-        raise ValueError(f"k in [0, {size}] expected, found {count}")
+        raise ValueError(f"k from 0 to {size}, found {count}")
     if call.option("largest"):
         # Backwards, so that a stable sort leaves equal ones in order when it is reversed.
         order = size - 1 - np.flip(np.argsort(np.flip(data, axis), axis, kind="stable"), axis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from nnbridge.converters.delegation import first_failure
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why, first_line
 from nnbridge.extensions import TYPES
 from nnbridge.model import Array, Model, Source
 from nnbridge.records import dataclass
@@ -30,6 +30,7 @@ from nnbridge_onnx.lowerer import Lowerer
 from nnbridge_onnx.operands import Operands
 from nnbridge_onnx.passes import GRAPH_PASSES, Facts
 from nnbridge_onnx.passes.folding import Known, fold
+from nnbridge_onnx.passes.provider import without_kernel
 from nnbridge_onnx.passes.qdq import QdqGroup, linear_group, sole_readers
 from nnbridge_onnx.read.graph import BFLOAT16, FLOAT, FLOAT16, INT8, MESSAGES, UINT8, Graph, Node, type_name
 from nnbridge_onnx.read.reader import graph_of
@@ -153,16 +154,11 @@ def _budget_for(graph: Graph) -> Budget:
     return Budget(conversion_budget(max(graph.size, held), _ELEMENTS), bodies)
 
 
-def convert_proto(
-    model: Any, options: ConversionOptions | None = None, caller: Source | None = None, budget: Budget | None = None
-) -> tuple[Model, Graph, tuple[Mapped, ...]]:
-    """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node.
-
-    ``budget`` is what is left of the file's whose body the model is, ``caller`` the operator.
-    """
+def convert_proto(model: Any, options: ConversionOptions | None = None) -> tuple[Model, Graph, tuple[Mapped, ...]]:
+    """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node."""
     options = options or ConversionOptions()
-    graph = graph_of(model, options, model.graph.name or "model", checked=budget is not None)
-    converted, outcomes = convert_graph(graph, options, graph.name, caller, budget)
+    graph = graph_of(model, options, model.graph.name or "model")
+    converted, outcomes = convert_graph(graph, options, graph.name)
     return converted, graph, outcomes
 
 
@@ -179,6 +175,7 @@ def convert_graph(
     ``exact``: NNAPI gets only what it computes as ONNX Runtime does, which float16 and 8-bit numbers are not.
 
     Where a phone fails to build the provider's models there is no session: what the provider takes stays with ONNX Runtime.
+    ``budget`` is what is left of the file's whose body the graph is, ``caller`` the operator.
     """
     if graph.refused is None:
         graph = replace(graph, refused=not_loaded_by(options.ort, graph.opsets.get("", 0), graph.ir_version))
@@ -188,12 +185,22 @@ def convert_graph(
         failure = first_failure(outcomes, options.mapping)
         if failure is not None:
             model, outcomes = Conversion(facts, options, caller, budget, failure).run()
-        if graph.refused is not None and options.mapping == MappingKind.PROVIDER:
-            # Of a file whose nodes are all folded, too.
-            outcomes = tuple(replace(one, reasons=one.reasons or (graph.refused,)) for one in outcomes)
-        return model, outcomes
+        return model, outcomes if options.mapping != MappingKind.PROVIDER else tuple(_with_refusals(graph, outcomes))
     except (NnapiError, ConversionError, Unmappable) as error:
-        raise ConversionError(in_file(error.reason, source)) from error
+        raise ConversionError(in_file(graph.refused or error.reason, source)) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if graph.refused is None:
+            raise
+        raise ConversionError(in_file(graph.refused, source)) from error  # Nothing here is made for such files.
+
+
+def _with_refusals(graph: Graph, outcomes: Sequence[Mapped]) -> Iterator[Mapped]:
+    """Outcomes with the reasons why ONNX Runtime does not load the file, those of folded nodes too: it looks at all of them."""
+    nodes = {node.index: node for node in graph.nodes}
+    for one in outcomes:
+        gone = one.mapping in (MappingKind.FOLDED, MappingKind.DEAD)
+        reason = graph.refused or (without_kernel(graph, nodes[one.index]) if gone and one.index in nodes else None)
+        yield replace(one, reasons=one.reasons or (reason,)) if reason is not None else one
 
 
 def facts_of(graph: Graph, options: ConversionOptions) -> Facts:
@@ -338,7 +345,7 @@ class Conversion:
                 reason = replace(reason, stage=Stage.BUILDING)  # The phone's own NNAPI has no such operation.
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
             # Attributes may hold anything; what a lowering cannot make sense of is the file's fault.
-            rule, found = "operands and attributes that fit the operator", f"{type(error).__name__}: {error}"
+            rule, found = "operands and attributes that fit the operator", first_line(error)
             reason = Reason(rule, found, form.node.label, kind=Why.ARGUMENT)
         else:
             return None
@@ -347,7 +354,12 @@ class Conversion:
 
     def _body(self, model: Any, caller: Source | None) -> Model:
         """The model that control flow refers to."""
-        return convert_proto(model, replace(self._options, shapes={}), caller, self._budget)[0]
+        options = replace(self._options, shapes={})
+        graph = graph_of(model, options, model.graph.name, checked=True)
+        unknown = next((name for name in graph.outputs if graph.tensors[name].shape is None), None)
+        if unknown is not None:
+            raise ConversionError(Reason("results of known ranks", "one without", operand=unknown))
+        return convert_graph(graph, options, graph.name, caller, self._budget)[0]
 
     def _host(self, node: Node) -> None:
         """Emit the node as an operation of the host extension."""

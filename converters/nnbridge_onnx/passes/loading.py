@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from nnbridge.errors import Reason, Stage, Why, first_line
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import CONTRIB
 from nnbridge_onnx.passes.shape_inference import with_types_of_weights
@@ -38,8 +38,9 @@ class _Kernels:
     """Domain → the newest version of its operators."""
     newest: Mapping[str, int]
     """ONNX's operators → the version of their newest definition."""
-    own: Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int]]
-    """Operators of com.microsoft → the type constraints of their inputs and outputs, and how many of these there may be."""
+    own: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int, Mapping[str, str]]]]
+    """By domain, operators that ONNX does not define → the type constraints of their inputs and outputs, how many of these there
+    may be, and attributes with their types."""
     kernels: Mapping[str, Mapping[str, Sequence[tuple[int, int, Mapping[str, str]]]]]
     """By domain and operator: versions, and type constraint → types."""
 
@@ -50,29 +51,41 @@ def _kernels() -> _Kernels:
     return _Kernels(**json.loads(text))
 
 
-def not_loaded(onnx: Any, model: Any, ordered: Any) -> Reason | None:
-    """The reason why ONNX Runtime does not load a ``ModelProto``; None where it does, as far as is known here.
+Found: TypeAlias = "tuple[Reason | None, Mapping[str, Reason]]"
+
+
+def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
+    """The reason why ONNX Runtime does not load a ``ModelProto``, None where it does; and of nodes, by their first outputs, why
+    its CPU has no kernel: it does not load the file unless its provider takes these.
 
     ``ordered``: the same as the checker accepts it, nodes in run order.
     """
     found = next(_of_structure(model), None)
     if found is not None:
-        return found
+        return found, {}
     bare = with_types_of_weights(onnx, ordered)
     bare.functions.extend(ordered.functions)
+    # Of a constant's node ONNX Runtime makes a constant before it looks.
     outputs = {value.name for value in ordered.graph.output}
+    outputs |= {name for node in ordered.graph.node if node.op_type == "Constant" for name in node.output}
     bare.graph.value_info.extend(value for value in ordered.graph.value_info if value.name not in outputs)
+    constants = {tensor.name for tensor in ordered.graph.initializer}
+    for i, value in reversed([*enumerate(bare.graph.output)]):
+        if value.name in constants:  # ONNX Runtime knows its type.
+            del bare.graph.output[i]
     _forget_shapes(bare.graph, 0)
     try:
         inferred = native.infer_strictly(onnx, bare)
     except onnx.shape_inference.InferenceError as error:
-        return _of_inference(model, str(error))
+        return _of_inference(model, str(error)), {}
     except native.CrashError:
-        return None  # Plain inference refuses the file with its words.
+        return None, {}  # Plain inference refuses the file with its words.
     written = {node.output[0]: i for i, node in enumerate(ordered.graph.node) if node.output}
     nodes = [(written.get(node.output[0] if node.output else "", i), i, node) for i, node in enumerate(model.graph.node)]
     labelled = ((_label(i, node), node) for _, i, node in sorted(nodes, key=lambda one: one[:2]))
-    return next(_Nodes.of(onnx, model, ordered.graph, inferred.graph).refusals(labelled), None)
+    known = _Nodes.of(onnx, model, ordered.graph, inferred.graph)
+    refused = next(known.refusals(labelled), None)
+    return refused, known.without_kernel
 
 
 def _forget_shapes(graph: Any, depth: int) -> None:
@@ -100,9 +113,14 @@ def _domain(name: str) -> str:
 def _of_structure(model: Any) -> Iterator[Reason]:
     graph, complex128 = model.graph, 15  # TensorProto.COMPLEX128
     values = [(value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.output)]
-    for name, type in (*values, *((tensor.name, tensor.data_type) for tensor in graph.initializer)):
+    read = {name for node in graph.node for name in node.input}
+    for name, type in (*values, *((tensor.name, tensor.data_type) for tensor in graph.initializer if tensor.name in read)):
         if type == complex128:
             yield _reason("element types that it has", f"complex128 of {name}", kind=Why.INPUT_TYPE)
+    inputs = {value.name for value in graph.input}
+    unread = (one.name for one in graph.initializer if one.name not in inputs | read)
+    if model.ir_version < 4 and (name := next(unread, None)) is not None:
+        yield _reason("constants that are inputs or read, before IR version 4", name)
     if not model.opset_import:
         yield _reason("an opset that the file imports", "none")
     for one in model.opset_import:
@@ -117,11 +135,11 @@ def _of_structure(model: Any) -> Iterator[Reason]:
 
 def _of_inference(model: Any, text: str) -> Reason | None:
     """The reason why types or shapes cannot be inferred, with the node that the message names."""
-    if _FAULT in text:
-        return None
     match = _INFERRED.search(text)
     if match is None:
-        return _reason(_FIT, first_line(text))
+        return _reason(_FIT, " ".join(text.split()))
+    if _INNER in match["what"] and match["type"] not in _WITH_BODIES:
+        return None  # Of a function that the onnx package writes out, and ONNX Runtime has a kernel for.
     named = (
         (i, node)
         for i, node in enumerate(model.graph.node)
@@ -132,8 +150,8 @@ def _of_inference(model: Any, text: str) -> Reason | None:
     return _reason(_FIT, " ".join(match["what"].split()), label)
 
 
-_FAULT = "One and only one of the attributes 'value'"
-"""Of an error that the onnx package has with functions that it writes out itself, which ONNX Runtime has kernels for."""
+_INNER = "Inference error(s)"
+_WITH_BODIES = ("If", "Loop", "Scan")
 _FIT = "operands of types and shapes that fit together"
 
 
@@ -141,12 +159,21 @@ class _Nodes:
     """The nodes of a model in run order, with the types of their operands."""
 
     def __init__(
-        self, onnx: Any, model: Any, types: dict[str, str], stated: Mapping[str, str], values: Mapping[str, Any]
+        self,
+        onnx: Any,
+        model: Any,
+        types: dict[str, str],
+        stated: Mapping[str, Collection[str]],
+        values: Mapping[str, Any],
+        shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
         self._onnx = onnx
         self._opsets = {_domain(one.domain): int(one.version) for one in model.opset_import}
         self._functions = {(one.domain, one.name) for one in getattr(model, "functions", ())}
-        self._types, self._stated, self._values = types, stated, values
+        self._types, self._stated, self._values, self._shapes = types, stated, values, shapes
+        self._output = ""
+        self.without_kernel: dict[str, Reason] = {}
+        """The first output of nodes → why there is no kernel."""
 
     @classmethod
     def of(cls, onnx: Any, model: Any, graph: Any, inferred: Any) -> _Nodes:
@@ -165,13 +192,28 @@ class _Nodes:
             return f"optional({type_of(type.optional_type.elem_type)})" if kind == "optional_type" else ""
 
         found = {value.name: type_of(value.type) for value in (*inferred.output, *inferred.value_info, *inferred.input)}
-        stated = {value.name: type_of(value.type) for value in (*graph.value_info, *graph.output)}
+        outputs = {value.name: type_of(value.type) for value in model.graph.output}
+        inner = (value for value in model.graph.value_info if not outputs.get(value.name))
+        values = [(value.name, type_of(value.type)) for value in (*inner, *model.graph.output)]
+        fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
+        stated: dict[str, set[str]] = {}
+        for name, type in values:
+            if type and name not in fixed:
+                stated.setdefault(name, set()).add(type)
         constants = {tensor.name: tensor for tensor in graph.initializer}
-        return cls(onnx, model, found | {name: element(one.data_type) for name, one in constants.items()}, stated, constants)
+        described = [value for value in (*inferred.output, *inferred.value_info, *inferred.input) if _is_shaped(value)]
+        shapes = {
+            value.name: tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in value.type.tensor_type.shape.dim)
+            for value in described
+        }
+        shapes |= {name: tuple(one.dims) for name, one in constants.items()}
+        types = found | {name: element(one.data_type) for name, one in constants.items()}
+        return cls(onnx, model, types, stated, constants, shapes)
 
     def refusals(self, nodes: Iterable[tuple[str, Any]], callers: int = 0) -> Iterator[Reason]:
         """The reasons why ONNX Runtime does not load nodes in run order, with their labels."""
         for label, node in nodes:
+            self._output = next(iter(node.output), "")
             for inner, depth in _with_bodies(node, 0):
                 reason = self._refusal(inner, label, callers, outer=depth == 0)
                 if reason is not None:
@@ -181,24 +223,29 @@ class _Nodes:
         domain = _domain(node.domain)
         if (node.domain, node.op_type) in self._functions or domain not in _kernels().kernels or node.op_type == "Constant":
             return None
-        if domain == CONTRIB:
-            return self._of_contrib(node, label, outer=outer)
-        schema = self._schema(node, domain)
+        schema = self._schema(node, domain) if domain != CONTRIB else None
         if schema is None:
-            return None
+            return self._of_contrib(node, domain, label, outer=outer) if domain in _kernels().own else None
         if outer and (wrong := self._wrong_type(node, schema)):
             return _reason("types that the operator has", wrong, label, Why.INPUT_TYPE)
+        if outer and (misfit := self._wrong_shape(node, label)) is not None:
+            return misfit
         sides = [[one.type_str for one in side] for side in (schema.inputs, schema.outputs)]
         actual = self._actual(node, *sides) if outer else {}
         found = _without_kernel(node, domain, schema.since_version, actual, label)
-        if found is None:
-            return self._of_values(node, label) if outer else None
-        body = self._body(node, schema, domain) if callers < MAX_DEPTH else None
+        body = self._body(node, schema, domain) if found is not None and callers < MAX_DEPTH else None
         if body is None:
-            return found
+            self._note(found or (self._of_values(node, label) if outer else None))
+            return None
         given = dict(zip(body.input, (self._types.get(name, "") for name in node.input), strict=False))
-        inner = _Nodes(self._onnx, body, given if outer else {}, {}, {})
-        return next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
+        inner = _Nodes(self._onnx, body, given if outer else {}, {}, {}, {})
+        refused = next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
+        self._note(refused or next(iter(inner.without_kernel.values()), None))
+        return None
+
+    def _note(self, found: Reason | None) -> None:
+        if found is not None:
+            self.without_kernel.setdefault(self._output, found)
 
     def _body(self, node: Any, schema: Any, domain: str) -> Any:
         """The function of ONNX's nodes that ONNX Runtime writes an operator out as, where it has no kernel; None for none."""
@@ -206,7 +253,7 @@ class _Nodes:
         versions = [version for version in schema.function_opset_versions if version <= opset]
         if versions:
             function.ParseFromString(schema.get_function_with_opset_version(max(versions)))
-            return function
+            return function if self._means_the_same(function, max(versions), opset) else None
         versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
         if not versions:
             return None
@@ -219,15 +266,42 @@ class _Nodes:
         function.ParseFromString(found)
         return function
 
+    def _means_the_same(self, function: Any, written: int, opset: int) -> bool:
+        """True if a function's operators are, at the model's opset, those that it was written for."""
+        get, error = self._onnx.defs.get_schema, self._onnx.defs.SchemaError
+        try:
+            types = [one.op_type for one in function.node]
+            pairs = [[get(type, version, "").since_version for version in (written, opset)] for type in types]
+        except error:
+            return False
+        return all(before == now for before, now in pairs)
+
     def _type_proto(self, type: str) -> Any:
         found = self._onnx.TypeProto()
         if type.startswith("tensor("):
             found.tensor_type.elem_type = self._onnx.TensorProto.DataType.Value(type[7:-1].upper())
         return found
 
+    def _attributes(self, node: Any) -> Mapping[str, Any]:
+        """The attributes' values, but those that a function takes of its caller."""
+        return {one.name: self._onnx.helper.get_attribute_value(one) for one in node.attribute if not one.ref_attr_name}
+
+    def _wrong_shape(self, node: Any, label: str) -> Reason | None:
+        """Operands that do not fit, of operators whose shapes the onnx package does not infer as ONNX Runtime does."""
+        rule, fits = _SHAPES.get(node.op_type, ("", None))
+        shapes = [self._shapes.get(name) for name in node.input]
+        known = [one for one in shapes if one is not None]
+        if fits is None or len(known) < len(shapes) or fits(known, self._attributes(node)):
+            return None
+        return _reason(rule, ", ".join(map(str, known)), label, Why.OPERAND_SIZE)
+
     def _of_values(self, node: Any, label: str) -> Reason | None:
-        """What kernels require of constants when they are created."""
+        """What kernels require of attributes and constants when they are created."""
         place = _SCALES.get(node.op_type)
+        for attribute, rule, holds in _ATTRIBUTES.get(node.op_type, ()):
+            value = self._attributes(node).get(attribute)
+            if value is not None and not holds(value):
+                return _reason(f"{attribute} {rule}", value, label, Why.ARGUMENT)
         mode = next((one.s for one in node.attribute if one.name == "mode"), b"nearest")
         names = [name for name in node.input[place : place + 1] if name in self._values] if place is not None else []
         if not names or mode not in (b"linear", b"cubic"):
@@ -246,27 +320,41 @@ class _Nodes:
         except self._onnx.defs.SchemaError:
             return None
 
-    def _of_contrib(self, node: Any, label: str, *, outer: bool) -> Reason | None:
-        known = _kernels().own.get(node.op_type)
+    def _of_contrib(self, node: Any, domain: str, label: str, *, outer: bool) -> Reason | None:
+        known = _kernels().own[domain].get(node.op_type)
         if known is None:
-            return _reason("an operator that it has", f"{node.domain}.{node.op_type}", label, Why.OPERATOR)
-        inputs, outputs, *bounds = known
+            return _reason("an operator that it has", f"{node.domain}.{node.op_type}".strip("."), label, Why.OPERATOR)
+        inputs, outputs, *bounds, attributes = known
+        for one in node.attribute:
+            type = self._onnx.AttributeProto.AttributeType.Name(one.type)
+            if attributes.get(one.name) != type:
+                return _reason("attributes that the operator has", f"{one.name} of {type}", label, Why.ARGUMENT)
         for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
             if not least <= len(names) <= most:
                 return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
         if not outer:
-            return _without_kernel(node, CONTRIB, 1, {}, label)
+            self._note(_without_kernel(node, domain, 1, {}, label))
+            return None
         actual = self._actual(node, inputs, ())
-        for name, constraint in zip(node.output, outputs, strict=False):
-            (found, *_) = (*actual.get(constraint, ()), "")
-            stated = self._stated.get(name, "")
-            if found and stated and stated != f"tensor({found})":
+        for constraint, types in actual.items():
+            allowed = {constraint[7:-1]} if constraint.startswith("tensor(") else types
+            if len(types) > 1 or not types <= allowed:
                 return _reason(
-                    "types that the operator has", f"{stated} stated of {name}, which is {found}", label, Why.OUTPUT_TYPE
+                    "types that the operator has", f"{' and '.join(sorted(types))} as {constraint}", label, Why.INPUT_TYPE
                 )
+        for name, constraint in zip(node.output, outputs, strict=False):
+            found = next(iter(actual.get(constraint, ())), "")
+            if other := self._other_type(name, f"tensor({found})" if found else ""):
+                wrong = f"{other} stated of {name}, which is {found}"
+                return _reason("types that the operator has", wrong, label, Why.OUTPUT_TYPE)
             if found:
                 self._types[name] = f"tensor({found})"
-        return _without_kernel(node, CONTRIB, 1, actual, label)
+        self._note(_without_kernel(node, domain, 1, actual, label) or self._of_values(node, label))
+        return self._wrong_shape(node, label)
+
+    def _other_type(self, name: str, found: str) -> str:
+        """A type that the file states of a value which has another one; empty if it does not."""
+        return next((one for one in self._stated.get(name, ()) if found and one != found), "")
 
     def _wrong_type(self, node: Any, schema: Any) -> str:
         """The first operand whose type the operator does not have, or not beside those of the others; empty if all fit."""
@@ -280,9 +368,9 @@ class _Nodes:
                 return f"{found} as {formal.name}"
         for name, formal in _formal(node.output, schema.outputs):
             only = next(iter(formal.types)) if len(formal.types) == 1 else ""
-            found, stated = bound.get(formal.type_str, only) or self._types.get(name, ""), self._stated.get(name, "")
-            if found and stated and found != stated:
-                return f"{stated} stated of {name}, which is {found}"
+            found = bound.get(formal.type_str, only) or self._types.get(name, "")
+            if other := self._other_type(name, found):
+                return f"{other} stated of {name}, which is {found}"
             if found:
                 self._types[name] = found
         return ""
@@ -298,6 +386,41 @@ class _Nodes:
         return found
 
 
+_MODES = ("mode", "nearest, linear or cubic", lambda value: value in (b"nearest", b"linear", b"cubic"))
+_AT_LEAST_0 = ("epsilon", "of 0 at least", lambda value: value >= 0)
+
+
+def _are_losses(shapes: Sequence[tuple[int, ...]], attributes: Mapping[str, Any]) -> bool:
+    scores, labels, *weights = shapes
+    return len(scores) > 1 and len(labels) == len(scores) - 1 and all(len(one) == 1 for one in weights)
+
+
+def _multiply(shapes: Sequence[tuple[int, ...]], attributes: Mapping[str, Any]) -> bool:
+    left, right = shapes
+    if min(len(left), len(right)) < 2 or attributes.get("transBatchA") or attributes.get("transBatchB"):
+        return True
+    rows, columns = left[-2 if attributes.get("transA") else -1], right[-1 if attributes.get("transB") else -2]
+    return -1 in (rows, columns) or rows == columns
+
+
+_LOSSES = ("scores of rank 2 at least, a label for each of them, weights of rank 1", _are_losses)
+_SHAPES: Mapping[str, tuple[str, Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], bool] | None]] = {
+    "SoftmaxCrossEntropyLoss": _LOSSES,
+    "NegativeLogLikelihoodLoss": _LOSSES,
+    "FusedMatMul": ("matrices that fit", _multiply),
+}
+_DIRECTION = ("direction", "LEFT or RIGHT", lambda value: value in (b"LEFT", b"RIGHT"))
+_ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = {
+    "BitShift": (_DIRECTION,),
+    "Resize": (_MODES,),
+    "Upsample": (_MODES,),
+    "LRN": (("size", "that is odd", lambda value: value % 2 == 1),),
+    "SkipLayerNormalization": (_AT_LEAST_0,),
+    "SkipSimplifiedLayerNormalization": (_AT_LEAST_0,),
+    "TensorScatter": (("mode", "linear or circular", lambda value: value in (b"linear", b"circular")),),
+    "Transpose": (("perm", "of each dimension once", lambda value: sorted(value) == list(range(len(value)))),),
+}
+"""What kernels require of attributes when they are created."""
 _SCALES: Mapping[str, int] = {"Resize": 2, "Upsample": 1}
 """Operators that interpolate → the input with a scale for each dimension, from the newest definition."""
 
@@ -310,6 +433,10 @@ def _interpolates(scales: Sequence[float], *, cubic: bool) -> bool:
         return rank == 2 or (rank == 4 and scaled in ([], [2], [3], [2, 3]))
     last = all(i >= rank - 2 for i in scaled) or (rank == 4 and all(i in (1, 2) for i in scaled))
     return rank == 2 or (rank == 3 and 0 not in scaled) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
+
+
+def _is_shaped(value: Any) -> bool:
+    return bool(value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"))
 
 
 def _formal(names: Sequence[str], formal: Sequence[Any]) -> Iterator[tuple[str, Any]]:

@@ -91,7 +91,8 @@ class _Units:
                 or self._follows(unit, refused)
             )
             if reason is not None:
-                refused[node.index] = _unloadable(node) or reason  # ONNX Runtime has to run it itself.
+                # ONNX Runtime has to run it itself.
+                refused[node.index] = _unloadable(node) or without_kernel(self._graph, node) or reason
             elif (failure := _failure(unit) or self._mismatch(unit)) is not None:
                 failing[node.index] = failure
             if unit.grouped:
@@ -225,6 +226,11 @@ class _Units:
                 required = "UINT8 values that the provider's own nodes write"
                 return Reason(required, name, node.label, kind=Why.INPUT_TYPE, stage=Stage.PROVIDER)
         return None
+
+
+def without_kernel(graph: Graph, node: Node) -> Reason | None:
+    """The reason why ONNX Runtime's CPU has no kernel for a node, if that is so."""
+    return next((graph.without_kernel[name] for name in node.outputs if name in graph.without_kernel), None)
 
 
 def _unloadable(node: Node, depth: int = 0) -> Reason | None:

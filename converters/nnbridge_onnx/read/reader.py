@@ -69,14 +69,15 @@ def read(path: Path, options: ConversionOptions) -> Graph:
         _check_versions(onnx, model, source)
         with _refusing(onnx, source, stage=Stage.LOADING):
             checked = _checked(onnx, model, source, check)
-    refused = not_loaded(onnx, model, checked)
+    with _refusing(onnx, source):
+        refused, without_kernel = not_loaded(onnx, model, checked)
     try:
         graph = _graph(onnx, checked, FileContext(onnx, options, source, _size(model, path.parent)), path.parent, {})
     except ConversionError as error:
         if refused is None:
             raise
         raise type(error)(replace(refused, rule=f"a file that ONNX Runtime loads, with {refused.rule}", file=source)) from error
-    return replace(graph, refused=refused, ir_version=int(model.ir_version))
+    return replace(graph, refused=refused, without_kernel=without_kernel, ir_version=int(model.ir_version))
 
 
 def graph_of(

@@ -461,6 +461,31 @@ def _open(onnx: Any, model: Any) -> None:
         dimension.Clear()
 
 
+def _unread_constants(model: Any) -> list[int]:
+    """Constants that nothing reads: ONNX Runtime drops them before it looks at their bytes."""
+    graph = model.graph
+    if model.ir_version < _CONSTANTS_ALONE_IR or not graph.node:
+        return []
+    read = {value.name for value in (*graph.input, *graph.output)} | {name for node in graph.node for name in node.input}
+    read |= {name for node in graph.node for a in node.attribute for inner in subgraphs(a) for name in free_names(inner)}
+    return [i for i, one in enumerate(graph.initializer) if one.name not in read and one.HasField("raw_data")]
+
+
+def _drop_unread_constants(onnx: Any, model: Any) -> None:
+    for i in reversed(_unread_constants(model)):
+        del model.graph.initializer[i]
+
+
+def _reading_constants(model: Any) -> list[Any]:
+    """Constant nodes with inputs, at which ONNX Runtime does not look."""
+    return [node for node in _nodes_of(model.graph) if node.op_type == "Constant" and node.domain in _STANDARD and node.input]
+
+
+def _drop_inputs(onnx: Any, model: Any) -> None:
+    for node in _reading_constants(model):
+        del node.input[:]
+
+
 _REPAIRS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None], str], ...] = (
     (_has_old_version, _raise_version, ""),
     (_is_opset_twice, _take_last_opset, "several versions of one domain, of which the last counts"),
@@ -471,6 +496,8 @@ _REPAIRS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None], str],
     (_unread_outputs, _drop_unread_outputs, ""),
     (_open_dimensions, _open, ""),
     (_odd_flags, _clear_flags, ""),
+    (_unread_constants, _drop_unread_constants, ""),
+    (_reading_constants, _drop_inputs, ""),
     (_early_constants, _write_tensors, ""),
     (_has_sparse, _make_dense, ""),
     (_has_twice, _take_last, "several constants of one name, of which the last counts"),

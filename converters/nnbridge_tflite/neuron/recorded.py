@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters.recorded import RecordedOperand, RecordedOperation, Recording
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, first_line
 from nnbridge.records import dataclass
 from nnbridge.types import OperandCode, OperationCode, is_extension, split_extension_code
 from nnbridge_tflite.neuron.expressed import opaque
@@ -277,7 +277,7 @@ class RecordedGraph:
         try:
             return (form.read or _plain)(reading)
         except ValueError as error:
-            raise _Refused(Reason("operands of the operator", str(error), label)) from error
+            raise _Refused(Reason("operands that fit the operator", first_line(error), label)) from error
 
     def _check(self, index: int, label: str) -> None:
         """Refuse tensors that the calls do not describe well enough."""

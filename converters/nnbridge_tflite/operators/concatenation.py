@@ -128,7 +128,7 @@ _OUTPUTS_COUNTED = requires(
 )
 _EVEN = requires(
     "a dimension that splits evenly",
-    lambda node: (axis := node.numbers(0)) is None or node.shape(1)[axis[0]] % _count(node) == 0,
+    lambda node: not (axis := node.numbers(0)) or node.shape(1)[axis[0]] % _count(node) == 0,
     lambda node: f"{node.at(1)} in {_count(node)} parts",
 )
 _SIZES_FIT = requires("sizes that add up to the dimension", _sizes_fit, lambda node: f"{node.numbers(1)} of {node.at(0)}")

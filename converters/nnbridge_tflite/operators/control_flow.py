@@ -12,7 +12,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why
+from nnbridge.errors import ConversionError, NnapiError, Reason, Stage, Why, first_line
 from nnbridge.records import dataclass
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
@@ -204,7 +204,7 @@ def call_once(c: Conversion, operator: Operator) -> Mapped:
         try:
             arrays = DraftedModel(callee.draft.steps, (), [variables.now[key] for key in variables.changed])(())
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, NnapiError) as error:
-            reasons = (Reason("an initialisation that can be computed", str(error), operator.label, kind=Why.OPERATOR),)
+            reasons = (Reason("an initialisation that can be computed", first_line(error), operator.label, kind=Why.OPERATOR),)
             arrays = []
         for key, array in zip(variables.changed, arrays, strict=False):
             value = variables.now[key]

@@ -92,7 +92,7 @@ def _hybrid_channels(node: PreparedOperator) -> bool:
     return len(filter.quantisation.scales) == filter.shape[filter.quantisation.axis]
 
 
-_GROUPS = requires("channels of the input that the weights divide", _grouped, kind=Why.OPERAND_SIZE)
+_GROUPS = requires("input channels in a multiple of the weights' channels", _grouped, kind=Why.OPERAND_SIZE)
 _WITH_BIAS = requires("a bias", lambda node: node.at(2) is not None, lambda node: "none", Why.MISSING_OPERAND)
 _SHORT_STEPS = requires(
     "strides and dilations of at most 32767",
@@ -121,17 +121,17 @@ _HYBRID_TRANSPOSED = requires(
     kind=Why.HYBRID,
 )
 _CHANNELS_FIT = requires(
-    "weights of the input's channels", lambda node: node.shape(2)[3] == node.shape(1)[3] and all(node.shape(1)[:3]),
+    "weights with as many channels as the input", lambda node: node.shape(2)[3] == node.shape(1)[3] and all(node.shape(1)[:3]),
     kind=Why.OPERAND_SIZE,
 )  # fmt: skip
 _CHANNELS_3D = requires(
-    "weights of the input's channels, none of them empty",
+    "weights with as many channels as the input, and no empty dimension",
     lambda node: node.shape(0)[4] == node.shape(1)[3] and all((*node.shape(0)[1:], *node.shape(1))),
     kind=Why.OPERAND_SIZE,
 )
 
 _CHANNELS_TRANSPOSED_3D = requires(
-    "weights of the input's channels, none of them empty",
+    "weights with as many channels as the input, and no empty dimension",
     lambda node: node.shape(2)[4] == node.shape(1)[4] and all((*node.shape(2)[1:], *node.shape(1))),
     kind=Why.OPERAND_SIZE,
 )

@@ -12,7 +12,7 @@ from flatbuffers import flexbuffers
 
 from nnbridge.converters.assembly import DraftedModel
 from nnbridge.converters.draft import Draft, Step, Unmappable
-from nnbridge.errors import ConversionError, Reason, Why
+from nnbridge.errors import ConversionError, Reason, Why, first_line
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import MAX_ELEMENTS, Array, Options, Tensors, first, integers, real
@@ -124,7 +124,7 @@ def flexbuffer(content: bytes, label: str) -> dict[str, Any]:
     try:
         options = flexbuffers.Loads(content)
     except (ValueError, IndexError, KeyError, TypeError, struct.error, RecursionError, MemoryError, OverflowError) as error:
-        raise ConversionError(Reason("custom options as a flexbuffer", str(error), label)) from error
+        raise ConversionError(Reason("custom options as a flexbuffer", first_line(error), label)) from error
     if not isinstance(options, dict):
         raise ConversionError(Reason("custom options as a map", type(options).__name__, label))
     return options

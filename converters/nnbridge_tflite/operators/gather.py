@@ -119,7 +119,7 @@ _SCATTERED = (
 
 
 def _hot(node: PreparedOperator) -> list[int] | None:
-    depth = node.numbers(1)
+    depth = node.words(1)
     return depth and [*node.shape(0), *depth]
 
 

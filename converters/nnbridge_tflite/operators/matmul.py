@@ -131,7 +131,7 @@ FULLY_CONNECTED = TfliteOperator(
             *OLD_PRODUCTS,
             from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
             until("2.5", Condition("a bias", lambda node: node.input(2), lambda node: "none", kind=Why.MISSING_OPERAND)),
-            until("2.5", Condition("no kept dimensions", lambda n: not n.option("keep_num_dims"), lambda n: "keep_num_dims")),
+            until("2.5", Condition("no keep_num_dims", lambda n: not n.option("keep_num_dims"), lambda n: "keep_num_dims")),
             Condition(
                 "no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16", kind=Why.OUTPUT_TYPE
             ),

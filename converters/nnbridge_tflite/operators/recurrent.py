@@ -173,7 +173,7 @@ def _coupled(first: int) -> Prepare:
             and len({*(absent[10:12] if absent[1] else absent[9:12])}) == 1
         )
 
-    rule = "weights of a gate all there, or of the input gate and peepholes none of them"
+    rule = "all weights of each gate; only those of the input gate and the peepholes may be absent, and then all of them"
     return requires(rule, holds, kind=Why.MISSING_OPERAND)
 
 
@@ -229,7 +229,7 @@ LSTM = TfliteOperator(
         _KERNELS,
         _BASIC_FITS,
         _PEEPHOLES,
-        *map(_if_full, (_COUPLED, variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b i", *_CELL_FITS))),
+        *map(_if_full, (_COUPLED, variable(18, 19), _WEIGHTS_FIT, _NORMALISED, fits("b i +", *_CELL_FITS))),
     ),
 )
 UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(

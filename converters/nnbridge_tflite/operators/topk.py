@@ -21,7 +21,7 @@ _TYPE_OF_INDEX = requires(
     "output_type INT32 or INT64", lambda node: node.option("output_type") in (2, 4), lambda node: node.option("output_type")
 )
 _TOP_FITS = requires(
-    "as many numbers as there are, at most, of rank 1 at least",
+    "an input of rank 1 or more, and k of at most its last dimension",
     lambda node: (
         (k := node.numbers(1)) is None
         or -1 in node.inputs[0].signature

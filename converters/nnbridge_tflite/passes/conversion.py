@@ -14,7 +14,7 @@ from nnbridge.converters.declaration import Lowering
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, Reason, Stage, Why
+from nnbridge.errors import ConversionError, Reason, Stage, Why, first_line
 from nnbridge.model import Source
 from nnbridge.records import dataclass
 from nnbridge.releases import within
@@ -207,7 +207,7 @@ class Conversion:
         try:
             return self._place(declared, operator)
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, MemoryError) as error:
-            raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
+            raise ConversionError(Reason("operands that fit the operator", first_line(error), operator.label)) from error
 
     def _place(self, declared: TfliteOperator | None, operator: Operator) -> Mapped:
         """Fold, lower in the first way that works, or leave to the host."""

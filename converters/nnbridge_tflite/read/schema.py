@@ -1,21 +1,16 @@
-"""The TFLite schema, worked out from the ``tflite`` package's accessor classes.
+"""The TFLite schema as data.
 
-Each accessor is called once on a recording table: its calls state the field's slot, kind, element type,
-default and, for sub-tables, their class. Nothing of the schema is written down here but which enumeration names the members
-of a union, so a newer ``tflite`` package brings newer fields and options along.
+``schema.json`` has each table's fields and each enumeration's members; ``scripts/documentation/make_schema.py`` works them out
+from the classes of the ``tflite`` package.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from enum import Enum
 from functools import cache
-from importlib import import_module
-from types import FunctionType
+from pathlib import Path
 from typing import Any
-
-import tflite
-from flatbuffers import number_types
 
 from nnbridge.records import dataclass
 
@@ -27,9 +22,6 @@ UNION_ENUMS = {
     "array_indices": "SparseIndexVector",
 }
 """Union field → the enumeration whose members are table names."""
-
-_NOT_FIELDS = re.compile(r"Init|GetRootAs.*|.*BufferHasIdentifier|.+(AsNumpy|Length|IsNone)")
-_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class Kind(Enum):
@@ -61,97 +53,22 @@ class Field:
     """Table class of sub-tables, enumeration of a union."""
 
 
-class _Recorder:
-    """Replacement for a FlatBuffers table; remembers what an accessor asks of it first.
-
-    First, because an accessor may fall back on another field: ``builtin_code`` does, on its deprecated predecessor.
-    """
-
-    Pos = 0
-
-    def __init__(self, present: bool) -> None:
-        self.Bytes = bytearray(64)
-        self.present = present
-        self.slot = 0
-        self.flags: Any = None
-        self.string = self.vector = self.union = False
-
-    def Offset(self, slot: int) -> int:
-        self.slot = self.slot or slot
-        return slot if self.present else 0
-
-    def Get(self, flags: Any, _at: int) -> int:
-        self.flags = self.flags or flags
-        return 0
-
-    def String(self, _at: int) -> bytes:
-        self.string = True
-        return b""
-
-    def Vector(self, _at: int) -> int:
-        self.vector = True
-        return 0
-
-    def Indirect(self, at: int) -> int:
-        return at
-
-    def Union(self, _table: Any, _at: int) -> None:
-        self.union = True
-
-
-_NEWER_TABLES = {
-    "BlockwiseQuantization": tuple(
-        Field(name, 4 + 2 * i, Kind.SCALAR, "i", default=0) for i, name in enumerate(("scales", "zero_points", "block_size"))
-    )
-}
-_NEWER_MEMBERS = {"QuantizationDetails": {2: "BlockwiseQuantization"}}
-"""What the schema has that a ``tflite`` package may lack."""
+@cache
+def _schema() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("schema.json").read_bytes())
+    return found
 
 
 @cache
 def fields(table: str) -> tuple[Field, ...]:
-    """The fields of a table class of the ``tflite`` package, in order of their slots."""
-    if not hasattr(tflite, table):
-        return _NEWER_TABLES[table]
-    cls = getattr(tflite, table)
-    accessors = [name for name, member in vars(cls).items() if isinstance(member, FunctionType)]
-    found = [_field(cls, name) for name in accessors if not _NOT_FIELDS.fullmatch(name)]
-    return tuple(sorted(found, key=lambda field: field.slot))
-
-
-def _field(cls: type, accessor: str) -> Field:
-    indexed = getattr(cls, accessor).__code__.co_argcount == 2
-    record, accessed = _ask(cls, accessor, indexed, present=True)
-    name = _snake(accessor)
-    if record.union:
-        return Field(name, record.slot, Kind.UNION, target=UNION_ENUMS[name])
-    if record.string:
-        return Field(name, record.slot, Kind.STRINGS if record.vector else Kind.STRING)
-    if record.flags is None:
-        return Field(name, record.slot, Kind.TABLES if record.vector else Kind.TABLE, target=type(accessed).__name__)
-    flags = record.flags
-    letter = "?" if flags is number_types.BoolFlags else flags.packer_type.format.lstrip("<")
-    if record.vector:
-        return Field(name, record.slot, Kind.SCALARS, letter, flags.bytewidth)
-    _, default = _ask(cls, accessor, indexed, present=False)
-    return Field(name, record.slot, Kind.SCALAR, letter, flags.bytewidth, default)
-
-
-def _ask(cls: type, accessor: str, indexed: bool, *, present: bool) -> tuple[_Recorder, Any]:
-    table: Any = cls()
-    table._tab = record = _Recorder(present)
-    return record, getattr(table, accessor)(*([0] if indexed else []))
-
-
-def _snake(name: str) -> str:
-    return _WORD.sub("_", name).lower()
+    """The fields of a table, in order of their slots."""
+    return tuple(Field(name, slot, Kind(kind), *others) for name, slot, kind, *others in _schema()["tables"][table])
 
 
 @cache
 def enum_names(enum: str) -> dict[int, str]:
-    """Value → name of an enumeration of the ``tflite`` package."""
-    members = vars(getattr(import_module(f"tflite.{enum}"), enum))
-    return {**_NEWER_MEMBERS.get(enum, {}), **{value: name for name, value in members.items() if isinstance(value, int)}}
+    """Value → name of an enumeration."""
+    return {value: name for name, value in _schema()["enums"][enum].items()}
 
 
 @cache
@@ -215,4 +132,4 @@ _OPTIONS: dict[str, str] = {
 def options_table(operator: str) -> str | None:
     """The options table of an operator, or None if it has none."""
     name = _OPTIONS.get(operator) or "".join(part.capitalize() for part in operator.split("_")) + "Options"
-    return name if hasattr(tflite, name) else None
+    return name if name in _schema()["tables"] else None

@@ -55,7 +55,7 @@ def message_of(error: BaseException) -> str:
     return f"internal error: {type(error).__name__}: {error} ({_TRACEBACK})"
 
 
-def error_as_dict(error: BaseException) -> dict[str, str | list[dict[str, str]]]:
+def error_as_dict(error: BaseException) -> dict[str, Any]:
     """``kind`` and ``message``, and what is known of the file, the operation, the operand and what to do."""
     kind = next(kind for known, kind in KINDS if isinstance(error, known))
     return {"kind": kind, "message": message_of(error), **{key: part for key, part in _parts(error) if part}}
@@ -77,7 +77,7 @@ def _parts(error: BaseException) -> Iterator[tuple[str, Any]]:
         yield "file", str(error.filename)
 
 
-def _reason(reason: Reason) -> dict[str, str]:
+def _reason(reason: Reason) -> dict[str, Any]:
     """A reason's parts; its own ``kind``, that of a refusal, is ``refusal``."""
     parts = reason.as_dict()
     refusal = parts.pop("kind", "")
@@ -101,7 +101,7 @@ def _text(error: NnbridgeError) -> str:
 def as_typed(reason: Reason) -> Reason:
     """A reason in the words of the command line. The library names Python's arguments; here they are the command's options."""
     context = click.get_current_context(silent=True)
-    if context is None or reason.operation:  # An operand of an operation is not an option.
+    if context is None or reason.operation or reason.line:  # An operand of an operation is not an option.
         return reason
     word, space, rest = reason.operand.partition(" ")
     options = {o[2:].replace("-", "_"): o for o in _options(context.command, context) if o.startswith("--")}

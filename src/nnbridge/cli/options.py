@@ -73,6 +73,12 @@ of_reference = partial(
     option, "--reference", metavar="NAME|FILE.npz", shell_complete=by_metavar("|".join((*REFERENCES, "FILE.npz")))
 )
 KNOWN_REFERENCES = f"{', '.join(REFERENCES)}, or stored outputs"
+seeds_option = of_comparison(
+    "--seeds",
+    default="0,1,2",
+    metavar="N[,N-N…]",
+    help="Without --input, inputs are drawn at random: a sample for each seed; 0-99 is a hundred.",
+)
 ACCEPTANCE = ("--accept-iou", "--accept-score", "--score-threshold", "--accept-top1")
 
 
@@ -280,13 +286,10 @@ def finished(file: ModelFile, target: Target, begun: ApartReference | None = Non
 
     LiteRT or ONNX Runtime, if installed, is asked in parallel whether it loads the file; a line says so if it differs.
     """
-    from nnbridge.converters.delegation import CLIENTS
-    from nnbridge.engines.loading import LoadingQuestion
     from nnbridge.plan import draft
 
-    asked = LoadingQuestion(file.path, file.format if file.mapping in CLIENTS else "", begun)
     with working(f"Reading {file.path.name}"):
-        found = draft(file, target)
+        found = draft(file, target, asks=True, begun=begun)
     try:
         with working("Compiling"):
             found.finish()
@@ -296,8 +299,7 @@ def finished(file: ModelFile, target: Target, begun: ApartReference | None = Non
 
             for line in phone_lines(found):
                 echo(str(line), err=True)
-    disagreement = asked.disagreement(found.loads)
-    for note in (*found.notes, *([disagreement] if disagreement else [])):
+    for note in found.notes:
         echo(note, err=True)
     return found
 

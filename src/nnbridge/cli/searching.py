@@ -57,7 +57,12 @@ def search_options(command: Command) -> Command:
             help="For slow: how much slower than the CPU.",
         ),
         of_devices("--preference", values=PREFERENCES, default="fast", help="What decides between devices, as for plan."),
-        of_comparison("--seeds", default="0", metavar="N[,N-N…]", help="Seeds that inputs are drawn with."),
+        of_comparison(
+            "--seeds",
+            default="0",
+            metavar="N[,N-N…]",
+            help="Without --input: a random sample for each.",
+        ),
         of_comparison("--atol", type=float, metavar="X", help="Absolute tolerance of floats, as for compare."),
         of_comparison("--rtol", type=float, metavar="X", help="Relative tolerance of floats, as for compare."),
         of_comparison(
@@ -85,7 +90,7 @@ def search_of(
     target = target_of({**options, "devices": listed}).with_(fallback=fallback)
     with environment(TIMEOUT_VARIABLE, str(options["timeout"])):
         with working(f"Reading {path.name}"):
-            planned = draft(file_of(path, options), target)
+            planned = draft(file_of(path, options), target, asks=True)
         planned.require_loaded()
         with drivers_apart():
             search = Search(

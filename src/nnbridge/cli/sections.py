@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -16,6 +17,8 @@ _ORDER = ("Options", ESTIMATE, SEARCH, RUN, DEVICES, CONVERSION, INPUTS, COMPARI
 """Options without a section, the most used ones, are first."""
 _NAMES = 30
 """Characters of the first column at most, as click has it; longer names have a line."""
+_CLOSE = 0.75
+"""How alike an unknown option and a suggestion are at least: ``--device`` is no mistake for ``--resize``."""
 _OUTPUT_OPTIONS = frozenset(("as_json", "verbose", "quiet", "top", "no_color"))
 """Parameters of every command."""
 
@@ -63,6 +66,14 @@ class SectionCommand(FoldedHelp):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write every section that has options."""
         write_sections(option_sections(self, ctx), formatter)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Of an unknown option only names that are close to it are suggested."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            close = get_close_matches(error.option_name, error.possibilities or (), cutoff=_CLOSE)
+            raise click.NoSuchOption(error.option_name, possibilities=close, ctx=error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with lines of progress for logs."""

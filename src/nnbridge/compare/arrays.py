@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.budget import WorkBudget, unpacked_limit
-from nnbridge.errors import InputError, Reason, cannot_read, pass_shortage
+from nnbridge.errors import InputError, Reason, cannot_read, first_line, pass_shortage
 from nnbridge.reading import open_file
 from nnbridge.storage.atomic import atomic_write
 
@@ -43,7 +43,7 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
     except Exception as error:
         pass_shortage(error)
         # Damaged archives raise what zipfile, zlib and NumPy's reader of headers raise.
-        raise InputError(Reason(rule, f"{type(error).__name__}: {error}", operand=operand, file=str(path))) from error
+        raise InputError(Reason(rule, first_line(error), operand=operand, file=str(path))) from error
 
 
 def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Array]:

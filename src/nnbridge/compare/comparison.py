@@ -189,6 +189,11 @@ class OutputComparison:
             difference_there = float(difference[k]) if finite[k] else np.nan
             self.worst = Worst(sample, index, actual[index].item(), expected[index].item(), difference_there)
 
+    @property
+    def decided_by(self) -> str:
+        """The form of the check that decided whether the output passes: ``boxes`` or ``classes``; empty for its elements."""
+        return self.check.form if self.check is not None and self.check.passed == self.passed else ""
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready counts and differences."""
         worst = None
@@ -203,7 +208,7 @@ class OutputComparison:
         }
         tolerance = {"atol": self.atol, "rtol": self.rtol, "beyond": self.beyond, "worst": worst}
         non_finite = {"non_finite": self.non_finite, "non_finite_unequal": self.non_finite_unequal}
-        by = {} if self.check is None else {"pass_by": self.check.form}
+        by = {"pass_by": self.decided_by} if self.decided_by else {}
         ends = {"pass": self.passed, **by, **({"problem": self.problem} if self.problem else {})}
         return {
             **subject,

@@ -172,7 +172,8 @@ def open_dimensions(model: Model, stated: Iterable[str] = ()) -> str:
     """The inputs, except stated ones, with dimensions that the model leaves open, and the option that states them; empty for
     none."""
     found = [
-        f"input {name} leaves dimension {', '.join(str(k) for k, d in enumerate(operand.dims) if not d)} of "
+        f"input {name} leaves dimension{'s' * (operand.dims.count(0) > 1)} "
+        f"{', '.join(str(k) for k, d in enumerate(operand.dims) if not d)} of "
         f"[{', '.join(str(d or '?') for d in operand.dims)}] open and 1 was used: state it with "
         f"--shape {name}={','.join(str(d or 'N') for d in operand.dims)}"
         for name, operand in named_inputs(model).items()

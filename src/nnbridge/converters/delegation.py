@@ -308,10 +308,14 @@ class Refusal:
 def refusal_of(outcomes: Iterable[Mapped], mapping: str = MappingKind.DELEGATE) -> Refusal | None:
     """The stage at which a phone fails with the client of a mapping: the first of all the operators' stages; None where it
     does not."""
-    listed = [one for one in outcomes if one.mapping not in _NO_OPERATORS]
+    every = list(outcomes)
+    listed = [one for one in every if one.mapping not in _NO_OPERATORS]
     client = CLIENTS.get(mapping)
     for stages in ((Stage.LOADING,), (Stage.GRAPH,), FAILS_BUILDING, (Stage.RUNNING,)) if client is not None else ():
         first = next((one for one in listed if stage_of(one) in stages), None)
+        if first is None and stages == (Stage.LOADING,):
+            # A runtime looks at operators before it folds them, or leaves them out.
+            first = next((one for one in every if one.reasons and one.reasons[0].stage is Stage.LOADING), None)
         if first is not None and client is not None:
             stage, reason = first.reasons[0].stage, first.reasons[0]
             assert stage is not None

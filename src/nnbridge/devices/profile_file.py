@@ -376,9 +376,7 @@ class _ProfileReader(TableValues):
         column = place - self._text.rfind("\n", 0, place)
         shown = "nothing" if found is None else json.dumps(found, ensure_ascii=False, default=str) if quoted else str(found)
         name = key if key.isprintable() else repr(key)
-        self._mistaken(
-            Reason(rule, shown[:_SHOWN], f"line {line}" + (f" column {column}" if text else ""), name, file=str(self._path))
-        )
+        self._mistaken(Reason(rule, shown[:_SHOWN], operand=name, file=str(self._path), line=line, column=column if text else 0))
 
     def _too_much(self, rule: str, found: str, place: str) -> InputError:
         self._mistakes.clear()  # the others are of no use where there are so many conditions

@@ -214,7 +214,7 @@ class _SourceProfileReader(TableValues):
         line = self._text.count("\n", 0, max(place, 0)) + 1
         shown = json.dumps(found, ensure_ascii=False, default=str)[:_SHOWN]
         name = key[:_SHOWN]
-        self._mistaken(Reason(rule, shown, f"line {line}", name if name.isprintable() else repr(name), file=str(self._path)))
+        self._mistaken(Reason(rule, shown, operand=name if name.isprintable() else repr(name), file=str(self._path), line=line))
 
     def _too_much(self, rule: str, found: str, place: str) -> InputError:
         self._mistakes.clear()  # the others are of no use where there are so many conditions

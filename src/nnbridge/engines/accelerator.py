@@ -1,4 +1,4 @@
-"""LiteRT's GPU accelerator (ML Drift) from the installed wheel, asked about a file and run; in a process of its own only, which
+"""LiteRT's GPU accelerator (ML Drift) from the installed wheel, asked about a file and run; in a separate process only, which
 some files end and some never leave."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,6 +86,14 @@ class AcceleratorVerdict:
     broken: str = ""
 
 
+@dataclass(frozen=True)
+class _LoadedSignature:
+    signature: str
+    number: int
+    inputs: dict[int, str]
+    outputs: dict[int, str]
+
+
 class Accelerator:
     """A file, compiled for the GPU: whole, else with the CPU for what is refused."""
 
@@ -106,11 +114,15 @@ class Accelerator:
             why = "; ".join(self.verdict.reasons)
             raise InputError(Reason(f"a file that {TITLE} takes", why, file=str(path), kind=Why.OPERATOR))
         self._model: Any = found
-        self._by_name = bool(signature)
-        self._signature = signature or next(iter(found.get_signature_list()))
-        self._number = found.get_signature_index(signature) if signature else 0
-        self._inputs, self._outputs = _graph(path)
+        self._asked = signature
         self._last: list[Array] = []
+
+    @cached_property
+    def _interface(self) -> _LoadedSignature:
+        """Names and places of inputs and outputs; a ValueError where they are no UTF-8, which is raised when it runs."""
+        model, asked = self._model, self._asked
+        number = model.get_signature_index(asked) if asked else 0
+        return _LoadedSignature(asked or next(iter(model.get_signature_list())), number, *_graph(self._path))
 
     def notes(self) -> list[str]:
         """Sentences on what ran elsewhere, and on what is known to be wrong."""
@@ -133,7 +145,10 @@ class Accelerator:
 
     def tensors(self) -> tuple[dict[tuple[int, str], Array], dict[tuple[int, int, str], Array]]:
         """The outputs of the last run by subgraph and name: the accelerator shows nothing on the way."""
-        return {(0, name): value for name, value in zip(self._outputs.values(), self._last, strict=False)}, {}
+        return {
+            (0, name): value
+            for name, value in zip(self._interface.outputs.values() if self._last else (), self._last, strict=False)
+        }, {}
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array] | dict[str, Array]:
         """Outputs in the file's order, those of a signature by name; inputs in the file's order or by name."""
@@ -148,31 +163,32 @@ class Accelerator:
         return found
 
     def _run(self, inputs: Mapping[str, Array]) -> list[Array] | dict[str, Array]:
-        model = self._model
-        read, written = model.get_input_tensor_details(self._signature), model.get_output_tensor_details(self._signature)
+        model, interface = self._model, self._interface
+        key, number = interface.signature, interface.number
+        read, written = model.get_input_tensor_details(key), model.get_output_tensor_details(key)
         same = {detail["index"] for detail in read.values()} & {detail["index"] for detail in written.values()}
         odd = next((d["dtype"] for d in (*read.values(), *written.values()) if d["dtype"] in _UNTYPED), None)
         if same or odd:
             why = f"{odd} inputs or outputs, which LiteRT's Python does not hand over" if odd else "an output that is an input"
             raise ValueError(why)
-        names = model.get_signature_by_index(self._number)
-        in_file = _in_order(read, self._inputs)
-        values = dict(inputs) if self._by_name else dict(zip(in_file, inputs.values(), strict=True))
+        names = model.get_signature_by_index(number)
+        in_file = _in_order(read, interface.inputs)
+        values = dict(inputs) if self._asked else dict(zip(in_file, inputs.values(), strict=True))
         self._resize(read, values, names["inputs"])
-        buffers, results = model.create_input_buffers(self._number), model.create_output_buffers(self._number)
+        buffers, results = model.create_input_buffers(number), model.create_output_buffers(number)
         for buffer, name in zip(buffers, names["inputs"], strict=True):
             value = np.ascontiguousarray(values[name])
             buffer.write(value.view(np.bool_) if value.dtype == np.bool_ else value)
-        model.run_by_index(self._number, buffers, results)
-        written = model.get_output_tensor_details(self._signature)
+        model.run_by_index(number, buffers, results)
+        written = model.get_output_tensor_details(key)
         found = {name: _read(buffer, written[name]) for buffer, name in zip(results, names["outputs"], strict=True)}
-        return found if self._by_name else [found[name] for name in _in_order(written, self._outputs)]
+        return found if self._asked else [found[name] for name in _in_order(written, interface.outputs)]
 
     def _resize(self, details: Mapping[str, Any], values: Mapping[str, Array], names: Sequence[str]) -> None:
         for number, name in enumerate(names):
             shape = values[name].shape
             if tuple(details[name]["shape"]) != shape:
-                self._model.resize_input_tensor(number, list(shape), self._number)
+                self._model.resize_input_tensor(number, list(shape), self._interface.number)
 
 
 def _read(buffer: Any, detail: Mapping[str, Any]) -> Array:

@@ -84,6 +84,7 @@ class LoadingQuestion:
         self._path, self._begun = path, begun
         self._asked: Apart | None = None
         self._failure = ""
+        self._answer: str | None = None
         self._twin = _TWINS.get(format)
         self._asks = self._twin is not None and find_spec(self._twin.module) is not None
         if begun is None:
@@ -111,13 +112,19 @@ class LoadingQuestion:
             return first_line(error)
         return ""
 
+    def answer(self) -> str:
+        """:meth:`refusal`, asked once."""
+        if self._answer is None:
+            self._answer = self.refusal()
+        return self._answer
+
     def disagreement(self, loads: bool | None) -> str:
         """A sentence where nnbridge's rules (None: they do not say) and the runtime differ on whether it loads a file; else
         empty."""
         if loads is None or self._twin is None or not self._asks:
             return ""
         try:
-            theirs = "" if self._failure else self.refusal()
+            theirs = "" if self._failure else self.answer()
         except NnbridgeError as error:
             self._failure = str(error)
         if self._failure:
@@ -128,3 +135,22 @@ class LoadingQuestion:
         if theirs:
             return f"By nnbridge's rules {runtime} loads this file; {name}, which was asked, does not: {theirs}"
         return f"By nnbridge's rules {runtime} does not load this file; {name}, which was asked, does"
+
+
+_REMEMBERED = 64
+"""Files whose questions a process remembers."""
+_QUESTIONS: dict[tuple[Path, int, int, str], LoadingQuestion] = {}
+
+
+def question_of(path: Path, format: str, begun: Loading | None = None) -> LoadingQuestion:
+    """The question about a file as it is now, asked once in a process however often the file is planned."""
+    try:
+        found = path.stat()
+    except OSError:  # It is read later, with an error that names it.
+        return LoadingQuestion(path, "")
+    key = (path.absolute(), found.st_mtime_ns, found.st_size, format)
+    if begun is not None or key not in _QUESTIONS:
+        while len(_QUESTIONS) >= _REMEMBERED:
+            del _QUESTIONS[next(iter(_QUESTIONS))]
+        _QUESTIONS[key] = LoadingQuestion(path, format, begun)
+    return _QUESTIONS[key]

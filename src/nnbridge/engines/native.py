@@ -18,8 +18,7 @@ _T = TypeVar("_T")
 
 
 def logged(work: Callable[[], _T]) -> tuple[_T | Exception, str]:
-    """A function's result or exception, and what native code wrote to the standard error meanwhile; the process ends after too
-    long a time."""
+    """A function's result or exception, and what native code printed in the meantime; the process ends after too long a time."""
     with tempfile.TemporaryFile() as file, _standard_error(file.fileno()), _limit(_SECONDS):
         try:
             found: _T | Exception = work()

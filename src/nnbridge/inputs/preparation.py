@@ -19,7 +19,7 @@ import numpy as np
 from nnbridge.compare.arrays import MAX_BYTES, Array, load_array, load_arrays
 from nnbridge.compare.samples import in_model, is_quantised
 from nnbridge.converters.inspection import TensorMetadata
-from nnbridge.errors import BadDataError, InputError, OpFailedError, PackageError, Reason, cannot_read, pass_shortage
+from nnbridge.errors import BadDataError, InputError, OpFailedError, PackageError, Reason, cannot_read, first_line, pass_shortage
 from nnbridge.extensions import Codec, codec_of, operand_dtype
 from nnbridge.inputs.quantisation import quantised
 from nnbridge.model import Operand
@@ -188,9 +188,7 @@ def open_image(path: Path, place: str) -> Image.Image:
     except Exception as error:
         pass_shortage(error)
         # Pillow's decoders raise whatever their formats suggest, for damaged files SyntaxError and struct.error among others.
-        raise InputError(
-            Reason("an image that Pillow reads", str(error) or type(error).__name__, place, str(path), file=str(path))
-        ) from error
+        raise InputError(Reason("an image that Pillow reads", first_line(error), place, str(path), file=str(path))) from error
 
 
 def _check_image(image: Image.Image, path: Path) -> None:
@@ -312,7 +310,7 @@ def _sound(target: InputTarget, path: Path, how: Preparation) -> PreparedInput:
         if not 1 <= width <= 4 or channels < 1 or rate < 1:
             raise wave.Error(f"{8 * width} bits, {channels} channels, {rate} samples per second")
     except (wave.Error, EOFError, OSError, ValueError, RuntimeError) as error:
-        raise target.refuse("PCM sound of 8, 16, 24 or 32 bits", str(error) or type(error).__name__, path) from error
+        raise target.refuse("PCM sound of 8, 16, 24 or 32 bits", first_line(error), path) from error
     mono = _pcm(data[: len(data) // (width * channels) * width * channels], width).reshape(-1, channels).mean(axis=1)
     notes = []
     stated = target.metadata.sample_rate

@@ -339,7 +339,7 @@ def _cell(task: Task, opened: _Opened) -> Cell:
     level, preference = task.level, PreferenceCode(task.settings.preference)
     word = next(name for name, code in PREFERENCES.items() if code == preference)
     try:
-        planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word))
+        planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word), asks=True)
     except InapplicableError as error:
         return Cell(task.name, task.device, task.level, task.settings.mapping, inapplicable=str(error)[:MAX_TEXT])
     planned.require_loaded()

@@ -14,7 +14,7 @@ from nnbridge import devices as device_list
 from nnbridge.caches import folder_fault
 from nnbridge.converters import converters
 from nnbridge.devices.evidence import Evidence, evidence
-from nnbridge.errors import NO_SUCH_FILE, InputError, PackageError, Reason, pass_shortage
+from nnbridge.errors import NO_SUCH_FILE, InputError, PackageError, Reason, first_line, pass_shortage
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.trust import foreign_file
 
@@ -79,9 +79,7 @@ def _remote(address: str, cache: Path) -> list[Path]:
         raise
     except Exception as error:  # Each file system has its own.
         pass_shortage(error)
-        raise InputError(
-            Reason("an address that fsspec can read", f"{type(error).__name__}: {error}", operand=address)
-        ) from error
+        raise InputError(Reason("an address that fsspec can read", first_line(error), operand=address)) from error
     return found
 
 

@@ -69,8 +69,23 @@ const hint = ({ heads, box, more }) => {
   more.textContent = hidden ? `${hidden} more column${hidden === 1 ? "" : "s"} to the right →` : "";
 };
 
-/* Phones show the first rows of a long table of text (page.css) until the reader asks for all, or filters. */
+/* Phones show (page.css) the first rows of a long table of text, and of wide grids no cells, until the reader asks for them or filters. */
 const ROWS_ON_PHONES = 8;
+const CELLS_ON_PHONES = 6;
+const close = ({ rows, heads }) => {
+  if (heads.length <= CELLS_ON_PHONES + 1) return;
+  for (const { row, cells } of rows) {
+    const button = make("button", { type: "button", className: "opens", ariaExpanded: "false" }, `${cells.length - 1} cells`);
+    const open = (on) => {
+      row.classList.toggle("closed", !on);
+      button.ariaExpanded = String(on);
+    };
+    button.addEventListener("click", () => open(row.classList.contains("closed")));
+    field.addEventListener("input", () => open(field.value !== ""));
+    cells[0].append(" ", button);
+    open(false);
+  }
+};
 const fold = ({ table, rows, grid, box }) => {
   if (grid || rows.length <= ROWS_ON_PHONES + 1) return;
   table.classList.add("folded");
@@ -99,6 +114,7 @@ const count = make("output", {});
 field.addEventListener("input", () => filter(field.value));
 const first = document.querySelector("section");
 if (first) first.before(make("div", { className: "tools" }, make("label", { htmlFor: "filter" }, "Filter"), field, count));
+tables.filter(({ grid }) => grid).forEach(close);
 tables.forEach(fold);
 addEventListener("resize", () => tables.forEach(hint));
 tables.forEach(hint);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.resources import files
 from types import MappingProxyType
 from typing import TypeAlias
@@ -36,7 +36,7 @@ _MOST_REASONS = 60
 _LONG_WORD = 16
 """Characters of a name that goes to the next line as a whole."""
 _MOST_KINDS = 5
-"""Kinds of operations that a row of reasons names."""
+"""Kinds of operations, and devices, that a row names."""
 _Known: TypeAlias = "Mapping[str, tuple[str, Evidence]]"
 """Device → where the page has its evidence, and the evidence."""
 _UNANSWERED = {"n/a": -1.0, "failed": -2.0}
@@ -74,7 +74,7 @@ def as_html(
 
 def _name(text: str) -> list[Part]:
     """A text whose long names break after their separators, and no other."""
-    return [part for word in re.split(r"(?<=\s)(?=\S)", text) for part in _word(word)]
+    return [part for word in re.split(r"(\s+)", text) if word for part in _word(word)]
 
 
 def _word(word: str) -> list[Part]:
@@ -167,9 +167,13 @@ def _shade(cell: Cell) -> int:
 
 def _complaints(cells: Sequence[Cell], broken: Broken) -> Iterator[Markup]:
     failed = {i: [cell.error] for i, cell in enumerate(cells) if cell.error}
-    rows = [*exceeded(cells, failed), *exceeded(cells, broken)]
-    if rows:
-        yield _table("Failures and limits exceeded", ("model", "device", "Android", "what"), rows)
+    alike: dict[tuple[str, str, str], dict[str, None]] = {}
+    for model, device, android, what in (*exceeded(cells, failed), *exceeded(cells, broken)):
+        alike.setdefault((model, android, what), {})[device] = None
+    if alike:
+        asked = len({cell.device for cell in cells})
+        rows = [(model, _devices(devices, asked), android, what) for (model, android, what), devices in alike.items()]
+        yield _table("Failures and limits exceeded", ("model", "devices", "Android", "what"), rows)
 
 
 def _reasons(cells: Sequence[Cell]) -> Iterator[Markup]:
@@ -184,14 +188,24 @@ def _reasons(cells: Sequence[Cell]) -> Iterator[Markup]:
             models.setdefault(why, set()).add(cell.model)
     if counts:
         frequent = sorted(counts, key=lambda why: -counts[why].total())
+        asked = len({cell.device for cell in cells})
         rows = [
-            (why, _listed(counts[why]), ", ".join(devices[why]), f"{counts[why].total():,}", f"{len(models[why]):,}")
+            (why, _listed(counts[why]), _devices(devices[why], asked), f"{counts[why].total():,}", f"{len(models[why]):,}")
             for why in frequent[:_MOST_REASONS]
         ]
         columns = ("why", "operations", "devices", "count", "models")
         yield _table("Why operations are not on the device", columns, rows)
         if len(counts) > _MOST_REASONS:
             yield element("p", f"{len(counts) - _MOST_REASONS:,} more reasons are in the JSON.")
+
+
+def _devices(names: Collection[str], asked: int) -> str:
+    """The names of devices; of many the first ones."""
+    if len(names) <= _MOST_KINDS:
+        return ", ".join(names)
+    if len(names) == asked:
+        return f"all {asked:,} devices"
+    return f"{', '.join([*names][:_MOST_KINDS])} and {len(names) - _MOST_KINDS:,} more"
 
 
 def _listed(kinds: Counter[str]) -> str:

@@ -26,7 +26,7 @@ EXTRAS = {
 }
 """Extra → the package that it adds."""
 
-_CORE = ("numpy", "flatbuffers", "tflite", "click", "rich")
+_CORE = ("numpy", "flatbuffers", "click", "rich")
 
 
 def doctor_as_dict() -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nnbridge.compare.causes import ROUNDING
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison, difference
 from nnbridge.report.csv_text import csv_text
@@ -41,7 +40,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     title += f", all on {next(iter(places))[0]}" if len(places) == 1 else ""
     first = next((k for k, layer in enumerate(shown) if layer.drift is not None and layer.drift.beyond), 0)
     blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows, first=first)]
-    blocks += cause_lines(cause for cause in comparison.causes if cause.kind not in ROUNDING)
+    blocks += cause_lines(comparison.causes, keys=True)
     blocks += ended_lines(comparison.ended)
     if comparison.interrupted:
         blocks.append("Interrupted: only the samples above were finished.")

@@ -183,8 +183,7 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
 
 
 def _verdict(output: OutputComparison, words: tuple[str, str]) -> str:
-    decided = output.check is not None and output.check.passed == output.passed
-    return words[output.passed] + (f" ({output.check.form})" if decided and output.check is not None else "")
+    return words[output.passed] + (f" ({output.decided_by})" if output.decided_by else "")
 
 
 def _reserved(comparison: Comparison) -> list[str]:
@@ -211,11 +210,13 @@ _MAX_OPERATORS = 3
 """Operators that a line of a cause names."""
 
 
-def cause_lines(causes: Iterable[Cause], start: str = "") -> list[str]:
-    """A line for each cause, with all operators that have it."""
+def cause_lines(causes: Iterable[Cause], start: str = "", *, keys: bool = False) -> list[str]:
+    """A line for each cause, with all operators that have it; after its key, where a table has ``keys``."""
     from nnbridge.compare.causes import shared_causes
 
-    lines = [f"{start}{_operators(each.operators)}{each.text}" for each in shared_causes(causes)]
+    lines = [
+        f"{start}{f'{each.kind}: ' if keys else ''}{_operators(each.operators)}{each.text}" for each in shared_causes(causes)
+    ]
     more = [f"{counted(len(lines) - _MAX_CAUSES, 'more cause')}: see --json"] if len(lines) > _MAX_CAUSES else []
     return [*lines[:_MAX_CAUSES], *more]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from nnbridge.caches import folder_fault
 from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig, cache_files_needed
-from nnbridge.errors import InputError, NnapiError, Reason, pass_shortage
+from nnbridge.errors import InputError, NnapiError, Reason, first_line, pass_shortage
 from nnbridge.model import Model
 from nnbridge.records import dataclass
 from nnbridge.storage.atomic import atomic_write
@@ -114,7 +114,7 @@ class StepCache:
                 what = (
                     "a symbolic link"
                     if getattr(error, "errno", None) == errno.ELOOP
-                    else getattr(error, "strerror", None) or type(error).__name__
+                    else getattr(error, "strerror", None) or first_line(error)
                 )
                 self._note(Reason("a file that can be read", what, operand=str(path)))
                 return None

@@ -17,7 +17,7 @@ from nnbridge.devices.device import OutputBuffer, OutputShape, Request
 from nnbridge.errors import Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Operand
-from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep, Partition, SourceOperand, WhileStep
+from nnbridge.runtime.partitioner import ControlFlowBody, ExecutionStep, GotoStep, IfStep, Partition, SourceOperand, WhileStep
 from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, Lifetime, OperandCode, ResultCode
 
 
@@ -119,9 +119,13 @@ class Interpretation:
     def _branch(self, step: IfStep) -> None:
         """IF: only the chosen branch's steps run, on the outer operands (facts R22, R23)."""
         branch = step.then if self._condition(step.condition, "IF") else step.otherwise
+        self.enter(step, branch)
+        self._at = branch.start
+
+    def enter(self, step: IfStep, branch: ControlFlowBody) -> None:
+        """Give a branch the outer operands' slots."""
         self._share(zip(step.inputs, branch.inputs, strict=True))
         self._share(zip(step.outputs, branch.outputs, strict=True))
-        self._at = branch.start
 
     def _loop(self, step: WhileStep) -> None:
         """WHILE: to the condition; from there to the body or to the end (facts R24 to R28)."""

@@ -22,7 +22,7 @@ from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, OperandValue, shaped
 from nnbridge.runtime.driver_calls import FINAL, executed, named, size_of
-from nnbridge.runtime.partitioner import ExecutionStep, SourceOperand
+from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep, SourceOperand
 from nnbridge.runtime.plan import ALIGNMENT, Plan
 from nnbridge.types import FeatureLevel, ResultCode
 
@@ -103,8 +103,8 @@ class RunReport:
     @classmethod
     def of_bound(cls, plan: Plan, bound: Callable[[], None] | None, nanoseconds: int) -> RunReport:
         """Of a run by a bound function, which took so long."""
-        times = bound.times if isinstance(bound, BoundSteps) else [nanoseconds]
-        steps = zip(plan.steps, times, strict=True)
+        times = bound.times if isinstance(bound, BoundSteps) else {plan.steps[0].number: nanoseconds}
+        steps = ((step, times[step.number]) for step in plan.steps if step.number in times)
         return cls([StepReport(plan.devices[step.device].name, time, step=step.number, runs=1) for step, time in steps])
 
     def as_planned(self, plan: Plan) -> RunReport:
@@ -142,22 +142,44 @@ def _sum(before: int | None, time: int | None) -> int | None:
 
 
 class BoundSteps:
-    """The steps of a plan on buffers bound before, one after the other."""
+    """The items of a plan's flat list on buffers bound before: functions, the IF among them, and jumps."""
 
-    def __init__(self, functions: Sequence[Callable[[], None]]) -> None:
-        self._functions = functions
-        self.times = [0] * len(functions)
-        """Nanoseconds of each in the last run."""
+    def __init__(self, items: Sequence[BoundItem], steps: Sequence[int]) -> None:
+        self._items = items
+        self._steps = steps
+        """The number of the execution step at each function's place."""
+        self.times: dict[int, int] = {}
+        """Nanoseconds of each execution step of the last run, by number."""
 
     def __call__(self) -> None:
-        started, times = time.perf_counter_ns(), []
-        for function in self._functions:
-            function()
-            ended = time.perf_counter_ns()
-            times.append(ended - started)
-            started = ended
+        items, times, at = self._items, dict[int, int](), 0
+        started = time.perf_counter_ns()
+        while at < len(items):
+            item = items[at]
+            if isinstance(item, int):
+                at = item
+            elif isinstance(item, BoundChoice):
+                at = item.then if item.condition.reshape(-1)[:1].view(np.uint8)[0] else item.otherwise
+            else:
+                item()
+                ended = time.perf_counter_ns()
+                times[self._steps[at]] = ended - started
+                started = ended
+                at += 1
         self.times = times
 
+
+@dataclass(frozen=True)
+class BoundChoice:
+    """An IF between bound steps: the places where its branches begin."""
+
+    condition: Array
+    then: int
+    otherwise: int
+
+
+BoundItem: TypeAlias = "Callable[[], None] | BoundChoice | int"
+"""A bound step, an IF, or the place that a jump goes to."""
 
 Observer: TypeAlias = "Callable[[Plan, ExecutionStep, str, int, int, Array], None]"
 """``observer(plan, step, device, subgraph, operand, value)``: a value that a step computed on the named device, of an operand of
@@ -204,25 +226,49 @@ class PlanRunner:
             return None
         if plan.simple:
             return plan.prepared[0].bind(request)
-        if any(not isinstance(item, ExecutionStep) for item in plan.partition.program):
+        run, items = Interpretation(plan.partition, request), list[BoundItem]()
+        found: BoundItem | None
+        for item in plan.partition.program:
+            if isinstance(item, ExecutionStep):
+                found = self._bound_step(plan, item, run, request)
+            elif isinstance(item, IfStep):
+                found = self._bound_choice(item, run)
+            else:
+                found = item.target if isinstance(item, GotoStep) else None
+            if found is None:
+                return None
+            items.append(found)
+        return BoundSteps(items, [getattr(item, "number", -1) for item in plan.partition.program])
+
+    def _bound_step(self, plan: Plan, step: ExecutionStep, run: Interpretation, request: Request) -> Callable[[], None] | None:
+        """A step on buffers that hold what it computes; None if a size is not known."""
+        places = [(step.source, i) for i in step.outputs]
+        slots = [run.slot(place) for place in places]
+        if not all(self._sized(run, place) for place in places):
             return None
-        run, functions = Interpretation(plan.partition, request), []
-        while (step := run.next_step()) is not None:
-            slots = [run.slot((step.source, i)) for i in step.outputs]
-            for i, slot in zip(step.outputs, slots, strict=True):
-                slot.dims = self._dims.get((step.source, i), slot.dims)
-            sizes = [size_of(slot.operand, slot.dims) for slot in slots]
-            if None in sizes:
-                return None
-            pairs = zip(slots, sizes, strict=True)
-            buffers = [slot.buffer or OutputBuffer(allocated(size or 0), slot.dims) for slot, size in pairs]
-            _store(slots, buffers, Result(ResultCode.NO_ERROR, tuple(OutputShape(slot.dims) for slot in slots)))
-            inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
-            function = plan.prepared[step.number].bind(replace(request, inputs=inputs, outputs=tuple(buffers)))
-            if function is None:
-                return None
-            functions.append(function)
-        return BoundSteps(functions)
+        buffers = [slot.buffer for slot in slots if slot.buffer is not None]
+        inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
+        return plan.prepared[step.number].bind(replace(request, inputs=inputs, outputs=tuple(buffers)))
+
+    def _bound_choice(self, step: IfStep, run: Interpretation) -> BoundChoice | None:
+        """An IF whose branches write to the same buffers; None if a size or the condition's place is not known."""
+        condition = run.slot(step.condition).value
+        if condition is None or not all(self._sized(run, place) for place in step.outputs):
+            return None
+        for branch in (step.then, step.otherwise):
+            run.enter(step, branch)
+        return BoundChoice(condition, step.then.start, step.otherwise.start)
+
+    def _sized(self, run: Interpretation, place: SourceOperand) -> bool:
+        """True if an operand has a buffer of the size that it had in the last run, or that it always has."""
+        slot = run.slot(place)
+        slot.dims = self._dims.get(place, slot.dims)
+        size = size_of(slot.operand, slot.dims)
+        if size is None:
+            return False
+        slot.buffer = slot.buffer or OutputBuffer(allocated(size), slot.dims)
+        _store([slot], [slot.buffer], Result(ResultCode.NO_ERROR, (OutputShape(slot.dims),)))
+        return True
 
     def _run_step(
         self, plan: Plan, step: ExecutionStep, prepared: PreparedModel, request: Request, fallback: Reason | None = None

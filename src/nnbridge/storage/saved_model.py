@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
-from nnbridge.errors import BadDataError, ConversionError, Reason, cannot_read
+from nnbridge.errors import BadDataError, ConversionError, Reason, cannot_read, first_line
 from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, value_size
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, State, Subgraph
 from nnbridge.operations.validation import validate_model
@@ -165,7 +165,7 @@ def model_in(data: memoryview, owner: object, source: str, *, foreign: bool = Fa
             raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}".rstrip()))
         _check_states(model)
     except (ValueError, IndexError) as error:
-        raise ConversionError(Reason("values that hold together", str(error), file=source)) from error
+        raise ConversionError(Reason("values that hold together", first_line(error), file=source)) from error
     final = prefixes if foreign else [TYPES.prefix(name, MOST_FROM_FILES) for name in numbers]
     return model if final == prefixes else _model(values, final, pool if length else None)
 
@@ -300,7 +300,7 @@ def _check_extensions(model: Model, numbers: Mapping[str, set[int]], source: str
             try:
                 options = json.loads(bytes(model.bytes_of(operand)))
             except (ValueError, RecursionError) as error:
-                raise ConversionError(Reason("options as JSON", str(error), operand=operand.name, file=source)) from error
+                raise ConversionError(Reason("options as JSON", first_line(error), operand=operand.name, file=source)) from error
             if not isinstance(options, dict):
                 raise ConversionError(
                     Reason("options as a JSON object", type(options).__name__, operand=operand.name, file=source)

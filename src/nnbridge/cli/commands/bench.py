@@ -91,7 +91,7 @@ def bench(
         raise InputError(Reason("files of one sample", f"{len(items)} samples", operand="--input"))
     values = dict(next(iter(items)).inputs)
     with working("Measuring"):
-        single = plan(file, Target(threads=1))
+        single = plan(file, Target(threads=1), asks=True)
         single.require_loaded()
         if not inputs:
             values = _that_run(single.compilation, values)

@@ -37,6 +37,7 @@ from nnbridge.cli.options import (
     of_reference,
     option,
     planned,
+    seeds_option,
     tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     "--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels."
 )
 @input_options
-@of_comparison("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
+@seeds_option
 @of_comparison(
     "--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Invocations per seed, for models with states."
 )

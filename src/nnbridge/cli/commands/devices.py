@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -158,20 +159,23 @@ def devices_check(file: Path, as_json: bool) -> None:
     from nnbridge.report.plan import devices_with_extensions
 
     found = load_any(file)
-    listed = []
+    listed: list[dict[str, Any]] = []
+    texts: list[str] = []
+    rules: Sized
     profile: ProfileDevice | SourceProfile
     for profile, described in zip(found, devices_with_extensions(found), strict=True):
         if isinstance(profile, SourceProfile):
-            rules = counted(len(profile.rules.operators), f"{profile.format} operator")
+            rules, unit, others = profile.rules.operators, f"{profile.format} operator", False
         else:
-            rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+            rules, unit, others = profile.rules, "operation", bool(profile.others)
+        texts.append(counted(len(rules), unit) + (" and for all others" if others else ""))
         del described["family"]  # That of shipped profiles, whatever this one is named.
-        listed.append({**described, "operations": rules, "source": profile.source})
+        listed.append({**described, "operations": len(rules), "others": others, "source": profile.source})
     if as_json:
         print_json("devices-check", {"profiles": listed})
     else:
-        for item in listed:
-            echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
+        for item, text in zip(listed, texts, strict=True):
+            echo(f"{item['name']}: feature level {item['feature_level']}, rules for {text}")
 
 
 @devices.command("ask", short_help="Ask a device which operations of models it supports.")
@@ -281,6 +285,8 @@ def devices_learn(
         echo(f"{why}; only their types were used", err=True)
     for path in found["questions"]:
         echo(f"question: {path}")
+    if questions is not None and not found["questions"]:
+        echo("no questions: nothing that the logs leave open can be asked with other models")
 
 
 def _device(name: str) -> Device:

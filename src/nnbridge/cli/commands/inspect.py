@@ -28,13 +28,13 @@ def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any
       nnbridge inspect traced.model1.nnapi --device my_npu:NPU
     """
     begin_runtime(model)
-    from nnbridge.engines.loading import LoadingQuestion
+    from nnbridge.engines.loading import question_of
     from nnbridge.report.inspection import inspection_tables
 
     named_devices(devices)
     with working(f"Reading {model.name}"):
         file = file_of(model, options).with_(mapping="wide")
-        asked = LoadingQuestion(model, file.format)
+        asked = question_of(model, file.format)
         found = file.inspection
         disagreement = asked.disagreement(found.loads)
     if disagreement:

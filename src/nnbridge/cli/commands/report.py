@@ -29,6 +29,7 @@ from nnbridge.cli.options import (
     of_reference,
     option,
     planned,
+    seeds_option,
     target_of,
     tell_host,
 )
@@ -62,7 +63,7 @@ FILE = """The page to write. Default: MODEL.html in the current folder. FILE.jso
 @option("--time", "with_time", is_flag=True, help="In an overlay: the time of each operation, run by itself on this machine.")
 @option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run N times and show each partition's time.")
 @input_options
-@of_comparison("--seeds", default="0,1", metavar="N[,N-N…]", help="Seeds that inputs are drawn with.")
+@seeds_option
 @acceptance_options
 @device_options
 @compute_options

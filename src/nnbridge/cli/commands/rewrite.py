@@ -29,6 +29,7 @@ from nnbridge.errors import InputError, NnbridgeError, Reason
 if TYPE_CHECKING:
     from nnbridge.compare.metrics import Metrics
     from nnbridge.model import Array
+    from nnbridge.routes import RouteVerdict
     from nnbridge.runtime.compilation import Compilation
 
 
@@ -107,11 +108,31 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     proven = f"outputs equal bit for bit on {inputs} random inputs" if exact else _in_words(measured, inputs)
     if not advice.before.loads:
         proven = "not compared with the original, which the app's runtime does not load"
+    proofs = _proofs(model, output, options) if output.suffix.lower() == ".tflite" else {}
+    data = {"model": str(model), "output": str(output), "inputs": inputs if exact or measured else 0, **advice.as_dict()}
+    data |= {"exact": exact, "deviations": {name: one.as_dict() for name, one in measured.items()}}
+    _show(data, f"{output}: {advice.text}; {proven}", proofs, as_json)
+
+
+def _show(data: dict[str, Any], line: str, proofs: Mapping[str, Mapping[str, RouteVerdict]], as_json: bool) -> None:
     if as_json:
-        data = {"model": str(model), "output": str(output), "inputs": inputs if exact or measured else 0, **advice.as_dict()}
-        print_json("rewrite", {**data, "exact": exact, "deviations": {name: one.as_dict() for name, one in measured.items()}})
-    else:
-        echo(f"{output}: {advice.text}; {proven}")
+        proof = {device: {side: one.as_dict() for side, one in sides.items()} for device, sides in proofs.items()}
+        print_json("rewrite", {**data, "proof": proof})
+        return
+    echo(line)
+    for device, sides in proofs.items():
+        words = (f"{side} {one.word}{f' ({one.why})' if one.why else ''}" for side, one in sides.items())
+        echo(f"{device}, asked whether its outputs are right: {', '.join(words)}")
+
+
+def _proofs(model: Path, output: Path, options: Mapping[str, Any]) -> dict[str, dict[str, RouteVerdict]]:
+    """The verdicts of the devices' own engines on the file before and after, for those that are installed."""
+    from nnbridge.compare.references import REFERENCE_RUNTIMES
+    from nnbridge.routes import ENGINES, proof
+
+    names = [device.name for device in target_of(options).devices if not isinstance(device, str)]
+    asked = [name for name in names if name in ENGINES and REFERENCE_RUNTIMES[ENGINES[name]].absent() is None]
+    return {name: {"before": proof(model, name), "after": proof(output, name)} for name in asked}
 
 
 def _deviations(run: Callable[[Path, int], Mapping[str, Array]], model: Path, edited: Path, inputs: int) -> dict[str, Metrics]:

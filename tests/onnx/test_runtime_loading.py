@@ -1,0 +1,161 @@
+"""Files that ONNX Runtime does not load: a plan's first line says so by a rule of its own, as the installed runtime does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnbridge
+from nnbridge.errors import ConversionError
+from tests.commands import call
+from tests.differential import Fork
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+
+from tests.onnx.loading import candidate, loading_outcome, refusal, runtime_refusal  # noqa: E402
+
+make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+FLOAT, INT32, INT64, DOUBLE = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "INT32", "INT64", "DOUBLE"))
+
+
+def model(
+    *nodes: Any,
+    types: tuple[int, int] = (FLOAT, FLOAT),
+    opset: int = 17,
+    constants: dict[str, Any] | None = None,
+    change: Callable[[Any], object] = lambda model: None,
+    shape: tuple[int, ...] = (2, 3),
+) -> bytes:
+    """x through these nodes to y."""
+    tensors = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
+    graph = onnx.helper.make_graph(nodes, "graph", [info("x", types[0], list(shape))], [info("y", types[1], None)], tensors)
+    found = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+    change(found)
+    return bytes(found.SerializeToString())
+
+
+def contrib(name: str, *inputs: str, **attributes: Any) -> Any:
+    return make(name, list(inputs), ["y"], domain="com.microsoft", **attributes)
+
+
+def stated(name: str, type: int) -> Callable[[Any], object]:
+    return lambda model: model.graph.value_info.append(info(name, type, [2, 3]))
+
+
+def newer(domain: str, version: int) -> Callable[[Any], object]:
+    return lambda model: model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+
+
+RELU = make("Relu", ["x"], ["y"])
+TWO = (make("Relu", ["x"], ["r"]), make("Abs", ["r"], ["y"]))
+FOLDED = (make("Or", ["c", "c"], ["d"]), make("Cast", ["d"], ["e"], to=FLOAT), make("Add", ["x", "e"], ["y"]))
+FILES = {
+    "as it should be": model(RELU),
+    # names
+    "two nodes of one name": model(make("Relu", ["x"], ["r"], name="a"), make("Abs", ["r"], ["y"], name="a")),
+    "two nodes of other names": model(make("Relu", ["x"], ["r"], name="a"), make("Abs", ["r"], ["y"], name="b")),
+    "two nodes that write one value": model(make("Relu", ["x"], ["y"]), make("Abs", ["x"], ["y"])),
+    # graph
+    "an output that no node makes": model(make("Relu", ["x"], ["z"])),
+    "an input that no node makes": model(make("Relu", ["z"], ["y"])),
+    "a cycle": model(make("Add", ["x", "y"], ["z"]), make("Relu", ["z"], ["y"])),
+    "nodes in another order": model(make("Abs", ["r"], ["y"]), make("Relu", ["x"], ["r"])),
+    # versions
+    "no opset": model(RELU, change=lambda model: model.ClearField("opset_import")),
+    "an opset that is too new": model(RELU, change=lambda model: setattr(model.opset_import[0], "version", 99)),
+    "com.microsoft of version 1": model(RELU, change=newer("com.microsoft", 1)),
+    "com.microsoft of version 2": model(RELU, change=newer("com.microsoft", 2)),
+    "an operator that the opset lacks": model(make("Gelu", ["x"], ["y"]), opset=17),
+    # attributes
+    "a required attribute that is missing": model(make("Cast", ["x"], ["y"])),
+    "an attribute that the operator lacks": model(make("Relu", ["x"], ["y"], axis=1)),
+    "an attribute of another type": model(make("Softmax", ["x"], ["y"], axis=[1])),
+    "an attribute that the operator of com.microsoft lacks": model(contrib("Gelu", "x", own=1), change=newer("com.microsoft", 1)),
+    # types
+    "a type that the operator lacks": model(make("Or", ["x", "x"], ["y"])),
+    "operands of two types": model(make("Add", ["x", "c"], ["y"]), constants={"c": np.ones(1)}),
+    "another type stated than computed": model(RELU, types=(FLOAT, INT32)),
+    "another inner type stated than computed": model(*TWO, change=stated("r", INT64)),
+    "another shape stated than computed": model(*TWO, shape=(4, 5), change=stated("r", FLOAT)),
+    "a type without a kernel": model(make("Softsign", ["x"], ["y"]), types=(DOUBLE, DOUBLE)),
+    "a function of types without a kernel": model(make("HardSwish", ["x"], ["y"]), types=(DOUBLE, DOUBLE)),
+    "a function of types with kernels": model(make("LessOrEqual", ["x", "x"], ["y"]), types=(DOUBLE, onnx.TensorProto.BOOL)),
+    "half numbers, which are cast": model(make("Sin", ["x"], ["y"]), types=(onnx.TensorProto.FLOAT16,) * 2),
+    # numbers of operands
+    "an input too few": model(make("Add", ["x"], ["y"])),
+    "an input too many": model(make("Relu", ["x", "x"], ["y"])),
+    "an input too few of com.microsoft": model(contrib("BiasGelu", "x"), change=newer("com.microsoft", 1)),
+    # shapes
+    "an axis beyond the last": model(make("Concat", ["x", "x"], ["y"], axis=5)),
+    "matrices that do not fit": model(make("MatMul", ["x", "x"], ["y"])),
+    # all of it folded
+    "a constant of a type that the operator lacks": model(*FOLDED, constants={"c": np.ones(3, np.float32)}),
+    # kernels that look at attributes
+    "an even window of LRN": model(make("LRN", ["x"], ["y"], size=4), shape=(1, 4, 2, 2)),
+    "a mode that Resize lacks": model(
+        make("Resize", ["x", "", "s"], ["y"], mode="area"), constants={"s": np.float32([1, 1, 2, 2])}, shape=(1, 1, 2, 2)
+    ),
+    "dimensions that Resize does not interpolate": model(
+        make("Resize", ["x", "", "s"], ["y"], mode="linear"), constants={"s": np.float32([2, 1, 2, 2])}, shape=(1, 1, 2, 2)
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Fork]:
+    import onnxruntime  # noqa: F401 - once, before the fork
+
+    fork = Fork(runtime_refusal)
+    yield fork
+    fork.close()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_loads_where_onnx_runtime_loads_it(name: str, tmp_path: Path, runtime: Fork) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(FILES[name])
+    (why,) = runtime.run(str(path))
+    found, says_so = refusal(path)
+    assert bool(found) == bool(why), (why, found)
+    assert says_so == bool(found) or "opset" in name, found
+
+
+def test_the_refusal_is_the_first_line_of_a_plan_with_the_node_and_the_rule(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(FILES["two nodes of one name"])
+    sentence = (
+        "ONNX Runtime does not load this file: node 0 Relu 'a': ONNX Runtime requires nodes of different names, found 2 of the "
+        "name 'a'"
+    )
+    assert call("plan", str(path)).stdout.startswith(sentence)
+    assert nnbridge.plan(path).loads is False
+    with pytest.raises(ConversionError, match="nodes of different names"):
+        nnbridge.run(path, seed=0)
+
+
+def test_the_wide_mapping_runs_a_file_that_onnx_runtime_does_not_load(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(FILES["two nodes of one name"])
+    assert nnbridge.run(path, seed=0, mapping="wide")["y"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_drawn_and_broken_files_load_where_onnx_runtime_loads_them(first: int, tmp_path: Path, runtime: Fork) -> None:
+    """``compare_onnx_loading.py`` draws thousands more."""
+    path = tmp_path / "m.onnx"
+    for number in range(first, first + 50):
+        content = candidate(1, number)
+        if content is None:
+            continue
+        path.write_bytes(content)
+        try:
+            (why,) = runtime.run(str(path))
+        except RuntimeError as error:
+            why = str(error)
+        found, says_so = refusal(path)
+        assert not loading_outcome(why, found, stated=says_so).startswith("only"), (number, why, found)
