@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from nnbridge.converters.rules import until
-from nnbridge.errors import Why
+from nnbridge.errors import Reason, Stage, Why
 from nnbridge.releases import within
 from nnbridge_onnx.rules import Provider, Unit, UnitCondition, condition
 
@@ -101,3 +101,30 @@ def checks(rule: Provider, operator: str, release: str) -> tuple[UnitCondition, 
     """The checks of a release before it accepts an operator that it maps."""
     found = (*rule.of_any_release, *EVERY_OPERATOR, *_OLDER.get(operator, ()))
     return tuple(one for one in found if within(release, one.since, one.until))
+
+
+LAST_LOADED: Mapping[str, tuple[int, int]] = {
+    "1.11": (16, 8),
+    "1.12": (17, 8),
+    "1.13": (17, 8),
+    "1.14": (18, 8),
+    "1.15": (19, 9),
+    "1.16": (19, 9),
+    "1.17": (20, 9),
+    "1.18": (21, 10),
+    "1.19": (21, 10),
+    "1.20": (21, 10),
+    "1.21": (22, 10),
+    "1.22": (22, 10),
+}
+"""Release → the last opset of ONNX and the last IR version that its wheel loads; files of each were given to each wheel."""
+
+
+def not_loaded_by(release: str, opset: int, ir_version: int) -> Reason | None:
+    """The reason why a release does not load a file of an opset and an IR version; None where it does."""
+    last_opset, last_ir = LAST_LOADED.get(release, (opset, ir_version))
+    for what, found, last in (("opset", opset, last_opset), ("IR version", ir_version, last_ir)):
+        if found > last:
+            rule = f"{last} at most, the last one of release {release}"
+            return Reason(rule, str(found), what, kind=Why.OPERATOR_VERSION, stage=Stage.LOADING)
+    return None

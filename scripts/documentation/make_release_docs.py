@@ -73,8 +73,9 @@ ORT_HEAD = """
 Commits of microsoft/onnxruntime: {commits}.
 """
 ORT_NOTES = """
-The checks are in `onnxruntime/core/providers/nnapi/nnapi_builtin/builders`. `compare_releases.py` reads which operators each
-release maps: 681 pairs of operator and release agree. The conditions were compared by eye: no wheel has the provider.
+A release loads files up to an opset of ONNX and an IR version: the wheels of 1.11 to 1.22 were asked. The checks are in
+`onnxruntime/core/providers/nnapi/nnapi_builtin/builders`. `compare_releases.py` reads which operators each release maps:
+681 pairs of operator and release agree. The conditions were compared by eye: no wheel has the provider.
 
 Not emulated: 1.10, which had no groups of quantised nodes; that before 1.16 Softmax without an axis is computed along axis 1 of
 opset 13, too, and other differences of the builders; that before 1.18 initial values which a caller may replace were constants.

@@ -301,8 +301,10 @@ class Planned:
 
     @property
     def loads(self) -> bool | None:
-        """True if the app's runtime loads the file by nnbridge's rules; None where these say nothing: custom operators."""
-        if self.mapping not in CLIENTS or self.bound or self.file.importer.foreign:
+        """True if the app's runtime loads the file by nnbridge's rules; None where these say nothing: custom operators, and
+        releases that are not installed."""
+        older = any(release != NEWEST for release in self.releases.values())
+        if self.mapping not in CLIENTS or self.bound or self.file.importer.foreign or older:
             return None
         return self.not_loaded is None
 

@@ -29,7 +29,9 @@ def releases_of(path: Path) -> str:
     """The releases whose provider accepts the first node of a file."""
     file = ModelFile(path, ConversionOptions(8, "provider"))
     return ORT.spans(
-        name for name in ORT.names if not any(reason.stage is Stage.PROVIDER for reason in file.with_(ort=name).mapped[0].reasons)
+        name
+        for name in ORT.names
+        if not any(reason.stage in (Stage.PROVIDER, Stage.LOADING) for reason in file.with_(ort=name).mapped[0].reasons)
     )
 
 
@@ -84,3 +86,26 @@ def test_the_release_of_the_other_runtime_is_an_option_that_does_nothing(tmp_pat
 def test_since_names_the_first_release_and_the_first_android_with_it(tmp_path: Path) -> None:
     (found,) = since(ModelFile(model(tmp_path, [make("LeakyRelu", ["x"], ["y"])], IMAGE, {}), ConversionOptions(8, "provider")))
     assert (found.first, found.releases) == ("1.16", "1.16 and newer")
+
+
+@pytest.mark.parametrize(
+    ("opset", "ir_version", "release", "words"),
+    [
+        (18, 8, "1.14", ""),
+        (19, 8, "1.14", "opset: ONNX Runtime requires 18 at most, the last one of release 1.14, found 19"),
+        (17, 9, "1.13", "IR version: ONNX Runtime requires 8 at most, the last one of release 1.13, found 9"),
+        (21, 10, "1.18", ""),
+        (21, 10, "1.17", "opset: ONNX Runtime requires 20 at most"),
+        (17, 8, "1.11", "opset: ONNX Runtime requires 16 at most"),
+    ],
+)
+def test_a_release_loads_files_up_to_the_opset_and_format_that_its_wheel_loads(
+    opset: int, ir_version: int, release: str, words: str, tmp_path: Path
+) -> None:
+    path = model(tmp_path, [make("Relu", ["x"], ["y"])], IMAGE, {}, opset=opset)
+    changed = onnx.load(str(path))
+    changed.ir_version = ir_version
+    path.write_bytes(changed.SerializeToString())
+    shown = nnbridge.plan(path, ort=release).summary.judgement
+    assert ("ONNX Runtime does not load this file" in shown) is bool(words)
+    assert words in shown

@@ -34,6 +34,7 @@ from nnbridge_onnx.passes.provider import without_kernel
 from nnbridge_onnx.passes.qdq import QdqGroup, linear_group, sole_readers
 from nnbridge_onnx.read.graph import BFLOAT16, FLOAT, FLOAT16, INT8, MESSAGES, UINT8, Graph, Node, type_name
 from nnbridge_onnx.read.reader import graph_of
+from nnbridge_onnx.releases import not_loaded_by
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,8 @@ def convert_graph(
     Where a phone fails to build the provider's models there is no session: what the provider takes stays with ONNX Runtime.
     ``budget`` is what is left of the file's whose body the graph is, ``caller`` the operator.
     """
+    if graph.refused is None:
+        graph = replace(graph, refused=not_loaded_by(options.ort, graph.opsets.get("", 0), graph.ir_version))
     try:
         facts = facts_of(graph, options)
         model, outcomes = Conversion(facts, options, caller, budget, exact=exact).run()

@@ -77,7 +77,7 @@ def read(path: Path, options: ConversionOptions) -> Graph:
         if refused is None:
             raise
         raise type(error)(replace(refused, rule=f"a file that ONNX Runtime loads, with {refused.rule}", file=source)) from error
-    return replace(graph, refused=refused, without_kernel=without_kernel)
+    return replace(graph, refused=refused, without_kernel=without_kernel, ir_version=int(model.ir_version))
 
 
 def graph_of(
