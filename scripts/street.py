@@ -180,7 +180,7 @@ class Outcome:
 
 
 def commands(path: Path, shapes: Sequence[str], scratch: Path) -> dict[str, Callable[[], object]]:
-    """What each command does, by its name in the table. ``runtime``: the runtime alone, on the inputs of ``run``."""
+    """Functions of the commands, by the name in the table. ``runtime``: the runtime alone, on the inputs of ``run``."""
     file, samples = str(path), scratch / "samples.npz"
     beside = ["--reference", RUNTIMES[path.suffix], "--seeds", "0", "--json", *shapes]
     lines = {
