@@ -233,6 +233,19 @@ def _sides(values: Any) -> Any:
     return values[0].type.tensor_type.shape.dim
 
 
+def _constant_of(model: Any, **options: Any) -> None:
+    del model.graph.initializer[:]
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["s"]))
+    model.graph.node[0].attribute.extend(helper.make_attribute(name, value) for name, value in options.items())
+
+
+def _new_operator_without_opset() -> Any:
+    """RMSNormalization came with opset 23."""
+    model = made([helper.make_node("RMSNormalization", ["x", "s"], ["y"])], [X], [Y], ROW)
+    model.opset_import[0].domain, model.opset_import[0].version = MICROSOFT, 1
+    return model
+
+
 def _softmax_of(versions: tuple[int, ...]) -> Any:
     """Over all of the last axes before opset 13, over one after it."""
     x, y = (value(name, FLOAT, [2, 3, 2]) for name in "xy")
@@ -307,6 +320,9 @@ LENIENT = {
     "two versions of ONNX, one by its name": _changed(lambda m: m.opset_import.add(domain="ai.onnx", version=13)),
     "two attributes of one name": _attributes_of_a_named_domain(0, 1),
     "three attributes of one name": _attributes_of_a_named_domain(1, 1, 0),
+    "a Constant of two values": _changed(lambda m: _constant_of(m, value=_tensor("", 1, 2, 3), value_float=7.0)),
+    "a Constant with an attribute that no one knows": _changed(lambda m: _constant_of(m, value=_tensor("", 1, 2, 3), note=1)),
+    "no opset of ONNX for an operator of a late one": _new_operator_without_opset(),
     "a constant that is an input twice": _changed(lambda m: m.graph.input.extend([value("s", FLOAT, [3])] * 2)),
     "statistics of SimplifiedLayerNormalization that nothing reads": _unread_statistics(),
     "the opset of ONNX in a function alone": _of_a_function_alone(),

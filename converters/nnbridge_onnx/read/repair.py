@@ -29,8 +29,9 @@ _UNCHECKED: Mapping[str, range] = {
     "ThresholdedRelu": range(10),
 }
 """Operators that ONNX Runtime has kernels for at opsets that do not have them, or deprecate them."""
-_VERSIONS: Mapping[str, int] = {"": 21, CONTRIB: 1, "ai.onnx.ml": 5}
-"""The versions of domains that a file uses and does not import: ONNX Runtime reads the newest one that it knows."""
+_VERSIONS: Mapping[str, int] = {"": 26, CONTRIB: 1, "ai.onnx.ml": 5}
+"""The versions of domains that a file uses and does not import: ONNX Runtime reads the newest one that it knows,
+1.32 of these."""
 
 
 def repair(onnx: Any, model: Any, source: str = "") -> Any:
@@ -181,7 +182,8 @@ def _repair_domains(onnx: Any, model: Any) -> None:
     for node in _own_nodes(model):
         node.domain = CONTRIB
     for domain in _missing(model, {node.domain for node in _nodes_of(model.graph)}):
-        model.opset_import.add(domain=domain, version=_of_functions(model).get(domain, _VERSIONS[domain]))
+        newest = min(_VERSIONS[domain], onnx.defs.onnx_opset_version()) if domain == "" else _VERSIONS[domain]
+        model.opset_import.add(domain=domain, version=_of_functions(model).get(domain, newest))
 
 
 def _has_other_versions(model: Any) -> bool:
@@ -381,17 +383,18 @@ def _take_last_opset(onnx: Any, model: Any) -> None:
     model.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in last.items())
 
 
-def _repeated_attributes(model: Any) -> list[Any]:
-    """Nodes of ONNX's domain by its name with two attributes of one name: ONNX Runtime does not check these."""
-    nodes = (node for node in _nodes_of(model.graph) if node.domain == "ai.onnx")
-    return [node for node in nodes if len(node.attribute) > len({a.name for a in node.attribute})]
+def _repeated_attributes(model: Any) -> list[tuple[Any, list[Any]]]:
+    """Nodes with more attributes than ONNX Runtime reads, and those that it does: it does not check nodes of ONNX's domain by its
+    name, whose last attribute of a name counts, nor constants, whose first attribute counts."""
+    nodes = (node for node in _nodes_of(model.graph) if node.domain == "ai.onnx" or node.op_type == "Constant")
+    read = ((n, [*({a.name: a for a in n.attribute}.values() if n.op_type != "Constant" else n.attribute[:1])]) for n in nodes)
+    return [(node, attributes) for node, attributes in read if len(attributes) < len(node.attribute)]
 
 
-def _take_last_attributes(onnx: Any, model: Any) -> None:
-    for node in _repeated_attributes(model):
-        last = [*{a.name: a for a in node.attribute}.values()]
+def _drop_attributes(onnx: Any, model: Any) -> None:
+    for node, attributes in _repeated_attributes(model):
         del node.attribute[:]
-        node.attribute.extend(last)
+        node.attribute.extend(attributes)
 
 
 def _repeated_inputs(model: Any) -> list[int]:
@@ -489,7 +492,7 @@ def _drop_inputs(onnx: Any, model: Any) -> None:
 _REPAIRS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None], str], ...] = (
     (_has_old_version, _raise_version, ""),
     (_is_opset_twice, _take_last_opset, "several versions of one domain, of which the last counts"),
-    (_repeated_attributes, _take_last_attributes, "several attributes of one name, of which the last counts"),
+    (_repeated_attributes, _drop_attributes, "several attributes where one counts"),
     (_repeated_inputs, _drop_repeated_inputs, ""),
     (_has_unread, _drop_unread, ""),
     (_has_empty_ends, _drop_empty_ends, ""),

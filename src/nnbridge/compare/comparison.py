@@ -153,6 +153,12 @@ class OutputComparison:
         if actual.size == 0:
             return
         self._dtype = expected.dtype
+        flat, shape = (np.ascontiguousarray(actual).reshape(-1), np.ascontiguousarray(expected).reshape(-1)), expected.shape
+        for start in range(0, actual.size, _BLOCK):
+            self._add_block(*(array[start : start + _BLOCK] for array in flat), start, shape, sample)
+
+    def _add_block(self, actual: Array, expected: Array, start: int, shape: tuple[int, ...], sample: str) -> None:
+        """A part of one pair of arrays, which begins at the element ``start`` of their shape."""
         theirs, ours = _parts(expected), _parts(actual)
         with np.errstate(all="ignore"):
             finite = np.isfinite(theirs) & np.isfinite(ours)
@@ -184,10 +190,10 @@ class OutputComparison:
         if excess.max() > self._worst_excess:
             k = int(excess.argmax())
             self._worst_excess = float(excess[k])
-            parts = theirs.size // expected.size
-            index = tuple(map(int, np.unravel_index(k // parts, expected.shape)))
+            at = k // (theirs.size // expected.size)
+            index = tuple(map(int, np.unravel_index(start + at, shape)))
             difference_there = float(difference[k]) if finite[k] else np.nan
-            self.worst = Worst(sample, index, actual[index].item(), expected[index].item(), difference_there)
+            self.worst = Worst(sample, index, actual[at].item(), expected[at].item(), difference_there)
 
     @property
     def decided_by(self) -> str:
@@ -219,6 +225,10 @@ class OutputComparison:
             **non_finite,
             **ends,
         }
+
+
+_BLOCK = 1 << 18
+"""Elements that are compared at a time: their differences take some ten times their memory."""
 
 
 def _parts(array: Array) -> Array:

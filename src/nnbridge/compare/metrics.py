@@ -42,10 +42,11 @@ class Metrics:
         self.elements += difference.size
         # Squares of the largest floats are infinite, as are the sums then.
         with np.errstate(over="ignore", invalid="ignore"):
-            self.noise += float(difference @ difference)
-            self.signal += float(theirs @ theirs)
-            self.own += float(ours @ ours)
-            self.products += float(ours @ theirs)
+            # Not by BLAS, whose threads wait for each other where other processes use the cores.
+            self.noise += float(np.einsum("i,i", difference, difference))
+            self.signal += float(np.einsum("i,i", theirs, theirs))
+            self.own += float(np.einsum("i,i", ours, ours))
+            self.products += float(np.einsum("i,i", ours, theirs))
         if not real:
             clipped = np.clip(difference, -LAST_STEP - 1, LAST_STEP + 1).astype(np.int64)
             found, counts = np.unique(clipped, return_counts=True)
