@@ -65,7 +65,7 @@ class _Body:
         self.add("Cast", [f"{name} int32"], name, to=INT64)
 
     def leave(self, name: str, type: int, stated: bool = False) -> None:
-        """An output; ``stated``: the file describes its rank, which counts where nothing else is known about it."""
+        """An output; ``stated``: the file describes its rank, which counts where nothing else is known."""
         self.ranks.append(stated)
         self.to.require(dtype_of(type) is not None, "a tensor of numbers", type_name(type), name)
         made = f"{name} out {len(self.outputs)}"
