@@ -147,7 +147,7 @@ class Graph:
     refused: Reason | None = None
     """Why ONNX Runtime does not load the file."""
     ir_version: int = 0
-    """The file's format; 0 for models that are no file's."""
+    """The file's format; 0 for a model without a file."""
     without_kernel: Mapping[str, Reason] = field(default_factory=dict)
     """The first output of nodes that ONNX Runtime's CPU has no kernel for → why not: the provider may take them."""
     folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)

@@ -153,9 +153,10 @@ class OutputComparison:
         if actual.size == 0:
             return
         self._dtype = expected.dtype
-        flat, shape = (np.ascontiguousarray(actual).reshape(-1), np.ascontiguousarray(expected).reshape(-1)), expected.shape
-        for start in range(0, actual.size, _BLOCK):
-            self._add_block(*(array[start : start + _BLOCK] for array in flat), start, shape, sample)
+        ours, theirs = np.ascontiguousarray(actual).reshape(-1), np.ascontiguousarray(expected).reshape(-1)
+        for start in range(0, ours.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            self._add_block(ours[block], theirs[block], start, expected.shape, sample)
 
     def _add_block(self, actual: Array, expected: Array, start: int, shape: tuple[int, ...], sample: str) -> None:
         """A part of one pair of arrays, which begins at the element ``start`` of their shape."""
