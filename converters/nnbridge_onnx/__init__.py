@@ -58,12 +58,16 @@ class OnnxModelFile(Importer):
 
     def _at(self, options: ConversionOptions, main: Subgraph, dims: Sequence[tuple[int, ...]]) -> Model:
         """The model for inputs of known dimensions. What ONNX Runtime computes on a phone is computed as it does."""
-        from nnbridge_onnx.passes.conversion import convert_graph
+        from nnbridge_onnx.passes.conversion import ROUNDED, convert_graph
 
         operands = [main.operands[i] for i in main.inputs]
         shapes = {o.name: d for o, d in zip(operands, dims, strict=True) if not known(o.dims)}
         stated = replace(options, mapping="wide", shapes={**options.shapes, **shapes})
-        return convert_graph(self.graph(stated), stated, str(self.path), exact=options.mapping != "wide")[0]
+        graph = self.graph(stated)
+        if options.mapping == "wide" and self.graph(options).has_loops and any(t.type in ROUNDED for t in graph.tensors.values()):
+            # Written out, bodies that the host computes would be NNAPI's, which rounds otherwise.
+            graph = self.graph(replace(stated, mapping="provider"))
+        return convert_graph(graph, stated, str(self.path), exact=options.mapping != "wide")[0]
 
     def inspect(self, options: ConversionOptions) -> Inspection:
         from nnbridge_onnx.inspection import inspect

@@ -63,6 +63,8 @@ def test_who_wants_reports_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_processes_decline_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PATH", os.environ["PATH"])
     assert trust.environment()[VARIABLE] == "1"
     trust.clean_path()
     assert os.environ[VARIABLE] == "1"

@@ -132,7 +132,7 @@ class ChainFinder:
         return definition.affine(node, name, self._known.constants, Channels(count, axis, self._known.tensor(name).shape))
 
 
-_ROUNDED = frozenset([UINT8, INT8, FLOAT16, BFLOAT16])
+ROUNDED = frozenset([UINT8, INT8, FLOAT16, BFLOAT16])
 """Types whose results NNAPI rounds differently from ONNX Runtime, or more often."""
 _ELEMENTS = 1 << 28
 _BODIES, _BODIES_TIMES = 32 << 20, 8
@@ -304,7 +304,7 @@ class Conversion:
     def _inexact(self, node: Node) -> Reason | None:
         """The reason why NNAPI does not compute a node as ONNX Runtime does: types of its values."""
         names = filter(None, (*node.inputs, *node.captured, *node.results))
-        found = next((name for name in names if self._operands.tensor(name).type in _ROUNDED), None)
+        found = next((name for name in names if self._operands.tensor(name).type in ROUNDED), None)
         if found is None:
             return None
         return Reason(

@@ -153,6 +153,11 @@ class Graph:
     folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
     """What nodes that were folded so far computed, by their outputs."""
 
+    @property
+    def has_loops(self) -> bool:
+        """True where a Loop or Scan is still one."""
+        return any(node.type in ("Loop", "Scan") for node in self.nodes)
+
 
 def type_name(type: int) -> str:
     """The name of a ``TensorProto.DataType``."""
