@@ -137,7 +137,7 @@ def test_a_device_beside_a_split_is_refused() -> None:
 def test_a_reference_that_reads_other_files_is_refused(saved: str) -> None:
     for model, reference, known in (
         (saved, "litert", ""),
-        (DIGITS, "onnxruntime", "litert, "),
+        (DIGITS, "onnxruntime", "litert, litert-reference, litert-plain, xnnpack, litert-gpu, litert-gpu-float32, tflm, "),
         (ONNX, "litert", "onnxruntime, "),
     ):
         message = refused("compare", model, "--reference", reference)
@@ -424,7 +424,7 @@ def test_an_open_dimension_is_named_with_its_option(shared: Path) -> None:
     pytest.importorskip("onnxruntime")
     path = shared / "models" / "onnx" / "silero_vad_16k_op15.onnx"
     message = refused("compare", path, "--reference", "onnxruntime")
-    assert "input input leaves dimension 0, 1 of [?, ?] open and 1 was used: state it with --shape input=N,N" in message
+    assert "input input leaves dimensions 0, 1 of [?, ?] open and 1 was used: state it with --shape input=N,N" in message
     shapes = ("--shape", "input=1,512", "--shape", "state=2,1,128")
     assert call("compare", path, "--reference", "onnxruntime", *shapes).exit_code == 0
 

@@ -16,10 +16,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import nnbridge
+from nnbridge.budget import parse_json, parsed
 from nnbridge.compare.results import NotebookResult
 from nnbridge.errors import InputError
 from nnbridge.escaping import element, page, printable
-from nnbridge.foreign import MAX_TEXT, ReadingBudget, checked, mismatch, parsed, shape_of
+from nnbridge.foreign import MAX_TEXT, ReadingBudget, checked, mismatch, shape_of
 from nnbridge.report.csv_text import csv_text
 from nnbridge.toml import TomlTable, parse, toml_text
 
@@ -68,10 +69,15 @@ def test_an_object_of_any_keys_has_one_shape_for_its_values() -> None:
         checked({"a": True, "b": None}, {str: bool}, "it")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "9" * 5_000, b"\xff", '"\x00"'])
-def test_text_that_is_no_json_is_bad_input(text: str | bytes) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "9" * 5_000, '"\x00"'])
+def test_text_that_is_no_json_is_bad_input(text: str) -> None:
     with pytest.raises(InputError, match="it: expected a plan"):
         parsed(text, "a plan", "it")
+
+
+def test_bytes_that_are_not_text_are_no_json() -> None:
+    with pytest.raises(ValueError, match="not text in UTF-8"):
+        parse_json(b"\xff")
 
 
 def test_a_budget_is_spent_once() -> None:

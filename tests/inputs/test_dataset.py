@@ -123,7 +123,7 @@ def test_labels_are_lines_and_classes_their_places_or_numbers(tmp_path: Path) ->
 def test_a_file_of_labels_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xff")
-    for name, found in (("empty", "an empty file"), ("bytes", "'utf-8' codec")):
+    for name, found in (("empty", "an empty file"), ("bytes", "bytes that are not UTF-8, at 0")):
         with pytest.raises(InputError, match=f"labels .*{name}: expected a text file with a label in each line, found {found}"):
             read_labels(tmp_path / name)
     with pytest.raises(InputError, match=r"labels .*none: no such file"):

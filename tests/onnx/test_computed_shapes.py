@@ -105,4 +105,4 @@ def test_a_failure_on_random_inputs_states_the_open_dimensions(tmp_path: Path) -
     onnx.save(made([N("Conv", ["x", "w"], ["y"])], ["n", 3, "h", 8], constants), tmp_path / "m.onnx")
     result = call("run", tmp_path / "m.onnx", "--seed", "0")
     assert result.exit_code == 2
-    assert "input x leaves dimension 0, 2 of [?, 3, ?, 8] open and 1 was used: state it with --shape x=N,3,N,8" in result.output
+    assert "input x leaves dimensions 0, 2 of [?, 3, ?, 8] open and 1 was used: state it with --shape x=N,3,N,8" in result.output

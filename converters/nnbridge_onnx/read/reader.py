@@ -22,6 +22,7 @@ from nnbridge.errors import ConversionError, NnbridgeError, PackageError, Reason
 from nnbridge.model import Array
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
+from nnbridge_onnx.passes.inline import check_nodes
 from nnbridge_onnx.passes.loading import not_loaded
 from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import (
@@ -69,10 +70,12 @@ def read(path: Path, options: ConversionOptions) -> Graph:
         _check_versions(onnx, model, source)
         with _refusing(onnx, source, stage=Stage.LOADING):
             checked = _checked(onnx, model, source, check)
+    size = _size(model, path.parent)
     with _refusing(onnx, source):
+        check_nodes(checked, source, size)
         refused, without_kernel = not_loaded(onnx, model, checked)
     try:
-        graph = _graph(onnx, checked, FileContext(onnx, options, source, _size(model, path.parent)), path.parent, {})
+        graph = _graph(onnx, checked, FileContext(onnx, options, source, size), path.parent, {})
     except ConversionError as error:
         if refused is None:
             raise

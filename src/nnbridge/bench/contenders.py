@@ -145,7 +145,8 @@ def _onnxruntime(path: Path, inputs: Mapping[str, Array], name: str, threads: in
     session.run_with_iobinding(binding)
     try:
         session.run_with_iobinding(binding)
-    except Exception:
+    except Exception as error:
+        pass_shortage(error)
         # Some files compute outputs of another rank than they declare, which an output that is bound does not take twice.
         return lambda: session.run(None, fed)
     return lambda: session.run_with_iobinding(binding)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from nnbridge.errors import pass_shortage
+
 _SECONDS = 120
 """Within which a call returns: the process is ended after it."""
 _LOG_BYTES = 400_000
@@ -23,6 +25,7 @@ def logged(work: Callable[[], _T]) -> tuple[_T | Exception, str]:
         try:
             found: _T | Exception = work()
         except Exception as error:
+            pass_shortage(error)
             found = error
         file.seek(0)
         return found, file.read(_LOG_BYTES).decode(errors="replace")
