@@ -45,7 +45,7 @@ def test_the_folder_s_page_has_a_line_for_each_script() -> None:
         for path in SCRIPTS.glob(pattern)
     ]
     assert sorted(links) == sorted(called)
-    assert [path.name for path in SCRIPTS.glob("*.py")] == ["script_support.py"]
+    assert sorted(path.name for path in SCRIPTS.glob("*.py")) == ["script_support.py", "street.py"]
 
 
 def test_help_works_without_the_packages_and_names_them() -> None:

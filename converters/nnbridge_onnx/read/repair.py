@@ -424,8 +424,8 @@ def _drop_empty_ends(onnx: Any, model: Any) -> None:
 
 
 def _unread_outputs(model: Any) -> list[Any]:
-    """Nodes of ONNX Runtime's own operators whose last output, not the only one, nothing reads."""
-    nodes = [n for n in _nodes_of(model.graph) if len(n.output) > 1 and (n.domain == CONTRIB or n.op_type in _OWN)]
+    """Nodes of ONNX Runtime's own operators in ONNX's domain whose last output, not the only one, nothing reads."""
+    nodes = [node for node in _own_nodes(model) if len(node.output) > 1]
     if not nodes:
         return []
     read = {value.name for graph in _graphs_of(model) for value in graph.output}

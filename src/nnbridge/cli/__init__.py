@@ -65,8 +65,10 @@ def _stay_within_memory() -> None:
     """
     if sys.platform != "linux":
         return
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # a Python without limits
+        return
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return
     try:

@@ -49,7 +49,7 @@ def _standard_error(target: int) -> Iterator[None]:
 @contextmanager
 def _limit(seconds: int) -> Iterator[None]:
     """The signal's own action ends a process in which native code never returns."""
-    if not hasattr(signal, "alarm") or threading.current_thread() is not threading.main_thread():
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

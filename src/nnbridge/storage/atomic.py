@@ -58,7 +58,7 @@ def _opened(path: Path) -> int:
             raise
         _log.warning("%s is a pipe: waiting for a program that reads it", path)
         return os.open(path, os.O_WRONLY)
-    if hasattr(os, "O_NONBLOCK"):
+    if sys.platform != "win32":
         os.set_blocking(descriptor, True)
     return descriptor
 
