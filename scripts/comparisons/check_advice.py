@@ -163,6 +163,7 @@ def figures(planned: Any) -> dict[str, int]:
         "partitions": planned["summary"]["partitions"],
         "steps": len(planned["steps"]),
         "multiply_adds": sum(cost["multiply_adds"] or 0 for step, cost in steps if step["place"] == "device"),
+        "faulty": sum(bool(one.get("faults")) for one in planned.get("operators", ())),
     }
 
 

@@ -4,7 +4,6 @@ half and computes on the processor."""
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -42,7 +41,7 @@ class VulkanDriver:
 def vulkan_driver() -> VulkanDriver | Reason:
     """The driver that the environment names, else a browser's software driver, else the system's; or what is missing.
 
-    A software driver comes first, since every machine has the same one. Nothing is loaded.
+    A software driver comes first, since every machine has the same one. Nothing is loaded but the loader.
     """
     if sys.platform != "linux":
         return Reason("Linux: elsewhere nnbridge does not look for drivers", sys.platform, operand="Vulkan driver")
@@ -62,7 +61,11 @@ def vulkan_driver() -> VulkanDriver | Reason:
 
 
 def _system_has_loader() -> bool:
-    return ctypes.util.find_library("vulkan") is not None
+    try:
+        ctypes.CDLL(_LOADER)  # Python's own search runs programs: a linker and a compiler.
+    except OSError:
+        return False
+    return True
 
 
 def _installed() -> Iterator[str]:
