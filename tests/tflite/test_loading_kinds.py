@@ -34,6 +34,23 @@ def single(
     return file.content(given or inputs[:1], [y])
 
 
+def typed_out(operator: str, inputs: list[Any], options: dict[str, Any] | None, type: str) -> bytes:
+    """A float operator whose first output is stated with another type."""
+    file = TfliteBuilder()
+    given = [file.tensor(one) if isinstance(one, tuple) else file.constant(one) for one in inputs]
+    outputs = [file.tensor((), type), *([file.tensor((), "int32")] if operator == "TOPK_V2" else [])]
+    file.operator(operator, given, outputs, options)
+    return file.content(given[:1] if operator != "SPLIT" else given[1:], outputs)
+
+
+def sixteen(operator: str, scale: float, activation: int) -> bytes:
+    """An operator of 16-bit numbers, with this scale of its output; 0 for none."""
+    file = TfliteBuilder()
+    x, y = file.tensor((4,), "int16", scale=1.0), file.tensor((4,), "int16", scale=scale)
+    file.operator(operator, [x, x], [y], {"fused_activation_function": activation, "pot_scale_int16": False}, 3)
+    return file.content([x], [y])
+
+
 def pool(width: int, padding: int) -> bytes:
     window = {"filter_width": width, "filter_height": 1, "stride_w": 1, "stride_h": 1, "padding": padding}
     return single("MAX_POOL_2D", [(1, 3, 3, 1)], window)
@@ -85,6 +102,14 @@ FILES = {
     **{f"{operator} without options": single(operator, inputs) for operator, inputs in (
         ("ADD", [(1, 4), (1, 4)]), ("SOFTMAX", [(1, 4)]), ("MAX_POOL_2D", [(1, 4, 4, 1)]), ("MIRROR_PAD", [(2, 3), SIZES]),
         ("CONCATENATION", [(1, 4), (1, 4)]), ("UNIQUE", [(4,)]))},
+    # types of outputs
+    **{f"{operator} with an output of {type}": typed_out(operator, inputs, options, type)
+       for operator, inputs, options in (
+           ("TOPK_V2", [(2, 3), np.int32(1)], {}), ("SPLIT", [np.int32(0), (2, 3)], {"num_splits": 1}), ("RELU", [(2, 3)], None))
+       for type in ("float32", "int64", "int8")},
+    **{f"{operator} of 16 bits {'with' if scale else 'without'} a scale, activation {activation}":
+       sixteen(operator, scale, activation)
+       for operator in ("MUL", "SUB", "ADD") for scale in (0.0, 0.5, 1e-12) for activation in (0, 1, 3)},
 }  # fmt: skip
 
 

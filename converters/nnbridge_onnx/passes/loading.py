@@ -38,9 +38,9 @@ class _Kernels:
     """Domain → the newest version of its operators."""
     newest: Mapping[str, int]
     """ONNX's operators → the version of their newest definition."""
-    own: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int, Mapping[str, str]]]]
+    own: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int, Mapping[str, str], Sequence[int]]]]
     """By domain, operators that ONNX does not define → the type constraints of their inputs and outputs, how many of these there
-    may be, and attributes with their types."""
+    may be, attributes with their types, and the inputs that may be left empty."""
     kernels: Mapping[str, Mapping[str, Sequence[tuple[int, int, Mapping[str, str]]]]]
     """By domain and operator: versions, and type constraint → types."""
 
@@ -69,15 +69,18 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
     outputs = {value.name for value in ordered.graph.output}
     outputs |= {name for node in ordered.graph.node if node.op_type == "Constant" for name in node.output}
     bare.graph.value_info.extend(value for value in ordered.graph.value_info if value.name not in outputs)
-    constants = {tensor.name for tensor in ordered.graph.initializer}
+    typed = {one.name for one in (*ordered.graph.initializer, *ordered.graph.input)}
     for i, value in reversed([*enumerate(bare.graph.output)]):
-        if value.name in constants:  # ONNX Runtime knows its type.
+        if value.name in typed:  # ONNX Runtime knows its type.
             del bare.graph.output[i]
     _forget_shapes(bare.graph, 0)
     try:
         inferred = native.infer_strictly(onnx, bare)
     except onnx.shape_inference.InferenceError as error:
-        return _of_inference(model, str(error)), {}
+        reason = _of_inference(model, str(error))
+        if reason is not None:
+            return reason, {}
+        inferred = native.infer_shapes(onnx, bare)
     except native.CrashError:
         return None, {}  # Plain inference refuses the file with its words.
     written = {node.output[0]: i for i, node in enumerate(ordered.graph.node) if node.output}
@@ -135,11 +138,14 @@ def _of_structure(model: Any) -> Iterator[Reason]:
 
 def _of_inference(model: Any, text: str) -> Reason | None:
     """The reason why types or shapes cannot be inferred, with the node that the message names."""
-    match = _INFERRED.search(text)
-    if match is None:
+    matches = [match for line in text.splitlines() if (match := _INFERRED.search(line))]
+    if not matches:
         return _reason(_FIT, " ".join(text.split()))
-    if _INNER in match["what"] and match["type"] not in _WITH_BODIES:
-        return None  # Of a function that the onnx package writes out, and ONNX Runtime has a kernel for.
+    # Not those of a function that the onnx package writes out, and ONNX Runtime has a kernel for.
+    own = (one for one in matches if one["type"] in _WITH_BODIES or not any(words in one["what"] for words in _INNER))
+    match = next(own, None)
+    if match is None:
+        return None
     named = (
         (i, node)
         for i, node in enumerate(model.graph.node)
@@ -150,7 +156,7 @@ def _of_inference(model: Any, text: str) -> Reason | None:
     return _reason(_FIT, " ".join(match["what"].split()), label)
 
 
-_INNER = "Inference error(s)"
+_INNER = ("Inference error(s)", "(op_type:")
 _WITH_BODIES = ("If", "Loop", "Scan")
 _FIT = "operands of types and shapes that fit together"
 
@@ -226,6 +232,9 @@ class _Nodes:
         schema = self._schema(node, domain) if domain != CONTRIB else None
         if schema is None:
             return self._of_contrib(node, domain, label, outer=outer) if domain in _kernels().own else None
+        bounds = (schema.min_input, schema.max_input, schema.min_output, schema.max_output)
+        if (miscounted := _miscounted(node, bounds, label)) is not None:
+            return miscounted
         if outer and (wrong := self._wrong_type(node, schema)):
             return _reason("types that the operator has", wrong, label, Why.INPUT_TYPE)
         if outer and (misfit := self._wrong_shape(node, label)) is not None:
@@ -290,14 +299,16 @@ class _Nodes:
         """Operands that do not fit, of operators whose shapes the onnx package does not infer as ONNX Runtime does."""
         rule, fits = _SHAPES.get(node.op_type, ("", None))
         shapes = [self._shapes.get(name) for name in node.input]
-        known = [one for one in shapes if one is not None]
-        if fits is None or len(known) < len(shapes) or fits(known, self._attributes(node)):
+        if fits is None or fits(shapes, self._attributes(node)):
             return None
-        return _reason(rule, ", ".join(map(str, known)), label, Why.OPERAND_SIZE)
+        return _reason(rule, ", ".join(str(one) for one in shapes if one is not None), label, Why.OPERAND_SIZE)
 
     def _of_values(self, node: Any, label: str) -> Reason | None:
         """The attributes or constants that a kernel refuses when it is created."""
         place = _SCALES.get(node.op_type)
+        needed = _NEEDED.get(node.op_type)
+        if needed is not None and needed not in self._attributes(node):
+            return _reason(f"a {needed}", "none", label, Why.ARGUMENT)
         for attribute, rule, holds in _ATTRIBUTES.get(node.op_type, ()):
             value = self._attributes(node).get(attribute)
             if value is not None and not holds(value):
@@ -324,14 +335,20 @@ class _Nodes:
         known = _kernels().own[domain].get(node.op_type)
         if known is None:
             return _reason("an operator that it has", f"{node.domain}.{node.op_type}".strip("."), label, Why.OPERATOR)
-        inputs, outputs, *bounds, attributes = known
+        inputs, outputs, *bounds, attributes, optional = known
         for one in node.attribute:
             type = self._onnx.AttributeProto.AttributeType.Name(one.type)
-            if attributes.get(one.name) != type:
+            # ONNX's operators before their first version, and the like, may have any more (``AllowUncheckedAttributes``).
+            if attributes.get(one.name, "" if domain else type) != type:
                 return _reason("attributes that the operator has", f"{one.name} of {type}", label, Why.ARGUMENT)
-        for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
-            if not least <= len(names) <= most:
-                return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
+        if (miscounted := _miscounted(node, bounds, label)) is not None:
+            return miscounted
+        empty = next(
+            (i for i, name in enumerate(node.input[: len(inputs)]) if not name and (i not in optional or node.op_type in _NAMED)),
+            None,
+        )
+        if empty is not None:
+            return _reason(f"an input {empty}", "one without a name", label, Why.VARIANT)
         if not outer:
             self._note(_without_kernel(node, domain, 1, {}, label))
             return None
@@ -390,28 +407,67 @@ _MODES = ("mode", "nearest, linear or cubic", lambda value: value in (b"nearest"
 _AT_LEAST_0 = ("epsilon", "of 0 at least", lambda value: value >= 0)
 
 
-def _are_losses(shapes: Sequence[tuple[int, ...]], attributes: Mapping[str, Any]) -> bool:
-    scores, labels, *weights = shapes
+_Shapes: TypeAlias = "Sequence[tuple[int, ...] | None]"
+"""Those of a node's inputs, None for what is not known; -1 for an open dimension."""
+
+
+def _are_losses(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
+    known = [one for one in shapes if one is not None]
+    if len(known) < len(shapes):
+        return True
+    scores, labels, *weights = known
     return len(scores) > 1 and len(labels) == len(scores) - 1 and all(len(one) == 1 for one in weights)
 
 
-def _multiply(shapes: Sequence[tuple[int, ...]], attributes: Mapping[str, Any]) -> bool:
+def _multiply(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
     left, right = shapes
+    if left is None or right is None:
+        return True
     if min(len(left), len(right)) < 2 or attributes.get("transBatchA") or attributes.get("transBatchB"):
         return True
     rows, columns = left[-2 if attributes.get("transA") else -1], right[-1 if attributes.get("transB") else -2]
     return -1 in (rows, columns) or rows == columns
 
 
+def _are_quantised(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
+    """True for scales and zero points that are scalars, and data that broadcasts."""
+    left, right = shapes[0], shapes[3]
+    pairs = zip(reversed(left), reversed(right), strict=False) if left is not None and right is not None else ()
+    fit = all(a == b or 1 in (a, b) or -1 in (a, b) for a, b in pairs)
+    return fit and not any(one for i, one in enumerate(shapes) if i not in (0, 3))
+
+
 _LOSSES = ("scores of rank 2 at least, a label for each of them, weights of rank 1", _are_losses)
-_SHAPES: Mapping[str, tuple[str, Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], bool] | None]] = {
+_QUANTISED = ("scalars as scales and zero points, data that broadcasts", _are_quantised)
+_SHAPES: Mapping[str, tuple[str, Callable[[_Shapes, Mapping[str, Any]], bool] | None]] = {
     "SoftmaxCrossEntropyLoss": _LOSSES,
     "NegativeLogLikelihoodLoss": _LOSSES,
     "FusedMatMul": ("matrices that fit", _multiply),
+    "QLinearAdd": _QUANTISED,
+    "QLinearMul": _QUANTISED,
 }
+_NAMED = ("QLinearAdd", "QLinearMul")
+"""Operators whose inference reads the type of a zero point that may be left out, but not left empty."""
 _DIRECTION = ("direction", "LEFT or RIGHT", lambda value: value in (b"LEFT", b"RIGHT"))
+_WAYS = (
+    "direction",
+    "forward, reverse or bidirectional",
+    lambda value: value in (b"forward", b"reverse", b"bidirectional"),
+)
+_UNITS = ("hidden_size", "above 0", lambda value: value > 0)
+_SWITCHES = tuple((name, "0 or 1", lambda value: value in (0, 1)) for name in ("exclusive", "reverse"))
 _ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = {
     "BitShift": (_DIRECTION,),
+    "CumProd": _SWITCHES,
+    "CumSum": _SWITCHES,
+    "LpNormalization": (("p", "1 or 2", lambda value: value in (1, 2)),),
+    "Mod": (("fmod", "0 or 1", lambda value: value in (0, 1)),),
+    "ReverseSequence": tuple((name, "0 or 1", lambda value: value in (0, 1)) for name in ("batch_axis", "time_axis")),
+    "DepthToSpace": (("mode", "DCR or CRD", lambda value: value in (b"DCR", b"CRD")),),
+    "GRU": (_WAYS, _UNITS),
+    "LSTM": (_WAYS, _UNITS),
+    "Pad": (("mode", "constant, reflect, edge or wrap", lambda value: value in (b"constant", b"reflect", b"edge", b"wrap")),),
+    "RNN": (_WAYS,),
     "Resize": (_MODES,),
     "Upsample": (_MODES,),
     "LRN": (("size", "that is odd", lambda value: value % 2 == 1),),
@@ -421,6 +477,8 @@ _ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = 
     "Transpose": (("perm", "of each dimension once", lambda value: sorted(value) == list(range(len(value)))),),
 }
 """What kernels require of attributes when they are created."""
+_NEEDED: Mapping[str, str] = {"GRU": "hidden_size", "LSTM": "hidden_size", "RNN": "hidden_size"}
+"""Attributes that kernels require, and the operators' definitions do not."""
 _SCALES: Mapping[str, int] = {"Resize": 2, "Upsample": 1}
 """Operators that interpolate → the input with a scale for each dimension, from the newest definition."""
 
@@ -449,6 +507,14 @@ def _with_bodies(node: Any, depth: int) -> Iterator[tuple[Any, int]]:
     for graph in (graph for attribute in node.attribute for graph in subgraphs(attribute)) if depth < MAX_DEPTH else ():
         for inner in graph.node:
             yield from _with_bodies(inner, depth + 1)
+
+
+def _miscounted(node: Any, bounds: Sequence[int], label: str) -> Reason | None:
+    """Too few or too many operands, those without a name among them."""
+    for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
+        if not least <= len(names) <= most:
+            return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
+    return None
 
 
 def _without_kernel(node: Any, domain: str, version: int, actual: Mapping[str, set[str]], label: str) -> Reason | None:
