@@ -94,10 +94,19 @@ FILES = {
     **{f"QLinearAdd whose input {i} is of {shape}": model(
         quantised("QLinearAdd"), **QUANTISED | {"constants": quantities(**{QUANTITIES[i]: shape})})
        for i in range(1, 8) for shape in ((), (1,), (1, 3), (2, 3), (4, 3))},
+    **{f"FusedMatMul of {left} and {right}, {flags}": model(
+        contrib("FusedMatMul", "x", "c", **dict.fromkeys(flags, 1)), shape=left, change=newer("com.microsoft", 1),
+        constants={"c": np.ones(right, np.float32)})
+       for left, right, *flags in (
+           ((3,), (3, 4)), ((2,), (3, 4)), ((2, 3), (3,)), ((2, 3), (4,)), ((3,), (3,)), ((), (3,)), ((3,), ()),
+           ((2, 3), (2,), "transA"), ((2, 3), (3,), "transA"), ((3,), (4, 3), "transB"), ((3,), (3, 4), "transB"),
+           ((5, 2, 3), (4, 3, 6)), ((5, 2, 3), (1, 3, 6)), ((2, 5, 3), (5, 3, 6), "transBatchA"),
+           ((2, 5, 3), (4, 3, 6), "transBatchA"), ((2, 5, 3), (5, 2, 6), "transBatchA", "transA"),
+           ((5, 2, 3), (4, 5, 6), "transBatchB"), ((5, 2, 3), (6, 5, 3), "transBatchB", "transB"))},
     # operators that ONNX writes out as functions
     **{f"MeanVarianceNormalization of {type}": model(
         make("MeanVarianceNormalization", ["x"], ["y"]), types=(code, code), shape=(1, 2, 2, 2))
-       for type, code in (("float", FLOAT), ("float16", 10), ("bool", 9))},
+       for type, code in (("float", FLOAT), ("float16", 10), ("double", DOUBLE), ("bool", 9))},
     # what kernels require of attributes
     **{f"{type} {ways} of {size}": model(make(type, ["x", "w", "r"], ["y"], direction=ways, **size), shape=(2, 1, 3), constants={
         "w": np.ones((1, 2 * gates, 3), np.float32), "r": np.ones((1, 2 * gates, 2), np.float32)})

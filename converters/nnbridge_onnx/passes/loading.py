@@ -74,10 +74,11 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
         if value.name in typed:  # ONNX Runtime knows its type.
             del bare.graph.output[i]
     _forget_shapes(bare.graph, 0)
+    misfits: Mapping[str, str] = {}
     try:
         inferred = native.infer_strictly(onnx, bare)
     except onnx.shape_inference.InferenceError as error:
-        reason = _of_inference(model, str(error))
+        reason, misfits = _of_inference(model, str(error))
         if reason is not None:
             return reason, {}
         inferred = native.infer_shapes(onnx, bare)
@@ -87,6 +88,7 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
     nodes = [(written.get(node.output[0] if node.output else "", i), i, node) for i, node in enumerate(model.graph.node)]
     labelled = ((_label(i, node), node) for _, i, node in sorted(nodes, key=lambda one: one[:2]))
     known = _Nodes.of(onnx, model, ordered.graph, inferred.graph)
+    known.misfits = misfits
     refused = next(known.refusals(labelled), None)
     return refused, known.without_kernel
 
@@ -136,16 +138,17 @@ def _of_structure(model: Any) -> Iterator[Reason]:
             yield _reason("nodes of different names", f"{counts[node.name]} of the name {node.name!r}", _label(index, node))
 
 
-def _of_inference(model: Any, text: str) -> Reason | None:
-    """The reason why types or shapes cannot be inferred, with the node that the message names."""
+def _of_inference(model: Any, text: str) -> tuple[Reason | None, Mapping[str, str]]:
+    """The reason why types or shapes cannot be inferred, with the node that the message names; without one, the operators that
+    the onnx package writes out as functions, and what does not fit in these: it counts if ONNX Runtime has no kernel."""
     matches = [match for line in text.splitlines() if (match := _INFERRED.search(line))]
     if not matches:
-        return _reason(_FIT, " ".join(text.split()))
-    # Not those of a function that the onnx package writes out, and ONNX Runtime has a kernel for.
-    own = (one for one in matches if one["type"] in _WITH_BODIES or not any(words in one["what"] for words in _INNER))
+        return _reason(_FIT, " ".join(text.split())), {}
+    with_bodies = {*_WITH_BODIES, *(one.name for one in getattr(model, "functions", ()))}
+    own = (one for one in matches if one["type"] in with_bodies or not any(words in one["what"] for words in _INNER))
     match = next(own, None)
     if match is None:
-        return None
+        return None, {one["type"]: one["what"] for one in matches}
     named = (
         (i, node)
         for i, node in enumerate(model.graph.node)
@@ -153,7 +156,7 @@ def _of_inference(model: Any, text: str) -> Reason | None:
     )
     index, node = next(named, (-1, None))
     label = match["type"] if node is None else _label(index, node)
-    return _reason(_FIT, " ".join(match["what"].split()), label)
+    return _reason(_FIT, " ".join(match["what"].split()), label), {}
 
 
 _INNER = ("Inference error(s)", "(op_type:")
@@ -180,6 +183,8 @@ class _Nodes:
         self._output = ""
         self.without_kernel: dict[str, Reason] = {}
         """The first output of nodes → why there is no kernel."""
+        self.misfits: Mapping[str, str] = {}
+        """Operators without a fitting function → what does not fit."""
 
     @classmethod
     def of(cls, onnx: Any, model: Any, graph: Any, inferred: Any) -> _Nodes:
@@ -246,6 +251,8 @@ class _Nodes:
         if body is None:
             self._note(found or (self._of_values(node, label) if outer else None))
             return None
+        if outer and node.op_type in self.misfits:
+            return _reason(_FIT, self.misfits[node.op_type], label)
         given = dict(zip(body.input, (self._types.get(name, "") for name in node.input), strict=False))
         inner = _Nodes(self._onnx, body, given if outer else {}, {}, {}, {})
         refused = next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
@@ -423,18 +430,28 @@ def _multiply(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
     left, right = shapes
     if left is None or right is None:
         return True
-    if min(len(left), len(right)) < 2 or attributes.get("transBatchA") or attributes.get("transBatchB"):
-        return True
-    rows, columns = left[-2 if attributes.get("transA") else -1], right[-1 if attributes.get("transB") else -2]
-    return -1 in (rows, columns) or rows == columns
+    if not left or not right:
+        return False
+    *batches, _, last = _matrix((1, *left) if len(left) == 1 else left, attributes, "A", len(left) > 1)
+    *others, first, _ = _matrix((*right, 1) if len(right) == 1 else right, attributes, "B", len(right) > 1)
+    return _broadcast(batches, others) and (-1 in (last, first) or last == first)
+
+
+def _matrix(dims: tuple[int, ...], attributes: Mapping[str, Any], side: str, whole: bool) -> Sequence[int]:
+    """Dimensions of batches, rows and columns; those of a vector (not ``whole``) are in that order."""
+    if whole and attributes.get(f"transBatch{side}"):
+        dims = (*dims[1:-1], dims[0], dims[-1])
+    return (*dims[:-2], dims[-1], dims[-2]) if whole and attributes.get(f"trans{side}") else dims
+
+
+def _broadcast(left: Sequence[int], right: Sequence[int]) -> bool:
+    return all(a == b or 1 in (a, b) or -1 in (a, b) for a, b in zip(reversed(left), reversed(right), strict=False))
 
 
 def _are_quantised(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
     """True for scales and zero points that are scalars, and data that broadcasts."""
     left, right = shapes[0], shapes[3]
-    pairs = zip(reversed(left), reversed(right), strict=False) if left is not None and right is not None else ()
-    fit = all(a == b or 1 in (a, b) or -1 in (a, b) for a, b in pairs)
-    return fit and not any(one for i, one in enumerate(shapes) if i not in (0, 3))
+    return _broadcast(left or (), right or ()) and not any(one for i, one in enumerate(shapes) if i not in (0, 3))
 
 
 _LOSSES = ("scores of rank 2 at least, a label for each of them, weights of rank 1", _are_losses)
