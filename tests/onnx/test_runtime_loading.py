@@ -103,6 +103,13 @@ FILES = {
            ((5, 2, 3), (4, 3, 6)), ((5, 2, 3), (1, 3, 6)), ((2, 5, 3), (5, 3, 6), "transBatchA"),
            ((2, 5, 3), (4, 3, 6), "transBatchA"), ((2, 5, 3), (5, 2, 6), "transBatchA", "transA"),
            ((5, 2, 3), (4, 5, 6), "transBatchB"), ((5, 2, 3), (6, 5, 3), "transBatchB", "transB"))},
+    **{f"losses of {scores} and {labels}": model(
+        make("NegativeLogLikelihoodLoss", ["x", "c"], ["y"]), shape=scores, constants={"c": np.zeros(labels, np.int64)})
+       for scores, labels in (
+           ((3, 4), (3,)), ((3, 4), (2,)), ((3, 4, 5), (3, 5)), ((3, 4, 5), (3, 4)), ((3, 4, 5), (3, 1)), ((4,), ()))},
+    **{f"{mode} resize by {scales}": model(
+        make("Resize", ["x", "", "c"], ["y"], mode=mode), shape=(2, 3, 4), constants={"c": np.float32(scales)})
+       for mode in ("linear", "cubic") for scales in ((1.5, 3, 1), (2, 1, 1), (1, 3, 3), (2, 2, 2))},
     # operators that ONNX writes out as functions
     **{f"MeanVarianceNormalization of {type}": model(
         make("MeanVarianceNormalization", ["x"], ["y"]), types=(code, code), shape=(1, 2, 2, 2))
@@ -117,6 +124,8 @@ FILES = {
        for type, name, values, constants, more in (
            ("CumSum", "reverse", (0, 1, 2, -1), {"c": np.int64(0)}, {}),
            ("CumSum", "exclusive", (0, 1, 2, -1), {"c": np.int64(0)}, {}),
+           *(("LRN", name, (0.0, -1.0, 1e-9), {}, {"size": 3}) for name in ("alpha", "beta", "bias")),
+           ("MaxRoiPool", "spatial_scale", (0.0, -1.0, 0.5), {"c": np.zeros((1, 5), np.float32)}, {"pooled_shape": [1, 1]}),
            ("LpNormalization", "p", (0, 1, 2, 3), {}, {}),
            ("Mod", "fmod", (1, 2), {"c": np.ones(2, np.float32)}, {}),
            ("Pad", "mode", ("edge", "Edge", ""), {"c": np.zeros(8, np.int64)}, {}),

@@ -40,7 +40,7 @@ def typed_out(operator: str, inputs: list[Any], options: dict[str, Any] | None, 
     given = [file.tensor(one) if isinstance(one, tuple) else file.constant(one) for one in inputs]
     outputs = [file.tensor((), type), *([file.tensor((), "int32")] if operator == "TOPK_V2" else [])]
     file.operator(operator, given, outputs, options)
-    return file.content(given[:1] if operator != "SPLIT" else given[1:], outputs)
+    return file.content([i for i, one in zip(given, inputs, strict=True) if isinstance(one, tuple)], outputs)
 
 
 def sixteen(operator: str, scale: float, activation: int) -> bytes:
@@ -103,9 +103,11 @@ FILES = {
         ("ADD", [(1, 4), (1, 4)]), ("SOFTMAX", [(1, 4)]), ("MAX_POOL_2D", [(1, 4, 4, 1)]), ("MIRROR_PAD", [(2, 3), SIZES]),
         ("CONCATENATION", [(1, 4), (1, 4)]), ("UNIQUE", [(4,)]))},
     # types of outputs
-    **{f"{operator} with an output of {type}": typed_out(operator, inputs, options, type)
+    **{f"{operator} with an output of {type}, {options}": typed_out(operator, inputs, options, type)
        for operator, inputs, options in (
-           ("TOPK_V2", [(2, 3), np.int32(1)], {}), ("SPLIT", [np.int32(0), (2, 3)], {"num_splits": 1}), ("RELU", [(2, 3)], None))
+           ("TOPK_V2", [(2, 3), np.int32(1)], {}), ("SPLIT", [np.int32(0), (2, 3)], {"num_splits": 1}), ("RELU", [(2, 3)], None),
+           *(("MUL", [(2, 3), (2, 3)], {"fused_activation_function": activation}) for activation in (0, 2)),
+           *((name, [(2, 3), (2, 3)], {"fused_activation_function": 2}) for name in ("ADD", "SUB", "DIV")))
        for type in ("float32", "int64", "int8")},
     **{f"{operator} of 16 bits {'with' if scale else 'without'} a scale, activation {activation}":
        sixteen(operator, scale, activation)

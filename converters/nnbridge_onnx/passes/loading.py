@@ -423,7 +423,9 @@ def _are_losses(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
     if len(known) < len(shapes):
         return True
     scores, labels, *weights = known
-    return len(scores) > 1 and len(labels) == len(scores) - 1 and all(len(one) == 1 for one in weights)
+    pairs = zip(labels, (scores[0], *scores[2:]), strict=False) if scores else ()
+    fit = all(a == b or -1 in (a, b) for a, b in pairs)
+    return fit and len(scores) > 1 and len(labels) == len(scores) - 1 and all(len(one) == 1 for one in weights)
 
 
 def _multiply(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
@@ -471,7 +473,13 @@ _WAYS = (
     "forward, reverse or bidirectional",
     lambda value: value in (b"forward", b"reverse", b"bidirectional"),
 )
-_UNITS = ("hidden_size", "above 0", lambda value: value > 0)
+
+
+def _above_0(name: str) -> tuple[str, str, Callable[[Any], object]]:
+    return name, "above 0", lambda value: value > 0
+
+
+_UNITS = _above_0("hidden_size")
 _SWITCHES = tuple((name, "0 or 1", lambda value: value in (0, 1)) for name in ("exclusive", "reverse"))
 _ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = {
     "BitShift": (_DIRECTION,),
@@ -487,7 +495,8 @@ _ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = 
     "RNN": (_WAYS,),
     "Resize": (_MODES,),
     "Upsample": (_MODES,),
-    "LRN": (("size", "that is odd", lambda value: value % 2 == 1),),
+    "LRN": (("size", "that is odd", lambda value: value % 2 == 1), _above_0("alpha"), _above_0("beta")),
+    "MaxRoiPool": (_above_0("spatial_scale"),),
     "SkipLayerNormalization": (_AT_LEAST_0,),
     "SkipSimplifiedLayerNormalization": (_AT_LEAST_0,),
     "TensorScatter": (("mode", "linear or circular", lambda value: value in (b"linear", b"circular")),),
@@ -507,7 +516,7 @@ def _interpolates(scales: Sequence[float], *, cubic: bool) -> bool:
     if cubic:
         return rank == 2 or (rank == 4 and scaled in ([], [2], [3], [2, 3]))
     last = all(i >= rank - 2 for i in scaled) or (rank == 4 and all(i in (1, 2) for i in scaled))
-    return rank == 2 or (rank == 3 and 0 not in scaled) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
+    return rank in (2, 3) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
 
 
 def _is_shaped(value: Any) -> bool:
