@@ -51,6 +51,19 @@ def sixteen(operator: str, scale: float, activation: int) -> bytes:
     return file.content([x], [y])
 
 
+def variable(dims: tuple[int, ...], *, assigned: bool) -> bytes:
+    """A variable whose handle has these dimensions, read or written."""
+    file = TfliteBuilder()
+    x, handle, y = file.tensor((2,)), file.tensor(dims, "resource"), file.tensor((2,))
+    file.operator("VAR_HANDLE", [], [handle], {"container": "", "shared_name": "v"})
+    if assigned:
+        file.operator("ASSIGN_VARIABLE", [handle, x], [], {})
+        file.operator("RELU", [x], [y])
+    else:
+        file.operator("READ_VARIABLE", [handle], [y], {})
+    return file.content([x], [y])
+
+
 def pool(width: int, padding: int) -> bytes:
     window = {"filter_width": width, "filter_height": 1, "stride_w": 1, "stride_h": 1, "padding": padding}
     return single("MAX_POOL_2D", [(1, 3, 3, 1)], window)
@@ -102,6 +115,9 @@ FILES = {
     **{f"{operator} without options": single(operator, inputs) for operator, inputs in (
         ("ADD", [(1, 4), (1, 4)]), ("SOFTMAX", [(1, 4)]), ("MAX_POOL_2D", [(1, 4, 4, 1)]), ("MIRROR_PAD", [(2, 3), SIZES]),
         ("CONCATENATION", [(1, 4), (1, 4)]), ("UNIQUE", [(4,)]))},
+    # handles of variables
+    **{f"a handle of {dims}, {'written' if assigned else 'read'}": variable(dims, assigned=assigned)
+       for dims in ((), (1,), (1, 1), (2,), (0,)) for assigned in (True, False)},
     # types of outputs
     **{f"{operator} with an output of {type}, {options}": typed_out(operator, inputs, options, type)
        for operator, inputs, options in (
