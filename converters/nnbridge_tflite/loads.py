@@ -595,7 +595,7 @@ def activated(node: PreparedOperator, *, scaled: bool = False) -> bool:
     ``scaled``: 16-bit numbers without a scale are as they are stored, and their ends are not computed.
     """
     ends, out = {1: (0,), 2: (-1, 1), 3: (0, 6)}.get(node.activation, ()), node.at(OUT)
-    if out is None or out.type.name not in QUANTISED or node.type(0) == "FLOAT32":
+    if out is None or out.type.name not in QUANTISED or (node.type(0) == "FLOAT32" and not scaled):
         return True
     scale, point = parameters(out)
     if scale <= 0:

@@ -51,6 +51,19 @@ def newer(domain: str, version: int) -> Callable[[Any], object]:
     return lambda model: model.opset_import.append(onnx.helper.make_opsetid(domain, version))
 
 
+QUANTITIES = ("x", "xs", "xz", "b", "bs", "bz", "ys", "yz")
+
+
+def quantised(name: str, empty: int = -1) -> Any:
+    return contrib(name, *("" if i == empty else one for i, one in enumerate(QUANTITIES)))
+
+
+def quantities(**shapes: tuple[int, ...]) -> dict[str, Any]:
+    """Constants of a quantised sum or product, scalars without a shape."""
+    return {name: np.ones(shapes.get(name, ()), np.float32 if name[1:] == "s" else np.uint8) for name in QUANTITIES[1:]}
+
+
+QUANTISED: dict[str, Any] = {"types": (2, 2), "constants": quantities(), "change": newer("com.microsoft", 1)}
 RELU = make("Relu", ["x"], ["y"])
 TWO = (make("Relu", ["x"], ["r"]), make("Abs", ["r"], ["y"]))
 FOLDED = (make("Or", ["c", "c"], ["d"]), make("Cast", ["d"], ["e"], to=FLOAT), make("Add", ["x", "e"], ["y"]))
@@ -71,6 +84,55 @@ FILES = {
     "com.microsoft of version 1": model(RELU, change=newer("com.microsoft", 1)),
     "com.microsoft of version 2": model(RELU, change=newer("com.microsoft", 2)),
     "an operator that the opset lacks": model(make("Gelu", ["x"], ["y"]), opset=17),
+    # operands
+    **{f"{type} with an input without a name after its last": model(make(type, ["x", ""], ["y"], **more))
+       for type, more in (("Relu", {}), ("Cast", {"to": FLOAT}), ("Softmax", {}), ("Slice", {}))},
+    "an input that is an output of another type": model(
+        make("Relu", ["x"], ["y"]), change=lambda model: model.graph.output.append(info("x", INT64, [2, 3]))),
+    **{f"{type} whose input {i} has no name": model(quantised(type, empty=i), **QUANTISED)
+       for type in ("QLinearAdd", "QLinearMul") for i in range(8)},
+    **{f"QLinearAdd whose input {i} is of {shape}": model(
+        quantised("QLinearAdd"), **QUANTISED | {"constants": quantities(**{QUANTITIES[i]: shape})})
+       for i in range(1, 8) for shape in ((), (1,), (1, 3), (2, 3), (4, 3))},
+    **{f"FusedMatMul of {left} and {right}, {flags}": model(
+        contrib("FusedMatMul", "x", "c", **dict.fromkeys(flags, 1)), shape=left, change=newer("com.microsoft", 1),
+        constants={"c": np.ones(right, np.float32)})
+       for left, right, *flags in (
+           ((3,), (3, 4)), ((2,), (3, 4)), ((2, 3), (3,)), ((2, 3), (4,)), ((3,), (3,)), ((), (3,)), ((3,), ()),
+           ((2, 3), (2,), "transA"), ((2, 3), (3,), "transA"), ((3,), (4, 3), "transB"), ((3,), (3, 4), "transB"),
+           ((5, 2, 3), (4, 3, 6)), ((5, 2, 3), (1, 3, 6)), ((2, 5, 3), (5, 3, 6), "transBatchA"),
+           ((2, 5, 3), (4, 3, 6), "transBatchA"), ((2, 5, 3), (5, 2, 6), "transBatchA", "transA"),
+           ((5, 2, 3), (4, 5, 6), "transBatchB"), ((5, 2, 3), (6, 5, 3), "transBatchB", "transB"))},
+    **{f"losses of {scores} and {labels}": model(
+        make("NegativeLogLikelihoodLoss", ["x", "c"], ["y"]), shape=scores, constants={"c": np.zeros(labels, np.int64)})
+       for scores, labels in (
+           ((3, 4), (3,)), ((3, 4), (2,)), ((3, 4, 5), (3, 5)), ((3, 4, 5), (3, 4)), ((3, 4, 5), (3, 1)), ((4,), ()))},
+    **{f"{mode} resize by {scales}": model(
+        make("Resize", ["x", "", "c"], ["y"], mode=mode), shape=(2, 3, 4), constants={"c": np.float32(scales)})
+       for mode in ("linear", "cubic") for scales in ((1.5, 3, 1), (2, 1, 1), (1, 3, 3), (2, 2, 2))},
+    # operators that ONNX writes out as functions
+    **{f"MeanVarianceNormalization of {type}": model(
+        make("MeanVarianceNormalization", ["x"], ["y"]), types=(code, code), shape=(1, 2, 2, 2))
+       for type, code in (("float", FLOAT), ("float16", 10), ("double", DOUBLE), ("bool", 9))},
+    # what kernels require of attributes
+    **{f"{type} {ways} of {size}": model(make(type, ["x", "w", "r"], ["y"], direction=ways, **size), shape=(2, 1, 3), constants={
+        "w": np.ones((1, 2 * gates, 3), np.float32), "r": np.ones((1, 2 * gates, 2), np.float32)})
+       for type, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
+       for ways in ("forward", "Forward", "") for size in ({"hidden_size": 2}, {"hidden_size": 0}, {})},
+    **{f"{type} with {name} of {value}": model(
+        make(type, ["x", *constants], ["y"], **{name: value}, **more), shape=(1, 4, 2, 2), constants=constants)
+       for type, name, values, constants, more in (
+           ("CumSum", "reverse", (0, 1, 2, -1), {"c": np.int64(0)}, {}),
+           ("CumSum", "exclusive", (0, 1, 2, -1), {"c": np.int64(0)}, {}),
+           *(("LRN", name, (0.0, -1.0, 1e-9), {}, {"size": 3}) for name in ("alpha", "beta", "bias")),
+           ("MaxRoiPool", "spatial_scale", (0.0, -1.0, 0.5), {"c": np.zeros((1, 5), np.float32)}, {"pooled_shape": [1, 1]}),
+           ("LpNormalization", "p", (0, 1, 2, 3), {}, {}),
+           ("Mod", "fmod", (1, 2), {"c": np.ones(2, np.float32)}, {}),
+           ("Pad", "mode", ("edge", "Edge", ""), {"c": np.zeros(8, np.int64)}, {}),
+           ("DepthToSpace", "mode", ("CRD", "crd", ""), {}, {"blocksize": 2}),
+           ("ReverseSequence", "batch_axis", (0, 2), {"c": np.ones(1, np.int64)}, {"time_axis": 1}),
+           ("LayerNormalization", "own", (1,), {"c": np.ones(2, np.float32)}, {}))
+       for value in values},
     # attributes
     "a required attribute that is missing": model(make("Cast", ["x"], ["y"])),
     "an attribute that the operator lacks": model(make("Relu", ["x"], ["y"], axis=1)),

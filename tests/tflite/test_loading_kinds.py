@@ -34,6 +34,36 @@ def single(
     return file.content(given or inputs[:1], [y])
 
 
+def typed_out(operator: str, inputs: list[Any], options: dict[str, Any] | None, type: str) -> bytes:
+    """A float operator whose first output is stated with another type."""
+    file = TfliteBuilder()
+    given = [file.tensor(one) if isinstance(one, tuple) else file.constant(one) for one in inputs]
+    outputs = [file.tensor((), type), *([file.tensor((), "int32")] if operator == "TOPK_V2" else [])]
+    file.operator(operator, given, outputs, options)
+    return file.content([i for i, one in zip(given, inputs, strict=True) if isinstance(one, tuple)], outputs)
+
+
+def sixteen(operator: str, scale: float, activation: int) -> bytes:
+    """An operator of 16-bit numbers, with this scale of its output; 0 for none."""
+    file = TfliteBuilder()
+    x, y = file.tensor((4,), "int16", scale=1.0), file.tensor((4,), "int16", scale=scale)
+    file.operator(operator, [x, x], [y], {"fused_activation_function": activation, "pot_scale_int16": False}, 3)
+    return file.content([x], [y])
+
+
+def variable(dims: tuple[int, ...], *, assigned: bool) -> bytes:
+    """A variable whose handle has these dimensions, read or written."""
+    file = TfliteBuilder()
+    x, handle, y = file.tensor((2,)), file.tensor(dims, "resource"), file.tensor((2,))
+    file.operator("VAR_HANDLE", [], [handle], {"container": "", "shared_name": "v"})
+    if assigned:
+        file.operator("ASSIGN_VARIABLE", [handle, x], [], {})
+        file.operator("RELU", [x], [y])
+    else:
+        file.operator("READ_VARIABLE", [handle], [y], {})
+    return file.content([x], [y])
+
+
 def pool(width: int, padding: int) -> bytes:
     window = {"filter_width": width, "filter_height": 1, "stride_w": 1, "stride_h": 1, "padding": padding}
     return single("MAX_POOL_2D", [(1, 3, 3, 1)], window)
@@ -85,6 +115,19 @@ FILES = {
     **{f"{operator} without options": single(operator, inputs) for operator, inputs in (
         ("ADD", [(1, 4), (1, 4)]), ("SOFTMAX", [(1, 4)]), ("MAX_POOL_2D", [(1, 4, 4, 1)]), ("MIRROR_PAD", [(2, 3), SIZES]),
         ("CONCATENATION", [(1, 4), (1, 4)]), ("UNIQUE", [(4,)]))},
+    # handles of variables
+    **{f"a handle of {dims}, {'written' if assigned else 'read'}": variable(dims, assigned=assigned)
+       for dims in ((), (1,), (1, 1), (2,), (0,)) for assigned in (True, False)},
+    # types of outputs
+    **{f"{operator} with an output of {type}, {options}": typed_out(operator, inputs, options, type)
+       for operator, inputs, options in (
+           ("TOPK_V2", [(2, 3), np.int32(1)], {}), ("SPLIT", [np.int32(0), (2, 3)], {"num_splits": 1}), ("RELU", [(2, 3)], None),
+           *(("MUL", [(2, 3), (2, 3)], {"fused_activation_function": activation}) for activation in (0, 2)),
+           *((name, [(2, 3), (2, 3)], {"fused_activation_function": 2}) for name in ("ADD", "SUB", "DIV")))
+       for type in ("float32", "int64", "int8")},
+    **{f"{operator} of 16 bits {'with' if scale else 'without'} a scale, activation {activation}":
+       sixteen(operator, scale, activation)
+       for operator in ("MUL", "SUB", "ADD") for scale in (0.0, 0.5, 1e-12) for activation in (0, 1, 3)},
 }  # fmt: skip
 
 

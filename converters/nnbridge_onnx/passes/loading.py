@@ -38,9 +38,9 @@ class _Kernels:
     """Domain → the newest version of its operators."""
     newest: Mapping[str, int]
     """ONNX's operators → the version of their newest definition."""
-    own: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int, Mapping[str, str]]]]
+    own: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str], int, int, int, int, Mapping[str, str], Sequence[int]]]]
     """By domain, operators that ONNX does not define → the type constraints of their inputs and outputs, how many of these there
-    may be, and attributes with their types."""
+    may be, attributes with their types, and the inputs that may be left empty."""
     kernels: Mapping[str, Mapping[str, Sequence[tuple[int, int, Mapping[str, str]]]]]
     """By domain and operator: versions, and type constraint → types."""
 
@@ -69,21 +69,26 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
     outputs = {value.name for value in ordered.graph.output}
     outputs |= {name for node in ordered.graph.node if node.op_type == "Constant" for name in node.output}
     bare.graph.value_info.extend(value for value in ordered.graph.value_info if value.name not in outputs)
-    constants = {tensor.name for tensor in ordered.graph.initializer}
+    typed = {one.name for one in (*ordered.graph.initializer, *ordered.graph.input)}
     for i, value in reversed([*enumerate(bare.graph.output)]):
-        if value.name in constants:  # ONNX Runtime knows its type.
+        if value.name in typed:  # ONNX Runtime knows its type.
             del bare.graph.output[i]
     _forget_shapes(bare.graph, 0)
+    misfits: Mapping[str, str] = {}
     try:
         inferred = native.infer_strictly(onnx, bare)
     except onnx.shape_inference.InferenceError as error:
-        return _of_inference(model, str(error)), {}
+        reason, misfits = _of_inference(model, str(error))
+        if reason is not None:
+            return reason, {}
+        inferred = native.infer_shapes(onnx, bare)
     except native.CrashError:
         return None, {}  # Plain inference refuses the file with its words.
     written = {node.output[0]: i for i, node in enumerate(ordered.graph.node) if node.output}
     nodes = [(written.get(node.output[0] if node.output else "", i), i, node) for i, node in enumerate(model.graph.node)]
     labelled = ((_label(i, node), node) for _, i, node in sorted(nodes, key=lambda one: one[:2]))
     known = _Nodes.of(onnx, model, ordered.graph, inferred.graph)
+    known.misfits = misfits
     refused = next(known.refusals(labelled), None)
     return refused, known.without_kernel
 
@@ -133,13 +138,17 @@ def _of_structure(model: Any) -> Iterator[Reason]:
             yield _reason("nodes of different names", f"{counts[node.name]} of the name {node.name!r}", _label(index, node))
 
 
-def _of_inference(model: Any, text: str) -> Reason | None:
-    """The reason why types or shapes cannot be inferred, with the node that the message names."""
-    match = _INFERRED.search(text)
+def _of_inference(model: Any, text: str) -> tuple[Reason | None, Mapping[str, str]]:
+    """The reason why types or shapes cannot be inferred, with the node that the message names; without one, the operators that
+    the onnx package writes out as functions, and what does not fit in these: it counts if ONNX Runtime has no kernel."""
+    matches = [match for line in text.splitlines() if (match := _INFERRED.search(line))]
+    if not matches:
+        return _reason(_FIT, " ".join(text.split())), {}
+    with_bodies = {*_WITH_BODIES, *(one.name for one in getattr(model, "functions", ()))}
+    own = (one for one in matches if one["type"] in with_bodies or not any(words in one["what"] for words in _INNER))
+    match = next(own, None)
     if match is None:
-        return _reason(_FIT, " ".join(text.split()))
-    if _INNER in match["what"] and match["type"] not in _WITH_BODIES:
-        return None  # Of a function that the onnx package writes out, and ONNX Runtime has a kernel for.
+        return None, {one["type"]: one["what"] for one in matches}
     named = (
         (i, node)
         for i, node in enumerate(model.graph.node)
@@ -147,10 +156,10 @@ def _of_inference(model: Any, text: str) -> Reason | None:
     )
     index, node = next(named, (-1, None))
     label = match["type"] if node is None else _label(index, node)
-    return _reason(_FIT, " ".join(match["what"].split()), label)
+    return _reason(_FIT, " ".join(match["what"].split()), label), {}
 
 
-_INNER = "Inference error(s)"
+_INNER = ("Inference error(s)", "(op_type:")
 _WITH_BODIES = ("If", "Loop", "Scan")
 _FIT = "operands of types and shapes that fit together"
 
@@ -174,6 +183,8 @@ class _Nodes:
         self._output = ""
         self.without_kernel: dict[str, Reason] = {}
         """The first output of nodes → why there is no kernel."""
+        self.misfits: Mapping[str, str] = {}
+        """Operators without a fitting function → what does not fit."""
 
     @classmethod
     def of(cls, onnx: Any, model: Any, graph: Any, inferred: Any) -> _Nodes:
@@ -226,6 +237,9 @@ class _Nodes:
         schema = self._schema(node, domain) if domain != CONTRIB else None
         if schema is None:
             return self._of_contrib(node, domain, label, outer=outer) if domain in _kernels().own else None
+        bounds = (schema.min_input, schema.max_input, schema.min_output, schema.max_output)
+        if (miscounted := _miscounted(node, bounds, label)) is not None:
+            return miscounted
         if outer and (wrong := self._wrong_type(node, schema)):
             return _reason("types that the operator has", wrong, label, Why.INPUT_TYPE)
         if outer and (misfit := self._wrong_shape(node, label)) is not None:
@@ -237,6 +251,8 @@ class _Nodes:
         if body is None:
             self._note(found or (self._of_values(node, label) if outer else None))
             return None
+        if outer and node.op_type in self.misfits:
+            return _reason(_FIT, self.misfits[node.op_type], label)
         given = dict(zip(body.input, (self._types.get(name, "") for name in node.input), strict=False))
         inner = _Nodes(self._onnx, body, given if outer else {}, {}, {}, {})
         refused = next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
@@ -276,14 +292,16 @@ class _Nodes:
         """Operands that do not fit, of operators whose shapes the onnx package does not infer as ONNX Runtime does."""
         rule, fits = _SHAPES.get(node.op_type, ("", None))
         shapes = [self._shapes.get(name) for name in node.input]
-        known = [one for one in shapes if one is not None]
-        if fits is None or len(known) < len(shapes) or fits(known, self._attributes(node)):
+        if fits is None or fits(shapes, self._attributes(node)):
             return None
-        return _reason(rule, ", ".join(map(str, known)), label, Why.OPERAND_SIZE)
+        return _reason(rule, ", ".join(str(one) for one in shapes if one is not None), label, Why.OPERAND_SIZE)
 
     def _of_values(self, node: Any, label: str) -> Reason | None:
         """The attributes or constants that a kernel refuses when it is created."""
         place = _SCALES.get(node.op_type)
+        needed = _NEEDED.get(node.op_type)
+        if needed is not None and needed not in self._attributes(node):
+            return _reason(f"a {needed}", "none", label, Why.ARGUMENT)
         for attribute, rule, holds in _ATTRIBUTES.get(node.op_type, ()):
             value = self._attributes(node).get(attribute)
             if value is not None and not holds(value):
@@ -310,14 +328,20 @@ class _Nodes:
         known = _kernels().own[domain].get(node.op_type)
         if known is None:
             return _reason("an operator that it has", f"{node.domain}.{node.op_type}".strip("."), label, Why.OPERATOR)
-        inputs, outputs, *bounds, attributes = known
+        inputs, outputs, *bounds, attributes, optional = known
         for one in node.attribute:
             type = self._onnx.AttributeProto.AttributeType.Name(one.type)
-            if attributes.get(one.name) != type:
+            # ONNX's operators before their first version, and the like, may have any more (``AllowUncheckedAttributes``).
+            if attributes.get(one.name, "" if domain else type) != type:
                 return _reason("attributes that the operator has", f"{one.name} of {type}", label, Why.ARGUMENT)
-        for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
-            if not least <= len(names) <= most:
-                return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
+        if (miscounted := _miscounted(node, bounds, label)) is not None:
+            return miscounted
+        empty = next(
+            (i for i, name in enumerate(node.input[: len(inputs)]) if not name and (i not in optional or node.op_type in _NAMED)),
+            None,
+        )
+        if empty is not None:
+            return _reason(f"an input {empty}", "one without a name", label, Why.VARIANT)
         if not outer:
             self._note(_without_kernel(node, domain, 1, {}, label))
             return None
@@ -376,37 +400,97 @@ _MODES = ("mode", "nearest, linear or cubic", lambda value: value in (b"nearest"
 _AT_LEAST_0 = ("epsilon", "of 0 at least", lambda value: value >= 0)
 
 
-def _are_losses(shapes: Sequence[tuple[int, ...]], attributes: Mapping[str, Any]) -> bool:
-    scores, labels, *weights = shapes
-    return len(scores) > 1 and len(labels) == len(scores) - 1 and all(len(one) == 1 for one in weights)
+_Shapes: TypeAlias = "Sequence[tuple[int, ...] | None]"
+"""Those of a node's inputs, None for what is not known; -1 for an open dimension."""
 
 
-def _multiply(shapes: Sequence[tuple[int, ...]], attributes: Mapping[str, Any]) -> bool:
-    left, right = shapes
-    if min(len(left), len(right)) < 2 or attributes.get("transBatchA") or attributes.get("transBatchB"):
+def _are_losses(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
+    known = [one for one in shapes if one is not None]
+    if len(known) < len(shapes):
         return True
-    rows, columns = left[-2 if attributes.get("transA") else -1], right[-1 if attributes.get("transB") else -2]
-    return -1 in (rows, columns) or rows == columns
+    scores, labels, *weights = known
+    pairs = zip(labels, (scores[0], *scores[2:]), strict=False) if scores else ()
+    fit = all(a == b or -1 in (a, b) for a, b in pairs)
+    return fit and len(scores) > 1 and len(labels) == len(scores) - 1 and all(len(one) == 1 for one in weights)
+
+
+def _multiply(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
+    left, right = shapes
+    if left is None or right is None:
+        return True
+    if not left or not right:
+        return False
+    *batches, _, last = _matrix((1, *left) if len(left) == 1 else left, attributes, "A", len(left) > 1)
+    *others, first, _ = _matrix((*right, 1) if len(right) == 1 else right, attributes, "B", len(right) > 1)
+    return _broadcast(batches, others) and (-1 in (last, first) or last == first)
+
+
+def _matrix(dims: tuple[int, ...], attributes: Mapping[str, Any], side: str, whole: bool) -> Sequence[int]:
+    """Dimensions of batches, rows and columns; those of a vector (not ``whole``) are in that order."""
+    if whole and attributes.get(f"transBatch{side}"):
+        dims = (*dims[1:-1], dims[0], dims[-1])
+    return (*dims[:-2], dims[-1], dims[-2]) if whole and attributes.get(f"trans{side}") else dims
+
+
+def _broadcast(left: Sequence[int], right: Sequence[int]) -> bool:
+    return all(a == b or 1 in (a, b) or -1 in (a, b) for a, b in zip(reversed(left), reversed(right), strict=False))
+
+
+def _are_quantised(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
+    """True for scales and zero points that are scalars, and data that broadcasts."""
+    left, right = shapes[0], shapes[3]
+    return _broadcast(left or (), right or ()) and not any(one for i, one in enumerate(shapes) if i not in (0, 3))
 
 
 _LOSSES = ("scores of rank 2 at least, a label for each of them, weights of rank 1", _are_losses)
-_SHAPES: Mapping[str, tuple[str, Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], bool] | None]] = {
+_QUANTISED = ("scalars as scales and zero points, data that broadcasts", _are_quantised)
+_SHAPES: Mapping[str, tuple[str, Callable[[_Shapes, Mapping[str, Any]], bool] | None]] = {
     "SoftmaxCrossEntropyLoss": _LOSSES,
     "NegativeLogLikelihoodLoss": _LOSSES,
     "FusedMatMul": ("matrices that fit", _multiply),
+    "QLinearAdd": _QUANTISED,
+    "QLinearMul": _QUANTISED,
 }
+_NAMED = ("QLinearAdd", "QLinearMul")
+"""Operators whose inference reads the type of a zero point that may be left out, but not left empty."""
 _DIRECTION = ("direction", "LEFT or RIGHT", lambda value: value in (b"LEFT", b"RIGHT"))
+_WAYS = (
+    "direction",
+    "forward, reverse or bidirectional",
+    lambda value: value in (b"forward", b"reverse", b"bidirectional"),
+)
+
+
+def _above_0(name: str) -> tuple[str, str, Callable[[Any], object]]:
+    return name, "above 0", lambda value: value > 0
+
+
+_UNITS = _above_0("hidden_size")
+_SWITCHES = tuple((name, "0 or 1", lambda value: value in (0, 1)) for name in ("exclusive", "reverse"))
 _ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = {
     "BitShift": (_DIRECTION,),
+    "CumProd": _SWITCHES,
+    "CumSum": _SWITCHES,
+    "LpNormalization": (("p", "1 or 2", lambda value: value in (1, 2)),),
+    "Mod": (("fmod", "0 or 1", lambda value: value in (0, 1)),),
+    "ReverseSequence": tuple((name, "0 or 1", lambda value: value in (0, 1)) for name in ("batch_axis", "time_axis")),
+    "DepthToSpace": (("mode", "DCR or CRD", lambda value: value in (b"DCR", b"CRD")),),
+    "GRU": (_WAYS, _UNITS),
+    "LSTM": (_WAYS, _UNITS),
+    "Pad": (("mode", "constant, reflect, edge or wrap", lambda value: value in (b"constant", b"reflect", b"edge", b"wrap")),),
+    "RNN": (_WAYS,),
     "Resize": (_MODES,),
     "Upsample": (_MODES,),
-    "LRN": (("size", "that is odd", lambda value: value % 2 == 1),),
+    "LRN": (("size", "that is odd", lambda value: value % 2 == 1), _above_0("alpha"), _above_0("beta")),
+    "MaxRoiPool": (_above_0("spatial_scale"),),
     "SkipLayerNormalization": (_AT_LEAST_0,),
     "SkipSimplifiedLayerNormalization": (_AT_LEAST_0,),
     "TensorScatter": (("mode", "linear or circular", lambda value: value in (b"linear", b"circular")),),
     "Transpose": (("perm", "of each dimension once", lambda value: sorted(value) == list(range(len(value)))),),
 }
 """What kernels require of attributes when they are created."""
+_NEEDED: Mapping[str, str] = {"GRU": "hidden_size", "LSTM": "hidden_size", "RNN": "hidden_size"}
+"""Attributes that kernels require, and the operators' definitions do not."""
 _SCALES: Mapping[str, int] = {"Resize": 2, "Upsample": 1}
 """Operators that interpolate → the input with a scale for each dimension, from the newest definition."""
 
@@ -418,7 +502,7 @@ def _interpolates(scales: Sequence[float], *, cubic: bool) -> bool:
     if cubic:
         return rank == 2 or (rank == 4 and scaled in ([], [2], [3], [2, 3]))
     last = all(i >= rank - 2 for i in scaled) or (rank == 4 and all(i in (1, 2) for i in scaled))
-    return rank == 2 or (rank == 3 and 0 not in scaled) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
+    return rank in (2, 3) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
 
 
 def _is_shaped(value: Any) -> bool:
@@ -435,6 +519,14 @@ def _with_bodies(node: Any, depth: int) -> Iterator[tuple[Any, int]]:
     for graph in (graph for attribute in node.attribute for graph in subgraphs(attribute)) if depth < MAX_DEPTH else ():
         for inner in graph.node:
             yield from _with_bodies(inner, depth + 1)
+
+
+def _miscounted(node: Any, bounds: Sequence[int], label: str) -> Reason | None:
+    """Too few or too many operands, those without a name among them."""
+    for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
+        if not least <= len(names) <= most:
+            return _reason(f"from {least} to {most} {what}", len(names), label, Why.VARIANT)
+    return None
 
 
 def _without_kernel(node: Any, domain: str, version: int, actual: Mapping[str, set[str]], label: str) -> Reason | None:

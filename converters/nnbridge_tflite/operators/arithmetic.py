@@ -195,7 +195,7 @@ MUL = binary(
         past=(_NO_INT32, Past(until="2.5", version=2)),
     ),
     versions=(1, 8),
-    loads=(*BINARY, _REAL_ACTIVATED, _MULTIPLIED, ACTIVATED),
+    loads=(*BINARY, _REAL_ACTIVATED, _MULTIPLIED, ACTIVATED_IF_SCALED),
 )
 DIV = binary(
     "DIV",

@@ -121,7 +121,6 @@ TOPK_V2 = TfliteOperator(
     versions=(1, 3),
     loads=(SAME, typed(1, "INT32", "INT16"), _TOP_FITS),
     dims=dims.top,
-    writes_type=0,
 )
 UNIQUE = TfliteOperator(
     "UNIQUE",

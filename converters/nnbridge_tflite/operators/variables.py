@@ -74,6 +74,7 @@ VAR_HANDLE = TfliteOperator(
     effects=True,
     dynamic_unless=(),
     refusal=_UNASSIGNED,
+    dims=lambda node: [node.shape(OUT)],
 )
 READ_VARIABLE = TfliteOperator(
     "READ_VARIABLE",
