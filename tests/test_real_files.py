@@ -59,10 +59,13 @@ def _run(model: Model, chosen: list[Device]) -> tuple[dict[str, np.ndarray], set
     return answers, {plan.devices[step.device].kind for step in plan.steps}
 
 
-def _same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
-    assert a.keys() == b.keys()
-    for name, value in a.items():
-        np.testing.assert_array_equal(value, b[name], err_msg=name, strict=True)
+def _same(path: Path, found: dict[str, np.ndarray]) -> None:
+    """Bit equality with the answers without a driver. Where those come of a model whose open dimensions have become known, which
+    a driver's plan and a saved model do not have, sums have another order."""
+    answers, rounding = _answers(path), 0.0 if _model(path).resolution is None else 1e-6
+    assert found.keys() == answers.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value, answers[name], rtol=rounding, atol=0, err_msg=name, strict=True)
 
 
 @each_file
@@ -89,7 +92,7 @@ def test_drivers_answer_as_the_cpu_does(path: Path, driver: SampleDriver) -> Non
     # With a relative execution time below the CPU's it runs all that it claims.
     favoured = replace(driver, figures=uniform_capabilities(Performance(0.5, 0.5)))
     answers, kinds = _run(model, [favoured])
-    _same(answers, _answers(path))
+    _same(path, answers)
     claimed = any(support is True for support in favoured.supported_operations(model))
     assert ("device" in kinds) == claimed
 
@@ -99,7 +102,7 @@ def test_low_power_gives_the_same_answers(path: Path) -> None:
     compilation = Compilation.create(_model(path), [device("nnapi-sample_float_slow"), device("nnapi-sample_minimal")])
     compilation.set_preference(0)
     compilation.finish()
-    _same(dict(Execution(compilation).run(seeded_inputs(compilation.model, 0))), _answers(path))
+    _same(path, dict(Execution(compilation).run(seeded_inputs(compilation.model, 0))))
 
 
 def _unplaced(operand: Operand) -> Operand:
@@ -119,4 +122,4 @@ def test_saved_model_is_the_same_in_every_field(path: Path, tmp_path: Path) -> N
         assert [_unplaced(o) for o in theirs.operands] == [_unplaced(o) for o in ours.operands]
         constants = [(a, b) for a, b in zip(ours.operands, theirs.operands, strict=True) if a.is_constant]
         assert all(bytes(model.bytes_of(a)) == bytes(loaded.bytes_of(b)) for a, b in constants)
-    _same(_run(loaded, [])[0], _answers(path))
+    _same(path, _run(loaded, [])[0])

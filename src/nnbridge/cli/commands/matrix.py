@@ -40,8 +40,8 @@ _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _STORE = Path("matrix.db")
 _ROWS = 40
-_REFERENCE = "Compare with it; auto: litert or onnxruntime, whichever reads the file."
 """Rows of each list where --top states none."""
+_REFERENCE = f"Compare with it: {', '.join(REFERENCES)}; auto: litert or onnxruntime, whichever reads the file."
 _OF_RUNS = (
     *(
         "--device",
@@ -87,7 +87,7 @@ of_run = in_section(RUN)
 @of_conversion("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as for plan.")
 @release_options
 @of_devices("--preference", values=PREFERENCES, default="fast", help="As for plan.")
-@of_comparison("--reference", values=("auto", *REFERENCES), help=_REFERENCE)
+@of_comparison("--reference", values=("auto", *REFERENCES), metavar="NAME", help=_REFERENCE)
 @of_comparison("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @file_options
 @of_run("--time", "timed", is_flag=True, help="Also measure runs of the emulation on this machine.")

@@ -28,8 +28,8 @@ _SUFFIXES = (".nnapi", ".npz", ".json.gz")
 _PREDICATE = """What must hold: any (all but slow), fails, falls-back, differs, slow; or your own script (.py) or command, which
 gets the paths of a candidate (.nnapi) and its inputs (.npz), in place of {model} and {inputs} or as its last arguments, and
 exits with 0 if it holds."""
-_REFERENCE = """A runtime whose outputs are correct. Parts are files of whole operators with their own shapes and values; without
---device, NNAPI's CPU is searched."""
+_REFERENCE = f"""A runtime whose outputs are correct: {", ".join(REFERENCES)}. Parts are files of whole operators with their own
+shapes and values; without --device, NNAPI's CPU is searched."""
 _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 
 
@@ -39,7 +39,7 @@ _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 @option("-o", "--output", type=WRITTEN, metavar="STEM", help=_OUTPUT)
 @of_search("--simplify/--no-simplify", default=True, help="Also try smaller shapes and simpler values.")
 @of_comparison("--against", metavar="DEVICE", help="The device whose outputs are correct. Default: NNAPI's CPU.")
-@of_comparison("--reference", values=REFERENCES, help=_REFERENCE)
+@of_comparison("--reference", values=REFERENCES, metavar="NAME", help=_REFERENCE)
 @input_options
 @search_options
 @model_options
