@@ -65,7 +65,7 @@ class OnnxModelFile(Importer):
         stated = replace(options, mapping="wide", shapes={**options.shapes, **shapes})
         graph = self.graph(stated)
         if options.mapping == "wide" and self.graph(options).has_loops and any(t.type in ROUNDED for t in graph.tensors.values()):
-            # Written out, bodies that the host computes would be NNAPI's, which rounds otherwise.
+            # Written out, bodies that the host computes would be NNAPI's, which rounds differently.
             graph = self.graph(replace(stated, mapping="provider"))
         return convert_graph(graph, stated, str(self.path), exact=options.mapping != "wide")[0]
 
