@@ -269,6 +269,7 @@ RESIZED = file(
 
 @pytest.mark.parametrize("mapping", MAPPINGS)
 def test_a_resize_between_quantisations_is_a_step_off(mapping: str, tmp_path: Path) -> None:
+    requires_recent_onnx_runtime()
     found = compared(RESIZED, tmp_path, mapping)
     (output,) = found.outputs
     assert 0 < output.largest <= 0.0201
@@ -319,6 +320,7 @@ def test_nodes_of_a_body_that_are_not_sorted_are_refused(tmp_path: Path) -> None
 
 
 def test_positions_beyond_the_tables_are_refused_with_the_node(tmp_path: Path) -> None:
+    requires_recent_onnx_runtime()  # older ones read beyond the tables
     node = make("RotaryEmbedding", ["x", "cos", "sin", "p"], Y, name="turn")
     model = file(node, {"x": [1, 2, 3, 8]}, {"cos": real(6, 4), "sin": real(6, 4), "p": np.int64([[0, 1, 9]])}, 23)
     path = tmp_path / "m.onnx"
@@ -357,6 +359,8 @@ WORDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", WORDS)
 def test_a_sentence_names_the_node_and_its_own_cause(name: str, tmp_path: Path) -> None:
+    if name == "Pad of nothing":
+        requires_recent_onnx_runtime()  # older ones pad with zeros
     (command, model), said, not_said = WORDS[name]
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())

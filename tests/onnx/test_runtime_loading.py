@@ -12,6 +12,7 @@ import pytest
 import nnbridge
 from nnbridge.errors import ConversionError
 from tests.commands import call
+from tests.conftest import requires_recent_onnx_runtime
 from tests.differential import Fork
 
 onnx = pytest.importorskip("onnx")
@@ -170,6 +171,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Fork]:
+    requires_recent_onnx_runtime()
     import onnxruntime  # noqa: F401 - once, before the fork
 
     fork = Fork(runtime_refusal)
