@@ -167,7 +167,7 @@ def _sentence(rule: Mapping[str, Any]) -> str:
     source = f" [{rule['source']}]" if "source" in rule else ""
     uncertain = f" *uncertain: {rule['uncertain']}*" if "uncertain" in rule else ""
     # "… of bias[0] [page 7]" would be a link.
-    return f"{rule['rule']}{terms}{says}{source}{uncertain}".replace("] [", "] \\[")
+    return f"{rule['rule']}{terms}{says}{source}{uncertain}".replace("] [", "] \\[").replace("][", "]\\[")
 
 
 if __name__ == "__main__":
