@@ -179,6 +179,11 @@ def limit_process() -> None:
     """Bound what this process may still take of address space and processor time: the kernel ends what no alarm reaches."""
     now = _status(b"VmSize", os.getpid()) if _PROC.exists() else ADDRESS_SPACE
     resource.setrlimit(resource.RLIMIT_AS, (now + ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    limit_time()
+
+
+def limit_time() -> None:
+    """Bound what this process may still take of processor time."""
     seconds = math.ceil(time.process_time()) + 3 * HANGS
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 

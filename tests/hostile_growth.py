@@ -40,7 +40,7 @@ from nnbridge.report.terminal import Table, _plain
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import Lifetime, OperandCode, OperationCode
 from tests.graphs import add_then
-from tests.hostile import limit_process, verdict_of
+from tests.hostile import limit_process, limit_time, verdict_of
 from tests.tflite.files import TfliteBuilder
 
 Content: TypeAlias = "str | bytes"
@@ -66,6 +66,7 @@ class Reader:
         self.read(self.write(folder, "intact", self.intact()))
         for name, content in self.hostile.items():
             path = self.write(folder, name, content())
+            limit_time()
             yield {"name": name, "size": path.stat().st_size, **asdict(verdict_of(lambda path=path: self.read(path)))}
 
 
