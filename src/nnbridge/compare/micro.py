@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tflite.Model import Model
 
 from nnbridge.compare.litert import NamedTensors
 from nnbridge.engines.native import logged
@@ -28,6 +27,7 @@ class Micro:
 
     def __init__(self, path: Path) -> None:
         try:
+            from tflite.Model import Model
             from tflite_micro import runtime
         except ImportError as error:
             raise PackageError.needed("TensorFlow Lite Micro", "tflite-micro", error, "reference") from error
