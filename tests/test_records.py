@@ -136,9 +136,7 @@ def test_objects_are_equal_by_the_compared_fields_of_one_class(decorator: Callab
     assert point(3) != point(4)
     assert point(3) != (3, "origin", 1)
     assert point(3) != type("Derived", (point,), {})(3)
-    assert slotted(decorator)(nan := float("nan")) != slotted(decorator)(nan)  # two classes
-    alike = slotted(decorator)
-    assert alike(nan) == alike(nan)
+    assert slotted(decorator)(3) != slotted(decorator)(3)  # two classes
 
 
 @BOTH
