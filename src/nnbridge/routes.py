@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from nnbridge import devices as device_list
+from nnbridge.compare.acceptance import BoxCheck, Checks
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.comparison import OutputComparison, add_sample, new_comparisons
 from nnbridge.compare.references import REFERENCE_RUNTIMES, ApartReference, reference
 from nnbridge.compare.samples import Missing, Sample, answered, outputs_in_model, seeded_samples
 from nnbridge.compare.several import share
+from nnbridge.compare.tolerance import Acceptance
 from nnbridge.devices.evidence import evidences, unknown_numbers
 from nnbridge.devices.source_profiles import BoundDevice, Claim, SourceProfile
 from nnbridge.engines.accelerator import BROKEN_SHADER
@@ -27,6 +29,7 @@ from nnbridge.errors import NnbridgeError, Reason
 from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.plan import Planned, plan
+from nnbridge.records import dataclass
 from nnbridge.target import Target
 
 _MOST_8_BITS, _MOST_REAL = 0.03, 0.01
@@ -201,6 +204,7 @@ def _nnapi(file: ModelFile, judge: _Judge | None) -> FileRoute:
     first = next((str(reason) for one in planned.mapped if one.mapping != planned.mapping for reason in one.reasons), "")
     obstacle = f"{', '.join(dict.fromkeys(names))}: {first}" if left and names else ""
     right = judge.emulated("") if judge is not None and compiles.holds else UNKNOWN
+    right = right if right.holds is None else replace(right, why=f"on NNAPI's CPU: {right.why}")
     return FileRoute(_NNAPI, "NNAPI", summary.operators, summary.handed_over, summary.partitions, compiles, right, obstacle)
 
 
@@ -252,6 +256,14 @@ class _Judge:
         outputs = new_comparisons(self._model)
         assert not isinstance(self._expected, Reason)
         add_sample(self._model, outputs, found, self._expected)
+        checks = Checks(self._model, Acceptance(), lambda names: [o for o in new_comparisons(self._model) if o.name in names])
+        checks.add(found, self._expected)
+        boxes = next((check for check in checks.deciding(outputs) if isinstance(check, BoxCheck)), None)
+        if boxes is not None:  # Their places in the outputs mean nothing.
+            others = [output for output in outputs if output.name not in boxes.outputs]
+            matched = not boxes.problem and boxes.found == boxes.boxes and not boxes.extra
+            numbers = all(_close(output) for output in (*boxes.compared, *others) if isinstance(output, OutputComparison))
+            return RouteVerdict(matched and numbers, f"matched boxes: {boxes.counts}", by)
         worst = max(outputs, key=lambda output: (bool(output.problem), output.non_finite_unequal, share(output)))
         return RouteVerdict(all(map(_close, outputs)), _difference(worst), by)
 

@@ -266,7 +266,8 @@ def pairs(theirs: Boxes, ours: Boxes, iou: float = SAME_BOX, score: float = np.i
     """Boxes of both sides, each in one pair at most: of one class, with this overlap and difference of scores or better.
 
     Boxes from ``floor`` of the score on go first, then the best overlaps, of equal ones the nearest scores; then as many more as
-    any choice of pairs allows: the order of the boxes has no say.
+    any choice of pairs allows: the order of the boxes has no say. A box that is on both sides, with its score, is its own
+    counterpart and makes up for no box that is missing.
     """
     if not len(theirs) or not len(ours):
         return []
@@ -282,6 +283,9 @@ def pairs(theirs: Boxes, ours: Boxes, iou: float = SAME_BOX, score: float = np.i
     for row, column in zip(rows[best].tolist(), columns[best].tolist(), strict=True):
         if row not in partner and column not in mine:
             partner[row], mine[column] = column, row
+    for row, column in partner.items():
+        if overlap[row, column].round(_DIGITS) == 1 and distance[row, column].round(_DIGITS) == 0:
+            allowed[row], allowed[:, column] = False, False
     for row in np.argsort(-theirs.scores, kind="stable").tolist():
         if row not in partner and allowed[row].any():
             _augment(row, allowed, partner, mine)

@@ -74,6 +74,7 @@ def reduce(
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.devices import CPU_NAME
+    from nnbridge.devices.evidence import evidence_lines, evidences
     from nnbridge.reduction import SYMPTOMS, Whole
     from nnbridge.reduction import reduce as reduced
     from nnbridge.reduction.outside import WholeFile, answers
@@ -119,12 +120,13 @@ def reduce(
                 shows = partial(symptom_of, search, expected=expected, drivers=search.drivers)
                 saver = replace(saver, predicate=shows, expected=expected)
             saved = saver.save(found)
+        known = evidences(search.drivers)
     if as_json:
         files = [file.as_dict() for file in saved]
         data = {**found.as_dict(), "model": str(model), "files": files, "predicate": predicate if own else ""}
-        print_json("reduce", data)
+        print_json("reduce", {**data, "evidence": [each.as_dict() for each in known]})
     else:
-        print_blocks(search_tables(found, "What is left"))
+        print_blocks([*search_tables(found, "What is left"), *evidence_lines(known)])
         if found.simplified:
             echo(f"simplified: {', '.join(found.simplified)}")
         for file in saved:
