@@ -114,8 +114,8 @@ def _members(archive: Path) -> Iterator[tuple[str, Any]]:
         return
     with tarfile.open(archive) as tar:
         for member in tar:
-            if member.isfile():
-                yield member.name, lambda member=member: tar.extractfile(member).read()  # type: ignore[union-attr]
+            if (content := tar.extractfile(member)) is not None:
+                yield member.name, content.read
 
 
 def packages(text: str) -> list[Package]:

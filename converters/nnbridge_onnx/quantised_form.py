@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 from nnbridge_onnx.declaration import CONTRIB
 from nnbridge_onnx.messages import copied, without_unread
 from nnbridge_onnx.passes import FIRST_OPSET, opset_of

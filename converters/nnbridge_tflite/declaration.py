@@ -7,7 +7,7 @@ for operators that need more of a conversion than their operands, the handler wi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -16,6 +16,7 @@ from nnbridge.converters.declaration import OperatorDef, OperatorInput, Operator
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel, HostPrepare
+from nnbridge.records import dataclass
 from nnbridge.types import FuseCode
 from nnbridge_tflite.dims import Dims, broadcast
 from nnbridge_tflite.loads import Prepare, writes

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.records import dataclass
 from nnbridge_tflite.tables import LETTERS, EditedGraph, Table, listed, operator_name
 
 _MAX_STEPS = 256

@@ -283,8 +283,7 @@ def _call(arguments: list[str], folder: Path) -> int:
     sys.stderr.flush()
     if isinstance(code, str):
         print(code, file=sys.stderr, flush=True)
-        return 1
-    return int(code or 0)  # type: ignore[call-overload]
+    return code if isinstance(code, int) else int(code is not None)
 
 
 def _import_what_a_run_imports(folder: Path) -> None:

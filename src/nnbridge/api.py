@@ -408,7 +408,7 @@ def _compared(
     facts = replace(facts, comparison=found, samples=which, versions={**facts.versions, **_version_of(reference)})
     if not layers or found.interrupted:
         return facts
-    tensors = stored_tensors(stored) if stored is not None else tensors_of(begun)  # type: ignore[arg-type]  # one of both is there
+    tensors = stored_tensors(Path(reference)) if begun is None else tensors_of(begun)
     with show("Comparing tensors", drawn.total) as advance:
         by_layer = compare_layers(compilation, reference, drawn.counted(advance), tensors, mapped=planned.mapped)
     return replace(facts, layers=by_layer)

@@ -7,11 +7,12 @@ Every mistake is one InputError that names the place. What leaves nnbridge again
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from types import UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 
 Shape: TypeAlias = "type | tuple[type, ...] | list[Any] | dict[Any, Any]"
 """A class or several; a list of one shape, or a row with one for each element; an object by its keys, of which those that end in

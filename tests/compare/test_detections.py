@@ -97,7 +97,7 @@ def test_outputs_within_tolerance_by_position_need_no_boxes() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_box_that_is_on_both_sides_makes_up_for_no_missing_one(order: int) -> None:
-    # Both others overlap the one that is the same by 7 of 13, and each other by 4 of 16: two pairs are possible, and one is right.
+    # Both others overlap the one that is the same by 7 of 13, and each other by 4 of 16: of two possible pairs one is right.
     same, there, here = ((0, 0, 10, 1), 1, 0.6), ((-3, 0, 7, 1), 1, 0.4), ((3, 0, 13, 1), 1, 0.3)
     found = pairs(boxes(*(same, there)[::order]), boxes(*(same, here)[::order]))
     assert [pair.iou for pair in found] == [1]

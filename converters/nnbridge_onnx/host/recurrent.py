@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ import numpy as np
 from nnbridge.extensions import Arg, PreparedHostKernel
 from nnbridge.model import Array
 from nnbridge.operations.recurrent_layer import GATES, RecurrentLayer
+from nnbridge.records import dataclass
 from nnbridge_onnx.host.evaluator import HostCall, HostNode
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from nnbridge.converters.draft import Value
 from nnbridge.errors import ConversionError
 from nnbridge.model import Array, Model
+from nnbridge.records import dataclass
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall

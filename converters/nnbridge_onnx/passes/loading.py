@@ -11,12 +11,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from nnbridge.errors import Reason, Stage, Why
+from nnbridge.records import dataclass
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import CONTRIB
 from nnbridge_onnx.passes.shape_inference import with_types_of_weights

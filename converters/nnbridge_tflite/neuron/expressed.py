@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Pool
+from nnbridge.records import dataclass
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, is_extension
 from nnbridge_tflite.declaration import definition_of
 from nnbridge_tflite.host import HOST

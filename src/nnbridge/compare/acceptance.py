@@ -7,7 +7,6 @@ Detections that are beyond tolerance by position are compared as their boxes mat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -30,6 +29,7 @@ from nnbridge.compare.tolerance import Acceptance
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import codec_of
 from nnbridge.model import Model, Operand
+from nnbridge.records import dataclass
 
 
 class Elements(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nnbridge.errors import InputError, PackageError, Reason, first_line
+from nnbridge.records import dataclass
 
 if TYPE_CHECKING:
     from nnbridge.compare.arrays import Array

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 LAST_STEP = 16
 """Differences of integers beyond so many steps share one row of the histogram on either side."""

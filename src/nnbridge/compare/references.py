@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,6 +15,7 @@ from nnbridge.compare.litert import NamedTensors
 from nnbridge.converters import opened
 from nnbridge.engines import accelerator
 from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.records import dataclass
 
 if TYPE_CHECKING:
     from nnbridge.compare.litert_compiled import CompiledLiteRT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from nnbridge.compare.samples import Missing, Reference, Sample, answered, outpu
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerances
 from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from nnbridge.records import dataclass
 
 
 class PartitionedNode(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from nnbridge import devices as device_list
@@ -33,6 +33,7 @@ from nnbridge.model import Model
 from nnbridge.ndk.core import traced
 from nnbridge.ndk.device_functions import devices_of_process
 from nnbridge.plan_data import plan_as_dict
+from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import supported_operations
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.types import RUNTIME_FEATURE_LEVEL

@@ -6,7 +6,6 @@ import itertools
 import os
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nnbridge import ndk
@@ -17,6 +16,7 @@ from nnbridge.delegate.kernel import DelegateKernel
 from nnbridge.delegate.options import parse
 from nnbridge.errors import NnapiError, NnbridgeError, shortage_of
 from nnbridge.log_lines.patterns import BY_NAME
+from nnbridge.records import dataclass
 
 OK, ERROR = 0, 1
 _DYNAMIC = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Model, Operand
 from nnbridge.ndk.core import TRACE, traced
 from nnbridge.ndk.device_functions import partitioning_mode
+from nnbridge.records import dataclass
 from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from nnbridge.engines.native import logged
 from nnbridge.engines.vulkan import VulkanDriver, vulkan_driver
 from nnbridge.errors import InputError, PackageError, Reason, Why, first_line
 from nnbridge.model import Array
+from nnbridge.records import dataclass
 
 TITLE = "LiteRT's GPU accelerator"
 BROKEN_SHADER = "a shader does not compile: its outputs are zeros"

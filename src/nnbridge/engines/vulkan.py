@@ -7,10 +7,11 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from nnbridge.errors import Reason
+from nnbridge.records import dataclass
 
 _VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 """Variables of Vulkan's loader that name drivers."""

@@ -10,7 +10,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nnbridge.json_data import json_text
 from nnbridge.ndk.core import HANDLES, Buffer, Handle, OperandType, SymmPerChannelQuantParams, exactly, free, function, not_null
 from nnbridge.neuron.answers import answered, compiled, route, target
 from nnbridge.neuron.signatures import NEURON, NEURON_SIGNATURES
+from nnbridge.records import dataclass
 from nnbridge.types import EXTENSION_PREFIX_SHIFT
 
 LOG = logging.getLogger("nnbridge.neuron")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.detections import Boxes, pairs
 from nnbridge.compare.samples import outputs_in_model
 from nnbridge.model import Model
+from nnbridge.records import dataclass
 from nnbridge.report.answers import Answer, Box, Classification, Detection, Pose, Segmentation, answers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -43,6 +43,7 @@ from nnbridge.cli.options import (
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
 from nnbridge.cli.sections import command
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 
 if TYPE_CHECKING:
     from nnbridge.compare import Array, Comparison, Sample, Tolerances

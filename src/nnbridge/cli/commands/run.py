@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -28,6 +28,7 @@ from nnbridge.cli.options import (
 from nnbridge.cli.output import Interruption, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.cli.sections import command
 from nnbridge.errors import InputError, Reason
+from nnbridge.records import dataclass
 
 if TYPE_CHECKING:
     from nnbridge.bench.profiling import OperationTime

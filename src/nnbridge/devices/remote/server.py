@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,7 @@ from nnbridge.errors import (
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, known
 from nnbridge.operations.evaluate import merge_dims
+from nnbridge.records import dataclass
 from nnbridge.storage import read_model
 from nnbridge.types import BYTE_SIZE_OF_CACHE_TOKEN, OperandCode, PreferenceCode, PriorityCode, is_extension
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet, finalize
 
@@ -38,6 +38,7 @@ from nnbridge.errors import (
     pass_shortage,
 )
 from nnbridge.platforms import after_fork
+from nnbridge.records import dataclass
 from nnbridge.trust import environment, python_command
 from nnbridge.types import ResultCode
 
