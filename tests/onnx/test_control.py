@@ -113,53 +113,45 @@ def test_a_loop_that_keeps_every_iteration_is_the_hosts(tmp_path: Path) -> None:
     assert "only loop-carried states" in mapped[-1].reasons[0].rule
 
 
-def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def compressed(path: Path, width: int) -> Compilation:
+    """Rows that a condition takes: only a run knows how many."""
     graph = helper.make_graph(
         [make("Compress", ["x", "c"], ["e"], axis=0), make("Relu", ["e"], ["y"])],
         "graph",
-        [info("x", FLOAT, ["n", 3]), info("c", BOOL, ["n"])],
-        [info("y", FLOAT, ["m", 3])],
+        [info("x", FLOAT, ["n", width]), info("c", BOOL, ["n"])],
+        [info("y", FLOAT, ["m", width])],
     )
-    path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
     compilation = Compilation.create(ModelFile(path, ConversionOptions()).converted[0], [])
     compilation.finish()
-    executed: list[Request] = []
+    return compilation
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The requests to the host's prepared models."""
+    found: list[Request] = []
     execute = HostPreparedModel.execute
 
     def counted(self: HostPreparedModel, request: Request) -> Result:
-        executed.append(request)
+        found.append(request)
         return execute(self, request)
 
     monkeypatch.setattr(HostPreparedModel, "execute", counted)
+    return found
+
+
+def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Path, executed: list[Request]) -> None:
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    Execution(compilation).run({"x": x, "c": np.ones(4, bool)})
+    Execution(compressed(tmp_path / "m.onnx", 3)).run({"x": x, "c": np.ones(4, bool)})
     assert len(executed) == 1
 
 
 def test_results_of_more_than_the_first_buffer_are_computed_once_from_the_second_run_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, executed: list[Request]
 ) -> None:
-    graph = helper.make_graph(
-        [make("Compress", ["x", "c"], ["e"], axis=0), make("Relu", ["e"], ["y"])],
-        "graph",
-        [info("x", FLOAT, ["n", 256]), info("c", BOOL, ["n"])],
-        [info("y", FLOAT, ["m", 256])],
-    )
-    path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    compilation = Compilation.create(ModelFile(path, ConversionOptions()).converted[0], [])
-    compilation.finish()
-    executed: list[Request] = []
-    execute = HostPreparedModel.execute
-
-    def counted(self: HostPreparedModel, request: Request) -> Result:
-        executed.append(request)
-        return execute(self, request)
-
-    monkeypatch.setattr(HostPreparedModel, "execute", counted)
+    compilation, counts = compressed(tmp_path / "m.onnx", 256), []
     x = np.linspace(-1, 1, 256 * 256, dtype=np.float32).reshape(256, 256)
-    counts = []
     for _ in range(2):
         executed.clear()
         Execution(compilation).run({"x": x, "c": np.ones(256, bool)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,56 @@ def test_a_changed_copy_of_a_model_is_not_resolved(tmp_path: Path) -> None:
     copy = model.with_main(model.main.operands, {})
     assert copy.resolved([(1, 3, 6, 6)]) is None
     assert pickle.loads(pickle.dumps(model)).resolution is None
+
+
+def scanned(type: int, nodes: Sequence[Any]) -> Any:
+    """A Scan over an open number of steps: from the state s and a step's x to n."""
+    vector = [helper.make_tensor_value_info(name, type, [1, 3]) for name in ("s", "x", "n", "k")]
+    body = helper.make_graph([*nodes, N("Identity", ["n"], ["k"])], "body", vector[:2], vector[2:])
+    given, made = (helper.make_tensor_value_info(name, type, ["t", 1, 3]) for name in ("all", "y"))
+    start = numpy_helper.from_array(np.zeros((1, 3), helper.tensor_dtype_to_np_dtype(type)), "start")
+    w = numpy_helper.from_array(weights(3, 3, type=helper.tensor_dtype_to_np_dtype(type)), "w")
+    scale = numpy_helper.from_array(np.float32(0.037), "scale")
+    zero = numpy_helper.from_array(np.int8(3), "zero")
+    unsigned = numpy_helper.from_array(np.uint8(99), "unsigned")
+    scan = N("Scan", ["start", "all"], ["end", "y"], body=body, num_scan_inputs=1)
+    graph = helper.make_graph([scan], "graph", [given], [made], [start, w, scale, zero, unsigned])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def rounded(zero: str) -> list[Any]:
+    return [N("QuantizeLinear", ["a", "scale", zero], ["q"]), N("DequantizeLinear", ["q", "scale", zero], ["d"])]
+
+
+SUM, PRODUCT = N("Add", ["s", "x"], ["a"]), N("MatMul", ["d", "w"], ["n"])
+BODIES = {
+    "a product of 8-bit numbers": (FLOAT, [SUM, *rounded("zero"), PRODUCT]),
+    "a product of unsigned numbers": (FLOAT, [SUM, *rounded("unsigned"), PRODUCT]),
+    "a quantised sum": (FLOAT, [SUM, *rounded("zero"), N("Add", ["d", "x"], ["n"])]),
+    "float16": (FLOAT16, [SUM, N("Sigmoid", ["a"], ["d"]), PRODUCT]),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_of_rounded_numbers_are_the_host_s_with_known_dimensions_too(name: str, tmp_path: Path) -> None:
+    type, nodes = BODIES[name]
+    onnx.save(scanned(type, nodes), tmp_path / "m.onnx")
+    loaded = load(tmp_path / "m.onnx")
+    resolved = loaded.resolved([(7, 1, 3)])
+    assert resolved is not None
+    assert [one.type for one in resolved.main.operations] == [one.type for one in loaded.main.operations]
+    x = weights(7, 1, 3).astype(helper.tensor_dtype_to_np_dtype(type))
+    found = []
+    for model in (loaded, replace(loaded, resolution=None)):
+        compilation = Compilation.create(model, [])
+        compilation.finish()
+        found.append(Execution(compilation).run([x])["y"])
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_body_of_float32_is_written_out_once_its_steps_are_known(tmp_path: Path) -> None:
+    onnx.save(scanned(FLOAT, [SUM, N("Tanh", ["a"], ["n"])]), tmp_path / "m.onnx")
+    loaded = load(tmp_path / "m.onnx")
+    resolved = loaded.resolved([(7, 1, 3)])
+    assert resolved is not None
+    assert len(resolved.main.operations) > 7 * len(loaded.main.operations)
