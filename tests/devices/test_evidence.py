@@ -10,7 +10,9 @@ import pytest
 
 from nnbridge import devices
 from nnbridge.devices import driver
-from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN, evidence
+from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN, evidence, shared_evidence
+from nnbridge.devices.families import families
+from nnbridge.report.families import profiles_of
 from tests.commands import call, data
 from tests.conftest import MODELS
 
@@ -166,3 +168,8 @@ def test_rules_of_a_profile_do_not_call_arithmetic_exact_that_nothing_emulates()
     result = call("devices", "explain", "vsi-imx-1.3.0", "CONV_2D")
     assert "numbers not emulated (computed as NNAPI's CPU)" in result.stdout
     assert "exact" not in result.stdout
+
+
+def test_no_family_claims_that_no_operations_were_verified() -> None:
+    for family in families():
+        assert "verified: 0 " not in shared_evidence(profiles_of(family)).verified, family

@@ -142,7 +142,7 @@ class BoxCheck:
     def why(self) -> list[str]:
         """An example of what fails, in words, or what to do."""
         if self.missed:
-            return [f"a box without a counterpart: {self.missed}"]
+            return [f"a box of the reference without a counterpart here: {self.missed}"]
         paired = self.boxes and self.found == self.boxes and not self.extra and not self.problem
         if not paired or self.passed or self.asked.iou is not None:
             return []

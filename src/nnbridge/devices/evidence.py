@@ -130,7 +130,7 @@ def shared_evidence(profiles: Sequence[ProfileDevice | SourceProfile]) -> Eviden
     amount = f"{least:,} to {most:,}" if least != most else f"{most:,}"
     who = "each" if len(counts) == len(each) else f"{len(counts)} of {len(each)}"
     wrong = sum(disagreements for _, disagreements in counts)
-    verified = f"verified: {amount} random operations {who}, {wrong:,} disagreements" if counts else each[0].verified
+    verified = f"verified: {amount} random operations {who}, {wrong:,} disagreements" if most else each[0].verified
     rules = {one.rules.partition(",")[0] for one in each}
     numbers = {one.numbers for one in each}
     return Evidence("", " and ".join(sorted(rules)), verified, " or ".join(sorted(numbers)), all(one.emulated for one in each))
