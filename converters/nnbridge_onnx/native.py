@@ -24,7 +24,7 @@ from typing import Any
 from nnbridge.errors import InputError, Reason, ShortageError, first_line, pass_shortage
 from nnbridge.platforms import after_fork
 from nnbridge.trust import environment
-from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE, SHORT, STRICT
+from nnbridge_onnx.native_process import CHECK, CHECK_IN, CONVERT, FOLLOW, FULL, HEAD, INFER, INLINE, SHORT, STRICT, WRITE_OUT
 
 BOUNDED = sys.platform == "linux"
 """True where the process's memory is bounded: Windows and macOS bound none so."""
@@ -40,6 +40,7 @@ _WHAT = {
     CHECK_IN: "the checker",
     CONVERT: "the version converter",
     INLINE: "the inliner",
+    WRITE_OUT: "the inliner",
     STRICT: "shape inference",
 }
 
@@ -338,6 +339,11 @@ def convert_version(onnx: Any, model: Any, opset: int) -> Any:
 def inline_functions(onnx: Any, model: Any) -> Any:
     """A ``ModelProto`` without calls of its own functions; RuntimeError if the package cannot write them out."""
     return _made(onnx, INLINE, model.SerializeToString())
+
+
+def write_out(onnx: Any, model: Any, domain: str, type: str) -> Any:
+    """A ``ModelProto`` whose nodes of an operator are written out as its function; RuntimeError if the package cannot do so."""
+    return _made(onnx, WRITE_OUT, b"\0".join((domain.encode(), type.encode(), model.SerializeToString())))
 
 
 def _made(onnx: Any, kind: int, request: bytes) -> Any:

@@ -2,9 +2,10 @@
 
     python -I -S native_process.py FOLDER_OF_THE_ONNX_PACKAGE SECONDS
 
-A request is its length, its kind and a ``ModelProto``, a file's name, a folder's name, a zero and a ``ModelProto``, or an opset
-and a ``ModelProto``; an answer is its length, a flag of success, and a ``ModelProto``, nothing, or an error's text. The process
-ends with its input, and where an answer takes longer than so many seconds.
+A request is its length, its kind and a ``ModelProto``, a file's name, a folder's name, a zero and a ``ModelProto``, an opset and
+a ``ModelProto``, or a domain, a zero, an operator, a zero and a ``ModelProto``; an answer is its length, a flag of success, and a
+``ModelProto``, nothing, or an error's text. The process ends with its input, and where an answer takes longer than so many
+seconds.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from typing import Any, BinaryIO
 
 HEAD = struct.Struct("<QB")
 """Bytes that follow, and the kind or the flag."""
-INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE, STRICT = range(7)
+INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE, STRICT, WRITE_OUT = range(8)
 """Kinds of requests: infer shapes, do so and follow the elements of shapes, check a file, check a model in a folder, convert a
-model to an opset, write out calls of the model's functions, infer types and shapes and refuse those that do not fit."""
+model to an opset, write out calls of the model's functions, infer types and shapes and refuse those that do not fit, write out
+the only node of a model as its function."""
 MEMORY, COPIES = 2 << 30, 8
 """Bytes of address space that an answer may take, and how often the model beside: a wild allocation becomes an error."""
 FULL, SHORT = 3, 4
@@ -65,7 +67,7 @@ def _acts(folder: str) -> Acts:
         def refuse(_: bytes) -> bytes:
             raise ImportError(missing)
 
-        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE, STRICT), refuse)
+        return dict.fromkeys((INFER, FOLLOW, CHECK, CHECK_IN, CONVERT, INLINE, STRICT, WRITE_OUT), refuse)
     return {
         INFER: lambda model: infer(model, False, False, False),
         FOLLOW: lambda model: infer(model, False, False, True),
@@ -74,7 +76,15 @@ def _acts(folder: str) -> Acts:
         CONVERT: lambda request: convert(request[1:], request[0]),
         INLINE: lambda model: inline(model, True),
         STRICT: lambda model: infer(model, True, True, False),
+        # onnx before 1.20 has no such function, which is an error of each request.
+        WRITE_OUT: lambda request: _written_out(native.inliner.inline_selected_functions2, request),
     }
+
+
+def _written_out(write_out: Callable[[bytes, list[tuple[str, str]], bool], bytes], request: bytes) -> bytes:
+    """A model whose nodes of one operator, which the request names before the model, are written out as its function."""
+    domain, name, model = request.split(b"\0", 2)
+    return write_out(model, [(domain.decode(), name.decode())], False)
 
 
 def _entered(request: bytes) -> bytes:

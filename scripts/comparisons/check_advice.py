@@ -65,7 +65,7 @@ def main() -> None:
         parser.error(f"requires folders of {' or '.join(RUNTIMES)} files, found {', '.join(map(str, options.folders))}")
     if options.every_rewrite:
         sys.exit(prove_all(paths, options.inputs))
-    devices = options.devices or [device["name"] for device in command("devices", "--profiles")]
+    devices = options.devices or [device["name"] for device in command("devices", "--profiles")["devices"]]
     sys.exit(advise_all(paths, list(product(devices, options.android)), options.inputs))
 
 

@@ -61,6 +61,11 @@ def _short(name: str) -> str:
     return name[7:-1] if name.startswith("tensor(") else name.replace(" ", "")
 
 
+def _only(formal: Any) -> str:
+    """The type of an operand that has no other; empty for operands of several."""
+    return next(iter(formal.types)) if len(formal.types) == 1 else ""
+
+
 def _is_onnx(schema: Any) -> bool:
     """True if the onnx package has the definition, too."""
     try:
@@ -76,7 +81,8 @@ def document() -> str:
     for one in schemas:
         if one.domain == "com.microsoft" or (one.domain == "" and not _is_onnx(one)):
             own[one.domain][one.name] = [
-                *([formal.typeStr for formal in side] for side in (one.inputs, one.outputs)),
+                [formal.typeStr for formal in one.inputs],
+                [_only(formal) or formal.typeStr for formal in one.outputs],
                 *(one.min_input, one.max_input, one.min_output, one.max_output),
                 {name: one.attributes[name].type.name for name in sorted(one.attributes)},
                 [i for i, formal in enumerate(one.inputs) if formal.option.name != "Single"],

@@ -40,7 +40,7 @@ def refusal(path: Path) -> tuple[str, bool]:
         return str(error), error.reason is not None and error.reason.stage is Stage.LOADING
     found = refusal_of(mapped, "provider")
     lacking = next(iter(file.importer.graph(file.options).without_kernel.values()), None)
-    if found is None and lacking is not None:
+    if lacking is not None and (found is None or found.stage is not Stage.LOADING):
         return str(lacking), True  # The provider takes the node; the installed runtime is asked without it.
     loaded = found is None or found.stage is not Stage.LOADING
     return "" if loaded or found is None else str(found.reason), not loaded

@@ -111,6 +111,9 @@ FILES = {
     **{f"{mode} resize by {scales}": model(
         make("Resize", ["x", "", "c"], ["y"], mode=mode), shape=(2, 3, 4), constants={"c": np.float32(scales)})
        for mode in ("linear", "cubic") for scales in ((1.5, 3, 1), (2, 1, 1), (1, 3, 3), (2, 2, 2))},
+    **{f"linear resize by {scales} at opset 10": model(
+        make("Resize", ["x", "c"], ["y"], mode="linear"), shape=(1, 2, 3, 4), opset=10, constants={"c": np.float32(scales)})
+       for scales in ((1, 1, 2, 2), (2, 1, 2, 2), (1, 2, 2, 1))},
     # operators that ONNX writes out as functions
     **{f"MeanVarianceNormalization of {type}": model(
         make("MeanVarianceNormalization", ["x"], ["y"]), types=(code, code), shape=(1, 2, 2, 2))
@@ -128,12 +131,45 @@ FILES = {
            *(("LRN", name, (0.0, -1.0, 1e-9), {}, {"size": 3}) for name in ("alpha", "beta", "bias")),
            ("MaxRoiPool", "spatial_scale", (0.0, -1.0, 0.5), {"c": np.zeros((1, 5), np.float32)}, {"pooled_shape": [1, 1]}),
            ("LpNormalization", "p", (0, 1, 2, 3), {}, {}),
+           ("AveragePool", "auto_pad", ("NOTSET", "VALID", "", "valid", "x"), {}, {"kernel_shape": [2, 2]}),
+           ("MaxPool", "storage_order", (0, 1, 2, -1), {}, {"kernel_shape": [1, 1]}),
+           ("MaxPool", "pads", ([0, 0, 0, 0], [1, 1, 0, 0], [2, 0, 0, 0], [-1, 0, 0, 0]), {}, {"kernel_shape": [2, 2]}),
+           ("LpPool", "auto_pad", ("SAME_LOWER", "same"), {}, {"kernel_shape": [2, 2]}),
+           ("Conv", "auto_pad", ("NOTSET", "", "VALID", "SAME_UPPER", "x"), {"c": np.ones((1, 4, 1, 1), np.float32)},
+            {"pads": [0, 0, 0, 0]}),
+           ("ConvTranspose", "auto_pad", ("NOTSET", "VALID", "x"), {"c": np.ones((4, 1, 1, 1), np.float32)}, {}),
+           ("Resize", "coordinate_transformation_mode", ("half_pixel", "asymmetric", "", "x"),
+            {"c": np.float32([]), "d": np.float32([1, 1, 2, 2])}, {}),
+           ("Resize", "nearest_mode", ("floor", "", "x"), {"c": np.float32([]), "d": np.float32([1, 1, 2, 2])}, {}),
+           ("Resize", "exclude_outside", (0, 1, 2), {"c": np.float32([]), "d": np.float32([1, 1, 2, 2])}, {"mode": "linear"}),
+           ("Resize", "exclude_outside", (0, 1), {"c": np.float32([]), "d": np.float32([1, 1, 2, 2])}, {"mode": "cubic"}),
+           ("GridSample", "mode", ("bilinear", "bicubic", "linear", "", "x"), {"c": np.zeros((1, 1, 1, 2), np.float32)}, {}),
+           ("GridSample", "padding_mode", ("zeros", "border", "x", ""), {"c": np.zeros((1, 1, 1, 2), np.float32)}, {}),
+           ("RoiAlign", "mode", ("avg", "AVG", "max", "x"),
+            {"c": np.zeros((1, 4), np.float32), "d": np.zeros(1, np.int64)}, {}),
+           ("RoiAlign", "sampling_ratio", (0, 1, -1), {"c": np.zeros((1, 4), np.float32), "d": np.zeros(1, np.int64)}, {}),
+           ("ReverseSequence", "batch_axis", (-3, -1, 0), {"c": np.ones(1, np.int64)}, {"time_axis": 1}),
+           ("ReverseSequence", "time_axis", (1, -4), {"c": np.ones(1, np.int64)}, {"batch_axis": 1}),
            ("Mod", "fmod", (1, 2), {"c": np.ones(2, np.float32)}, {}),
            ("Pad", "mode", ("edge", "Edge", ""), {"c": np.zeros(8, np.int64)}, {}),
            ("DepthToSpace", "mode", ("CRD", "crd", ""), {}, {"blocksize": 2}),
            ("ReverseSequence", "batch_axis", (0, 2), {"c": np.ones(1, np.int64)}, {"time_axis": 1}),
            ("LayerNormalization", "own", (1,), {"c": np.ones(2, np.float32)}, {}))
        for value in values},
+    **{f"Clip of opset {opset} from {least}": model(make("Clip", ["x"], ["y"], min=least, max=1.0), opset=opset)
+       for opset in (5, 6, 10) for least in (0.0, 1.0, 2.0, float("nan"))},
+    **{f"{type} {ways} with {names}": model(
+        make(type, ["x", "w", "r"], ["y"], hidden_size=2, direction=ways, activations=names), shape=(2, 1, 3),
+        constants={"w": np.ones((1 + (ways == "bidirectional"), 2 * gates, 3), np.float32),
+                   "r": np.ones((1 + (ways == "bidirectional"), 2 * gates, 2), np.float32)})
+       for type, gates, own in (("RNN", 1, 1), ("GRU", 3, 2), ("LSTM", 4, 3)) for ways in ("forward", "bidirectional")
+       for names in (["Tanh"] * own, ["Tanh"] * 2 * own, ["tanh"] * own, ["Own"] * own, ["Tanh"] * (own + 1))},
+    **{f"GroupNormalization with stash_type {type}": model(
+        make("GroupNormalization", ["x", "c", "c"], ["y"], num_groups=1, stash_type=type), shape=(2, 6, 4), opset=21,
+        constants={"c": np.ones(6, np.float32)}) for type in (0, 1, 2, 10, 11)},
+    **{f"CastLike with saturate {one}": model(
+        make("CastLike", ["x", "c"], ["y"], saturate=one), opset=19, constants={"c": np.ones(1, np.float32)})
+       for one in (0, 1, 2)},
     # attributes
     "a required attribute that is missing": model(make("Cast", ["x"], ["y"])),
     "an attribute that the operator lacks": model(make("Relu", ["x"], ["y"], axis=1)),
@@ -156,6 +192,65 @@ FILES = {
     # shapes
     "an axis beyond the last": model(make("Concat", ["x", "x"], ["y"], axis=5)),
     "matrices that do not fit": model(make("MatMul", ["x", "x"], ["y"])),
+    # constants
+    **{f"a Constant whose value is {name} of {type}": model(
+        make("Constant", [], ["c"], **{name: value}), make("Add", ["x", "c"], ["y"]), types=(code, code))
+       for name in ("axis", "own", "value") for type, value, code in (
+           ("INT", 3, INT64), ("INTS", [1, 2, 3], INT64), ("FLOAT", 0.5, FLOAT), ("FLOATS", [0.5], FLOAT),
+           ("TENSOR", onnx.numpy_helper.from_array(np.int64([1])), INT64), ("STRING", "x", INT64))},
+    "a Constant of another domain with inputs": model(
+        make("Constant", ["x"], ["c"], domain="my.domain", own=0.5), make("Add", ["x", "c"], ["y"])),
+    "a Constant that is an output, stated as of another type": model(make("Constant", [], ["y"], value_int=1)),
+    **{f"a constant stated as an input {of} of {shape}": model(
+        make("Add", ["x", "c"], ["y"]), constants={"c": np.ones(3, np.float32)},
+        change=lambda model, type=type, shape=shape: model.graph.input.append(info("c", type, shape)))
+       for of, type in (("alike", FLOAT), ("of another type", INT32)) for shape in ([3], [1], [1, 3], ["n"], None)},
+    **{f"a constant twice, the second one of {array.dtype} {array.shape}": model(
+        make("Add", ["x", "c"], ["y"]), constants={"c": np.ones(3, np.float32)},
+        change=lambda model, array=array: model.graph.initializer.append(onnx.numpy_helper.from_array(array, "c")))
+       for array in (np.zeros(3, np.float32), np.zeros(1, np.float32), np.zeros(3), np.zeros(3, np.int64))},
+    **{f"an output twice, the other time of {shape} of type {type}": model(
+        RELU, change=lambda model, type=type, shape=shape: model.graph.output.append(info("y", type, shape)))
+       for type in (FLOAT, INT32) for shape in ([2, 3], [4, 3])},
+    "an output twice, the first time of another type": model(
+        RELU, types=(FLOAT, INT32), change=lambda model: model.graph.output.append(info("y", FLOAT, [2, 3]))),
+    **{f"{type} divided by {divisors}": model(
+        make("Div", ["x", "c"], ["y"]), types=(code, code), constants={"c": np.asarray(divisors, dtype)})
+       for type, code, dtype in (("int32", INT32, np.int32), ("int64", INT64, np.int64), ("float", FLOAT, np.float32))
+       for divisors in (0, [1, 0, 2], [1, 2, 3], [-1])},
+    "integers divided by a Constant of 0": model(
+        make("Constant", [], ["c"], value_int=0), make("Div", ["x", "c"], ["y"]), types=(INT64, INT64)),
+    # operands that are left out at the end
+    **{f"{type} beyond its rank and a left-out input last": model(make(type, ["x", "x", ""], ["y"], axis=9))
+       for type in ("Concat", "ConcatFromSequence")},
+    "a sum with a left-out input last": model(make("Sum", ["x", "c", ""], ["y"]), constants={"c": np.ones((5, 7), np.float32)}),
+    # half numbers in early opsets
+    **{f"{type} of half numbers at opset {opset}": model(make(type, ["x"], ["y"]), types=(10, 10), opset=opset)
+       for type in ("Exp", "Softplus", "GlobalMaxPool", "Relu") for opset in (1, 5, 6, 7)},
+    # functions
+    **{f"a function of {inner} called with {type}, stated as {stated}": model(
+        make("F", ["x"], ["y"], domain="own"), types=(code, output),
+        change=lambda model, inner=inner: (newer("own", 1)(model), model.functions.append(onnx.helper.make_function(
+            "own", "F", ["a"], ["b"], [make(inner, ["a"], ["b"])], [onnx.helper.make_opsetid("", 17)]))))
+       for inner in ("Relu", "Softsign", "Not") for type, code in (("float", FLOAT), ("double", DOUBLE))
+       for stated, output in (("float", FLOAT), ("int32", INT32), ("double", DOUBLE))},
+    **{f"GroupNormalization into {groups} of {scales} scales, opset {opset}": model(
+        make("GroupNormalization", ["x", "c", "c"], ["y"], num_groups=groups), shape=(2, 6, 4), opset=opset,
+        constants={"c": np.ones(scales, np.float32)})
+       for opset in (18, 21) for groups, scales in ((3, 6), (3, 3), (0, 6), (2, 0), (2, 5))},
+    **{f"CenterCropPad of type {code}": model(
+        make("CenterCropPad", ["x", "c"], ["y"]), types=(code, code), opset=18, constants={"c": np.int64([3, 3])})
+       for code in (FLOAT, 5, INT32, 12)},
+    "CenterCropPad to a shape of int32": model(make("CenterCropPad", ["x", "x"], ["y"]), types=(INT32, INT32), opset=18),
+    **{f"Gelu of type {code}": model(make("Gelu", ["x"], ["y"]), types=(code, code), opset=20) for code in (FLOAT, 10, DOUBLE)},
+    **{f"MeanVarianceNormalization of {type} at opset 9": model(
+        make("MeanVarianceNormalization", ["x"], ["y"]), types=(code, code), shape=(1, 2, 2, 2), opset=9)
+       for type, code in (("float", FLOAT), ("float16", 10))},
+    # axes
+    **{f"{type} along {axis} at opset {opset}": model(
+        make(type, ["x", "c"], ["y"], axis=axis), opset=opset, constants={"c": np.ones(3, np.float32)})
+       for type, opset in (("LayerNormalization", 12), ("LayerNormalization", 17), ("SimplifiedLayerNormalization", 12))
+       for axis in (-3, -2, 1, 2)},
     # all of it folded
     "a constant of a type that the operator lacks": model(*FOLDED, constants={"c": np.ones(3, np.float32)}),
     # kernels that look at attributes

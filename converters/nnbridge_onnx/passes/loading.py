@@ -7,10 +7,12 @@ kernels are those of the release that wrote ``runtime_kernels.json`` (``scripts/
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,14 +21,22 @@ from nnbridge.errors import Reason, Stage, Why
 from nnbridge.records import dataclass
 from nnbridge_onnx import native
 from nnbridge_onnx.declaration import CONTRIB
+from nnbridge_onnx.passes.creation import CreatedNode, broken_rule
+from nnbridge_onnx.passes.inline import state_defaults
 from nnbridge_onnx.passes.shape_inference import with_types_of_weights
-from nnbridge_onnx.read.graph import MAX_DEPTH, subgraphs
+from nnbridge_onnx.read.graph import MAX_DEPTH, free_names, subgraphs
+from nnbridge_onnx.read.repair import has_type, tensor_of
 
 _INFERRED = re.compile(r"\(op_type:(?P<type>[^,)]+)(?:, node name: (?P<name>[^)]*))?\): *(?P<what>.*)", re.DOTALL)
 _OPEN_END = 1 << 30
 """The last version of a kernel that is for one version of its operator only."""
 _HALVES = ("float16",)
 """Element types beside which ONNX Runtime casts, where a kernel has float only."""
+_CASTS = 6
+"""The opset whose Cast takes a type's number, as ONNX Runtime writes it: before, its casts are no nodes that it accepts."""
+_IR = 10
+_SMALL = 1 << 12
+"""Bytes of a constant that a function's shapes may depend on."""
 
 
 @dataclass(frozen=True)
@@ -69,28 +79,45 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
     outputs = {value.name for value in ordered.graph.output}
     outputs |= {name for node in ordered.graph.node if node.op_type == "Constant" for name in node.output}
     bare.graph.value_info.extend(value for value in ordered.graph.value_info if value.name not in outputs)
-    typed = {one.name for one in (*ordered.graph.initializer, *ordered.graph.input)}
-    for i, value in reversed([*enumerate(bare.graph.output)]):
-        if value.name in typed:  # ONNX Runtime knows its type.
-            del bare.graph.output[i]
+    typed = {one.name for one in (*ordered.graph.initializer, *ordered.graph.input)} | _constant_nodes(onnx, ordered.graph).keys()
+    # The first statement of an output counts; of what else has a name ONNX Runtime knows the type.
+    first = {value.name: value for value in reversed(model.graph.output)}
+    left = [value for name, value in {value.name: value for value in bare.graph.output}.items() if name not in typed]
+    del bare.graph.output[:]
+    for value in left:
+        stated = first.get(value.name, value)
+        bare.graph.output.append(stated if has_type(stated) else value)
     _forget_shapes(bare.graph, 0)
-    misfits: Mapping[str, str] = {}
+    _add_empty_ends(bare.graph, model.graph)
     try:
-        inferred = native.infer_strictly(onnx, bare)
-    except onnx.shape_inference.InferenceError as error:
-        reason, misfits = _of_inference(model, str(error))
-        if reason is not None:
-            return reason, {}
-        inferred = native.infer_shapes(onnx, bare)
+        inferred, reason = _inferred(onnx, bare, model)
     except native.CrashError:
         return None, {}  # Plain inference refuses the file with its words.
+    if inferred is None:
+        return reason, {}
     written = {node.output[0]: i for i, node in enumerate(ordered.graph.node) if node.output}
     nodes = [(written.get(node.output[0] if node.output else "", i), i, node) for i, node in enumerate(model.graph.node)]
     labelled = ((_label(i, node), node) for _, i, node in sorted(nodes, key=lambda one: one[:2]))
     known = _Nodes.of(onnx, model, ordered.graph, inferred.graph)
-    known.misfits = misfits
     refused = next(known.refusals(labelled), None)
     return refused, known.without_kernel
+
+
+def _inferred(onnx: Any, bare: Any, model: Any) -> tuple[Any, Reason | None]:
+    """A model with types and shapes, or the reason why these do not fit, by the nodes of ``model``."""
+    try:
+        return native.infer_strictly(onnx, bare), None
+    except onnx.shape_inference.InferenceError as error:
+        reason = _of_inference(model, str(error))
+        return (native.infer_shapes(onnx, bare), None) if reason is None else (None, reason)
+
+
+def _add_empty_ends(graph: Any, original: Any) -> None:
+    """Inputs that are left out at the end, which the checker does not accept: inference counts them."""
+    counts = {node.output[0]: len(node.input) for node in original.node if node.output}
+    for node in graph.node:
+        lacking = counts.get(node.output[0], 0) - len(node.input) if node.output and node.op_type != "Constant" else 0
+        node.input.extend([""] * lacking)
 
 
 def _forget_shapes(graph: Any, depth: int) -> None:
@@ -126,6 +153,7 @@ def _of_structure(model: Any) -> Iterator[Reason]:
     unread = (one.name for one in graph.initializer if one.name not in inputs | read)
     if model.ir_version < 4 and (name := next(unread, None)) is not None:
         yield _reason("constants that are inputs or read, before IR version 4", name)
+    yield from _of_constants(model)
     if not model.opset_import:
         yield _reason("an opset that the file imports", "none")
     for one in model.opset_import:
@@ -138,17 +166,38 @@ def _of_structure(model: Any) -> Iterator[Reason]:
             yield _reason("nodes of different names", f"{counts[node.name]} of the name {node.name!r}", _label(index, node))
 
 
-def _of_inference(model: Any, text: str) -> tuple[Reason | None, Mapping[str, str]]:
-    """The reason why types or shapes cannot be inferred, with the node that the message names; without one, the operators that
-    the onnx package writes out as functions, and what does not fit in these: it counts if ONNX Runtime has no kernel."""
+def _of_constants(model: Any) -> Iterator[Reason]:
+    """Constants of another type or other dimensions than their name has already, as an input or as a constant."""
+    constants = [(tensor.name, tensor.data_type, tuple(tensor.dims)) for tensor in model.graph.initializer if tensor.name]
+    known: dict[str, tuple[int, tuple[int, ...] | None]] = {}
+    for value in model.graph.input:
+        if value.type.HasField("tensor_type"):
+            known.setdefault(value.name, (value.type.tensor_type.elem_type, _dims(value) if _is_shaped(value) else None))
+    for name, type, dims in constants:
+        before, others = known.setdefault(name, (type, dims))
+        if type != before:
+            yield _reason("one element type of a name", f"{before} and {type} of {name}", kind=Why.INPUT_TYPE)
+        if others is not None and (len(dims) != len(others) or any(a not in (b, -1) for a, b in zip(others, dims, strict=True))):
+            yield _reason("one shape of a name", f"{list(others)} and {list(dims)} of {name}", kind=Why.OPERAND_SIZE)
+
+
+def _dims(value: Any) -> tuple[int, ...]:
+    """The stated dimensions of a value; -1 for open ones."""
+    return tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in value.type.tensor_type.shape.dim)
+
+
+def _of_inference(model: Any, text: str) -> Reason | None:
+    """The reason why types or shapes cannot be inferred, with the node that the message names; None where only functions do not
+    fit that the onnx package writes operators out as: these are looked at where ONNX Runtime has no kernel."""
     matches = [match for line in text.splitlines() if (match := _INFERRED.search(line))]
     if not matches:
-        return _reason(_FIT, " ".join(text.split())), {}
-    with_bodies = {*_WITH_BODIES, *(one.name for one in getattr(model, "functions", ()))}
-    own = (one for one in matches if one["type"] in with_bodies or not any(words in one["what"] for words in _INNER))
+        return _reason(_FIT, " ".join(text.split()))
+    types = {node.op_type for node in _all_nodes(model.graph)}
+    outer = (one for one in matches if one["type"] in types)
+    own = (one for one in outer if one["type"] in _WITH_BODIES or not any(words in one["what"] for words in _INNER))
     match = next(own, None)
     if match is None:
-        return None, {one["type"]: one["what"] for one in matches}
+        return None
     named = (
         (i, node)
         for i, node in enumerate(model.graph.node)
@@ -156,7 +205,7 @@ def _of_inference(model: Any, text: str) -> tuple[Reason | None, Mapping[str, st
     )
     index, node = next(named, (-1, None))
     label = match["type"] if node is None else _label(index, node)
-    return _reason(_FIT, " ".join(match["what"].split()), label), {}
+    return _reason(_FIT, " ".join(match["what"].split()), label)
 
 
 _INNER = ("Inference error(s)", "(op_type:")
@@ -171,20 +220,20 @@ class _Nodes:
         self,
         onnx: Any,
         model: Any,
+        described: Mapping[str, Any],
         types: dict[str, str],
-        stated: Mapping[str, Collection[str]],
+        stated: Mapping[str, str],
         values: Mapping[str, Any],
-        shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        self._onnx = onnx
+        self._onnx, self._model = onnx, model
         self._opsets = {_domain(one.domain): int(one.version) for one in model.opset_import}
         self._functions = {(one.domain, one.name) for one in getattr(model, "functions", ())}
-        self._types, self._stated, self._values, self._shapes = types, stated, values, shapes
+        self._described, self._types, self._stated, self._values = described, types, stated, values
+        self._shapes = {name: _dims(one) for name, one in described.items() if _is_shaped(one)}
+        self._shapes |= {name: tuple(one.dims) for name, one in values.items()}
         self._output = ""
         self.without_kernel: dict[str, Reason] = {}
         """The first output of nodes → why there is no kernel."""
-        self.misfits: Mapping[str, str] = {}
-        """Operators without a fitting function → what does not fit."""
 
     @classmethod
     def of(cls, onnx: Any, model: Any, graph: Any, inferred: Any) -> _Nodes:
@@ -202,24 +251,17 @@ class _Nodes:
                 return f"seq({type_of(type.sequence_type.elem_type)})"
             return f"optional({type_of(type.optional_type.elem_type)})" if kind == "optional_type" else ""
 
-        found = {value.name: type_of(value.type) for value in (*inferred.output, *inferred.value_info, *inferred.input)}
-        outputs = {value.name: type_of(value.type) for value in model.graph.output}
-        inner = (value for value in model.graph.value_info if not outputs.get(value.name))
-        values = [(value.name, type_of(value.type)) for value in (*inner, *model.graph.output)]
-        fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
-        stated: dict[str, set[str]] = {}
-        for name, type in values:
-            if type and name not in fixed:
-                stated.setdefault(name, set()).add(type)
-        constants = {tensor.name: tensor for tensor in graph.initializer}
-        described = [value for value in (*inferred.output, *inferred.value_info, *inferred.input) if _is_shaped(value)]
-        shapes = {
-            value.name: tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in value.type.tensor_type.shape.dim)
-            for value in described
-        }
-        shapes |= {name: tuple(one.dims) for name, one in constants.items()}
+        described = {value.name: value for value in (*inferred.output, *inferred.value_info, *inferred.input)}
+        found = {name: type_of(value.type) for name, value in described.items()}
+        constants = {tensor.name: tensor for tensor in graph.initializer} | _constant_nodes(onnx, graph)
+        # The first statement of an output counts, and the last one of another value.
+        values = (*model.graph.value_info, *reversed(model.graph.output))
+        stated = {value.name: type for value in values if (type := type_of(value.type))}
+        for node in graph.node:
+            for name in node.output if node.op_type == "Constant" else ():
+                stated.pop(name, None)
         types = found | {name: element(one.data_type) for name, one in constants.items()}
-        return cls(onnx, model, types, stated, constants, shapes)
+        return cls(onnx, model, described, types, stated, constants)
 
     def refusals(self, nodes: Iterable[tuple[str, Any]], callers: int = 0) -> Iterator[Reason]:
         """The reasons why ONNX Runtime does not load nodes in run order, with their labels."""
@@ -232,7 +274,13 @@ class _Nodes:
 
     def _refusal(self, node: Any, label: str, callers: int, *, outer: bool) -> Reason | None:
         domain = _domain(node.domain)
-        if (node.domain, node.op_type) in self._functions or domain not in _kernels().kernels or node.op_type == "Constant":
+        if node.op_type == "Constant":
+            return None
+        if (node.domain, node.op_type) in self._functions:
+            refused, lacking = self._of_body(node, label, callers) if outer else (None, None)
+            self._note(lacking)
+            return refused
+        if domain not in _kernels().kernels:
             return None
         schema = self._schema(node, domain) if domain != CONTRIB else None
         if schema is None:
@@ -242,37 +290,102 @@ class _Nodes:
             return miscounted
         if outer and (wrong := self._wrong_type(node, schema)):
             return _reason("types that the operator has", wrong, label, Why.INPUT_TYPE)
-        if outer and (misfit := self._wrong_shape(node, label)) is not None:
+        if outer and (misfit := self._wrong_shape(node, schema.since_version, label)) is not None:
             return misfit
         sides = [[one.type_str for one in side] for side in (schema.inputs, schema.outputs)]
-        actual = self._actual(node, *sides) if outer else {}
-        found = _without_kernel(node, domain, schema.since_version, actual, label)
-        body = self._body(node, schema, domain) if found is not None and callers < MAX_DEPTH else None
-        if body is None:
-            self._note(found or (self._of_values(node, label) if outer else None))
-            return None
-        if outer and node.op_type in self.misfits:
-            return _reason(_FIT, self.misfits[node.op_type], label)
-        given = dict(zip(body.input, (self._types.get(name, "") for name in node.input), strict=False))
-        inner = _Nodes(self._onnx, body, given if outer else {}, {}, {}, {})
-        refused = next(inner.refusals(((label, one) for one in body.node), callers + 1), None)
-        self._note(refused or next(iter(inner.without_kernel.values()), None))
+        actual, has_function = self._actual(node, *sides) if outer else {}, self._has_function(schema, domain)
+        # What it can write out as a function it does not cast.
+        found = self._without_kernel(node, domain, schema.since_version, actual, label, casts=not has_function)
+        if found is None:
+            found = self._of_values(node, schema.since_version, label) if outer else None
+        elif has_function:
+            refused, lacking = self._of_body(node, label, callers, found) if outer else (None, None)
+            found = refused or lacking
+        self._note(found)
         return None
 
     def _note(self, found: Reason | None) -> None:
         if found is not None:
             self.without_kernel.setdefault(self._output, found)
 
-    def _body(self, node: Any, schema: Any, domain: str) -> Any:
-        """The function of ONNX's nodes that ONNX Runtime writes an operator out as, where it has no kernel; None for none."""
-        opset, function = self._opsets.get(domain, 1), self._onnx.FunctionProto()
+    def _has_function(self, schema: Any, domain: str) -> bool:
+        """True for an operator that ONNX Runtime writes out as a function of others where it has no kernel."""
+        opset, function = self._opset(domain), self._onnx.FunctionProto()
         versions = [version for version in schema.function_opset_versions if version <= opset]
-        if versions:
-            function.ParseFromString(schema.get_function_with_opset_version(max(versions)))
-            return function if self._means_the_same(function, max(versions), opset) else None
-        # Functions that depend on their operands' types the onnx package builds in native code, which some files crash: these
-        # are believed to load.
-        return function if schema.context_dependent_function_opset_versions else None
+        if not versions:
+            return any(version <= opset for version in schema.context_dependent_function_opset_versions)
+        function.ParseFromString(schema.get_function_with_opset_version(max(versions)))
+        return self._means_the_same(function, max(versions), opset)
+
+    def _of_body(self, node: Any, label: str, callers: int, whole: Reason | None = None) -> tuple[Reason | None, Reason | None]:
+        """The reason why ONNX Runtime refuses a node once it is written out as its function, and why it has no kernel then;
+        ``whole`` for one that has no function with these attributes, none for what cannot be written out, as types are not known.
+        """
+        body = self._written_out(node) if callers < MAX_DEPTH else None
+        if body is None:
+            return None, None
+        if [(one.domain, one.op_type) for one in body.graph.node] == [(node.domain, node.op_type)]:
+            return None, whole
+        try:
+            inferred, reason = _inferred(self._onnx, body, body)
+        except native.CrashError:
+            return None, None
+        if reason is not None:
+            return replace(reason, operation=label), None
+        inner = _Nodes.of(self._onnx, body, body.graph, inferred.graph)
+        refused = next(inner.refusals(((label, one) for one in body.graph.node), callers + 1), None)
+        return refused, next(iter(inner.without_kernel.values()), None)
+
+    def _written_out(self, node: Any) -> Any:
+        """A model of a node alone, which is written out as its function; None where that cannot be done."""
+        bodies = (graph for attribute in node.attribute for graph in subgraphs(attribute))
+        names = [name for name in (*node.input, *(name for body in bodies for name in free_names(body))) if name]
+        inputs = [self._value(name) for name in dict.fromkeys(names)]
+        if not all(map(has_type, inputs)):
+            return None
+        helper = self._onnx.helper
+        outputs = [self._onnx.ValueInfoProto(name=name) for name in dict.fromkeys(node.output) if name]
+        for one in outputs:
+            if (type := self._stated.get(one.name, "")).startswith("tensor("):
+                one.CopyFrom(self._tensor(one.name, type))
+        held = [self._values[one.name] for one in inputs if one.name in self._values]
+        constants = [one for one in held if one.ByteSize() <= _SMALL and not one.external_data]
+        graph = helper.make_graph([node], "function", inputs, outputs, constants)
+        versions = {"": self._opset("")} | self._opsets
+        imports = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
+        model = helper.make_model(graph, opset_imports=imports, functions=self._called(node), ir_version=_IR)
+        state_defaults(model)
+        try:
+            return native.write_out(self._onnx, model, node.domain, node.op_type)
+        except RuntimeError:
+            return None
+
+    def _called(self, node: Any) -> list[Any]:
+        """The functions of the file that a node calls, and those that they call."""
+        functions = {(one.domain, one.name): one for one in getattr(self._model, "functions", ())}
+        found: dict[tuple[str, str], Any] = {}
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            function = functions.get(key := (one.domain, one.op_type))
+            if function is not None and key not in found:
+                found[key] = function
+                waiting.extend(inner for part in function.node for inner, _ in _with_bodies(part, 0))
+        return list(found.values())
+
+    def _value(self, name: str) -> Any:
+        """A value as it is described; of no type where that is not known."""
+        constant, type = self._values.get(name), self._types.get(name, "")
+        if constant is not None:
+            return self._onnx.helper.make_tensor_value_info(name, constant.data_type, list(constant.dims))
+        found = self._described.get(name)
+        if found is not None and has_type(found):
+            return found
+        return self._tensor(name, type) if type.startswith("tensor(") else self._onnx.ValueInfoProto(name=name)
+
+    def _tensor(self, name: str, type: str) -> Any:
+        """A tensor of a type and of any shape."""
+        return self._onnx.helper.make_tensor_value_info(name, self._onnx.TensorProto.DataType.Value(type[7:-1].upper()), None)
 
     def _means_the_same(self, function: Any, written: int, opset: int) -> bool:
         """True if a function's operators are, at the model's opset, those that it was written for."""
@@ -288,39 +401,48 @@ class _Nodes:
         """The attributes' values, but those that a function takes of its caller."""
         return {one.name: self._onnx.helper.get_attribute_value(one) for one in node.attribute if not one.ref_attr_name}
 
-    def _wrong_shape(self, node: Any, label: str) -> Reason | None:
+    def _without_kernel(
+        self, node: Any, domain: str, version: int, actual: Mapping[str, set[str]], label: str, *, casts: bool = True
+    ) -> Reason | None:
+        """The reason why there is no kernel for a version of an operator with operands of some types."""
+        casts = casts and self._opset("") >= _CASTS
+        for first, last, constraints in _kernels().kernels[domain].get(node.op_type, ()):
+            fits = first == version or (first < version <= last != _OPEN_END)
+            if fits and all(_has(words.split(), actual.get(name, ()), casts=casts) for name, words in constraints.items()):
+                return None
+        stated = ", ".join(f"{name}: {' and '.join(sorted(found))}" for name, found in actual.items())
+        found = f"{node.op_type} of version {version}" + (f" ({stated})" if stated else "")
+        return _reason("an operator that it has a kernel for", found, label, Why.OPERATOR)
+
+    def _wrong_shape(self, node: Any, version: int, label: str) -> Reason | None:
         """Operands that do not fit, of operators whose shapes the onnx package does not infer as ONNX Runtime does."""
-        rule, fits = _SHAPES.get(node.op_type, ("", None))
+        rule, fits = _SHAPES.get(node.op_type) or _SHAPES.get(f"{node.op_type} {version}", ("", None))
         shapes = [self._shapes.get(name) for name in node.input]
         if fits is None or fits(shapes, self._attributes(node)):
             return None
         return _reason(rule, ", ".join(str(one) for one in shapes if one is not None), label, Why.OPERAND_SIZE)
 
-    def _of_values(self, node: Any, label: str) -> Reason | None:
+    def _of_values(self, node: Any, version: int, label: str) -> Reason | None:
         """The attributes or constants that a kernel refuses when it is created."""
-        place = _SCALES.get(node.op_type)
-        needed = _NEEDED.get(node.op_type)
-        if needed is not None and needed not in self._attributes(node):
-            return _reason(f"a {needed}", "none", label, Why.ARGUMENT)
-        for attribute, rule, holds in _ATTRIBUTES.get(node.op_type, ()):
-            value = self._attributes(node).get(attribute)
-            if value is not None and not holds(value):
-                return _reason(f"{attribute} {rule}", value, label, Why.ARGUMENT)
-        mode = next((one.s for one in node.attribute if one.name == "mode"), b"nearest")
-        names = [name for name in node.input[place : place + 1] if name in self._values] if place is not None else []
-        if not names or mode not in (b"linear", b"cubic"):
+        created = CreatedNode(node, version, self._attributes(node), functools.partial(self._constant, node))
+        broken = broken_rule(created)
+        return None if broken is None else _reason(broken[0], broken[1], label, broken[2])
+
+    def _constant(self, node: Any, place: int) -> Any:
+        """The numbers of an input that is a constant; None for others."""
+        tensor = self._values.get(node.input[place]) if 0 <= place < len(node.input) else None
+        if tensor is None or tensor.external_data:
             return None
-        scales = [float(one) for one in self._onnx.numpy_helper.to_array(self._values[names[0]]).ravel()]
-        if not scales or _interpolates(scales, cubic=mode == b"cubic"):
-            return None
-        return _reason("scales of dimensions that it interpolates", scales, label)
+        return self._onnx.numpy_helper.to_array(tensor)
+
+    def _opset(self, domain: str) -> int:
+        """The version of a domain: the newest one of ONNX's own where the file imports none."""
+        newest = min(_kernels().versions[""], self._onnx.defs.onnx_opset_version()) if domain == "" else 1
+        return self._opsets.get(domain, newest)
 
     def _schema(self, node: Any, domain: str) -> Any:
-        version = self._opsets.get(domain)
-        if version is None and domain == "":
-            version = _kernels().newest.get(node.op_type, 1)
         try:
-            return self._onnx.defs.get_schema(node.op_type, version or 1, domain)
+            return self._onnx.defs.get_schema(node.op_type, self._opset(domain), domain)
         except self._onnx.defs.SchemaError:
             return None
 
@@ -343,7 +465,7 @@ class _Nodes:
         if empty is not None:
             return _reason(f"an input {empty}", "one without a name", label, Why.VARIANT)
         if not outer:
-            self._note(_without_kernel(node, domain, 1, {}, label))
+            self._note(self._without_kernel(node, domain, 1, {}, label))
             return None
         actual = self._actual(node, inputs, ())
         for constraint, types in actual.items():
@@ -353,18 +475,20 @@ class _Nodes:
                     "types that the operator has", f"{' and '.join(sorted(types))} as {constraint}", label, Why.INPUT_TYPE
                 )
         for name, constraint in zip(node.output, outputs, strict=False):
-            found = next(iter(actual.get(constraint, ())), "")
-            if other := self._other_type(name, f"tensor({found})" if found else ""):
+            bound = [f"tensor({one})" for one in actual.get(constraint, ())]
+            found = next(iter(bound), constraint if constraint.startswith("tensor(") else "")
+            if other := self._other_type(name, found):
                 wrong = f"{other} stated of {name}, which is {found}"
                 return _reason("types that the operator has", wrong, label, Why.OUTPUT_TYPE)
             if found:
-                self._types[name] = f"tensor({found})"
-        self._note(_without_kernel(node, domain, 1, actual, label) or self._of_values(node, label))
-        return self._wrong_shape(node, label)
+                self._types[name] = found
+        self._note(self._without_kernel(node, domain, 1, actual, label) or self._of_values(node, 1, label))
+        return self._wrong_shape(node, 1, label)
 
     def _other_type(self, name: str, found: str) -> str:
         """A type that the file states of a value which has another one; empty if it does not."""
-        return next((one for one in self._stated.get(name, ()) if found and one != found), "")
+        stated = self._stated.get(name, "")
+        return stated if found and stated != found else ""
 
     def _wrong_type(self, node: Any, schema: Any) -> str:
         """The first operand whose type the operator does not have, or not beside those of the others; empty if all fit."""
@@ -394,10 +518,6 @@ class _Nodes:
                 if constraints and type.startswith("tensor("):
                     found.setdefault(constraints[min(i, len(constraints) - 1)], set()).add(type[7:-1])
         return found
-
-
-_MODES = ("mode", "nearest, linear or cubic", lambda value: value in (b"nearest", b"linear", b"cubic"))
-_AT_LEAST_0 = ("epsilon", "of 0 at least", lambda value: value >= 0)
 
 
 _Shapes: TypeAlias = "Sequence[tuple[int, ...] | None]"
@@ -442,67 +562,42 @@ def _are_quantised(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
     return _broadcast(left or (), right or ()) and not any(one for i, one in enumerate(shapes) if i not in (0, 3))
 
 
+def _has_axis(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
+    rank = None if shapes[0] is None else len(shapes[0])
+    return rank is None or -rank <= attributes.get("axis", -1) < rank
+
+
+_NORMALISED = ("an axis of its first input", _has_axis)
+
+
+def _scales_channels(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
+    """True for numbers that the function, which multiplies by channels since version 21, broadcasts."""
+    data, *others = shapes
+    return data is None or len(data) < 2 or all(one is None or len(one) != 1 or _broadcast(one, data[1:2]) for one in others)
+
+
 _LOSSES = ("scores of rank 2 at least, a label for each of them, weights of rank 1", _are_losses)
 _QUANTISED = ("scalars as scales and zero points, data that broadcasts", _are_quantised)
 _SHAPES: Mapping[str, tuple[str, Callable[[_Shapes, Mapping[str, Any]], bool] | None]] = {
     "SoftmaxCrossEntropyLoss": _LOSSES,
     "NegativeLogLikelihoodLoss": _LOSSES,
     "FusedMatMul": ("matrices that fit", _multiply),
+    "GroupNormalization 21": ("a scale and a bias for each channel", _scales_channels),
+    "LayerNormalization": _NORMALISED,
+    "SimplifiedLayerNormalization": _NORMALISED,
     "QLinearAdd": _QUANTISED,
     "QLinearMul": _QUANTISED,
 }
 _NAMED = ("QLinearAdd", "QLinearMul")
 """Operators whose inference reads the type of a zero point that may be left out, but not left empty."""
-_DIRECTION = ("direction", "LEFT or RIGHT", lambda value: value in (b"LEFT", b"RIGHT"))
-_WAYS = (
-    "direction",
-    "forward, reverse or bidirectional",
-    lambda value: value in (b"forward", b"reverse", b"bidirectional"),
-)
 
 
-def _above_0(name: str) -> tuple[str, str, Callable[[Any], object]]:
-    return name, "above 0", lambda value: value > 0
-
-
-_UNITS = _above_0("hidden_size")
-_SWITCHES = tuple((name, "0 or 1", lambda value: value in (0, 1)) for name in ("exclusive", "reverse"))
-_ATTRIBUTES: Mapping[str, Sequence[tuple[str, str, Callable[[Any], object]]]] = {
-    "BitShift": (_DIRECTION,),
-    "CumProd": _SWITCHES,
-    "CumSum": _SWITCHES,
-    "LpNormalization": (("p", "1 or 2", lambda value: value in (1, 2)),),
-    "Mod": (("fmod", "0 or 1", lambda value: value in (0, 1)),),
-    "ReverseSequence": tuple((name, "0 or 1", lambda value: value in (0, 1)) for name in ("batch_axis", "time_axis")),
-    "DepthToSpace": (("mode", "DCR or CRD", lambda value: value in (b"DCR", b"CRD")),),
-    "GRU": (_WAYS, _UNITS),
-    "LSTM": (_WAYS, _UNITS),
-    "Pad": (("mode", "constant, reflect, edge or wrap", lambda value: value in (b"constant", b"reflect", b"edge", b"wrap")),),
-    "RNN": (_WAYS,),
-    "Resize": (_MODES,),
-    "Upsample": (_MODES,),
-    "LRN": (("size", "that is odd", lambda value: value % 2 == 1), _above_0("alpha"), _above_0("beta")),
-    "MaxRoiPool": (_above_0("spatial_scale"),),
-    "SkipLayerNormalization": (_AT_LEAST_0,),
-    "SkipSimplifiedLayerNormalization": (_AT_LEAST_0,),
-    "TensorScatter": (("mode", "linear or circular", lambda value: value in (b"linear", b"circular")),),
-    "Transpose": (("perm", "of each dimension once", lambda value: sorted(value) == list(range(len(value)))),),
-}
-"""What kernels require of attributes when they are created."""
-_NEEDED: Mapping[str, str] = {"GRU": "hidden_size", "LSTM": "hidden_size", "RNN": "hidden_size"}
-"""Attributes that kernels require, and the operators' definitions do not."""
-_SCALES: Mapping[str, int] = {"Resize": 2, "Upsample": 1}
-"""Operators that interpolate → the input with a scale for each dimension, from the newest definition."""
-
-
-def _interpolates(scales: Sequence[float], *, cubic: bool) -> bool:
-    """True for dimensions that are scaled which ONNX Runtime's CPU interpolates (``upsamplebase.h``)."""
-    scaled = [i for i, scale in enumerate(scales) if scale != 1]
-    rank = len(scales)
-    if cubic:
-        return rank == 2 or (rank == 4 and scaled in ([], [2], [3], [2, 3]))
-    last = all(i >= rank - 2 for i in scaled) or (rank == 4 and all(i in (1, 2) for i in scaled))
-    return rank in (2, 3) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
+def _constant_nodes(onnx: Any, graph: Any) -> dict[str, Any]:
+    """The tensors of a graph's nodes that are constants."""
+    nodes = [
+        (one.output[0], one.attribute[0]) for one in graph.node if one.op_type == "Constant" and one.output and one.attribute
+    ]
+    return {name: tensor for name, attribute in nodes if (tensor := tensor_of(onnx, attribute)) is not None}
 
 
 def _is_shaped(value: Any) -> bool:
@@ -521,6 +616,10 @@ def _with_bodies(node: Any, depth: int) -> Iterator[tuple[Any, int]]:
             yield from _with_bodies(inner, depth + 1)
 
 
+def _all_nodes(graph: Any) -> Iterator[Any]:
+    return (inner for node in graph.node for inner, _ in _with_bodies(node, 0))
+
+
 def _miscounted(node: Any, bounds: Sequence[int], label: str) -> Reason | None:
     """Too few or too many operands, those without a name among them."""
     for what, names, least, most in (("inputs", node.input, *bounds[:2]), ("outputs", node.output, *bounds[2:])):
@@ -529,16 +628,5 @@ def _miscounted(node: Any, bounds: Sequence[int], label: str) -> Reason | None:
     return None
 
 
-def _without_kernel(node: Any, domain: str, version: int, actual: Mapping[str, set[str]], label: str) -> Reason | None:
-    """The reason why there is no kernel for a version of an operator with operands of some types."""
-    for first, last, constraints in _kernels().kernels[domain].get(node.op_type, ()):
-        fits = first == version or (first < version <= last != _OPEN_END)
-        if fits and all(_has(words.split(), actual.get(name, ())) for name, words in constraints.items()):
-            return None
-    stated = ", ".join(f"{name}: {' and '.join(sorted(found))}" for name, found in actual.items())
-    found = f"{node.op_type} of version {version}" + (f" ({stated})" if stated else "")
-    return _reason("an operator that it has a kernel for", found, label, Why.OPERATOR)
-
-
-def _has(kernel: Sequence[str], found: Collection[str]) -> bool:
-    return all(one in kernel or (one in _HALVES and "float" in kernel) for one in found)
+def _has(kernel: Sequence[str], found: Collection[str], *, casts: bool) -> bool:
+    return all(one in kernel or (casts and one in _HALVES and "float" in kernel) for one in found)

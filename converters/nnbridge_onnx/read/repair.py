@@ -293,6 +293,11 @@ _VALUES: Mapping[str, tuple[int, bool]] = {
     "value_string": (STRING, False), "value_strings": (STRING, True),
 }  # fmt: skip
 """Attributes of a Constant from opset 12 on -> the element type, and whether there are several."""
+_KINDS: Mapping[str, str] = {
+    "TENSOR": "value", "SPARSE_TENSOR": "sparse_value", "FLOAT": "value_float", "FLOATS": "value_floats", "INT": "value_int",
+    "INTS": "value_ints", "STRING": "value_string", "STRINGS": "value_strings",
+}  # fmt: skip
+"""The type of an attribute -> the name that it has as the value of a Constant."""
 
 
 def _has_unread(model: Any) -> bool:
@@ -334,11 +339,17 @@ def _early_constants(model: Any) -> list[tuple[Any, Any]]:
 
 def _write_tensors(onnx: Any, model: Any) -> None:
     for _, attribute in _early_constants(model):
-        type, several = _VALUES[attribute.name]
-        value = onnx.helper.get_attribute_value(attribute)
-        values = list(value) if several else [value]
-        tensor = onnx.helper.make_tensor("", type, [len(values)] if several else [], values)
-        attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
+        attribute.CopyFrom(onnx.helper.make_attribute("value", tensor_of(onnx, attribute)))
+
+
+def tensor_of(onnx: Any, attribute: Any) -> Any:
+    """The tensor that an attribute of a Constant is; None for a sparse one."""
+    if attribute.name not in _VALUES:
+        return attribute.t if attribute.name == "value" else None
+    type, several = _VALUES[attribute.name]
+    value = onnx.helper.get_attribute_value(attribute)
+    values = list(value) if several else [value]
+    return onnx.helper.make_tensor("", type, [len(values)] if several else [], values)
 
 
 def _describes_constants(model: Any) -> bool:
@@ -479,14 +490,25 @@ def _drop_unread_constants(onnx: Any, model: Any) -> None:
         del model.graph.initializer[i]
 
 
-def _reading_constants(model: Any) -> list[Any]:
-    """Constant nodes with inputs, at which ONNX Runtime does not look."""
-    return [node for node in _nodes_of(model.graph) if node.op_type == "Constant" and node.domain in _STANDARD and node.input]
+def _value_name(attribute: Any) -> str:
+    """The name that an attribute has as the value of a Constant; its own where it cannot be one."""
+    kinds = type(attribute).AttributeType
+    return _KINDS.get(kinds.Name(attribute.type), attribute.name) if attribute.type in kinds.values() else str(attribute.name)
 
 
-def _drop_inputs(onnx: Any, model: Any) -> None:
-    for node in _reading_constants(model):
+def _odd_constants(model: Any) -> list[Any]:
+    """Constant nodes with inputs, in a domain, or whose value has another name than its type has: ONNX Runtime looks at the first
+    attribute, and at its type only."""
+    nodes = (n for part in (model.graph, *model.functions) for n in _nodes_of(part) if n.op_type == "Constant")
+    return [n for n in nodes if n.domain or n.input or any(_value_name(one) != one.name for one in n.attribute[:1])]
+
+
+def _write_plainly(onnx: Any, model: Any) -> None:
+    for node in _odd_constants(model):
+        node.domain = ""
         del node.input[:]
+        for attribute in node.attribute[:1]:
+            attribute.name = _value_name(attribute)
 
 
 _REPAIRS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None], str], ...] = (
@@ -500,7 +522,7 @@ _REPAIRS: tuple[tuple[Callable[[Any], object], Callable[[Any, Any], None], str],
     (_open_dimensions, _open, ""),
     (_odd_flags, _clear_flags, ""),
     (_unread_constants, _drop_unread_constants, ""),
-    (_reading_constants, _drop_inputs, ""),
+    (_odd_constants, _write_plainly, ""),
     (_early_constants, _write_tensors, ""),
     (_has_sparse, _make_dense, ""),
     (_has_twice, _take_last, "several constants of one name, of which the last counts"),
