@@ -198,6 +198,10 @@ FILES = {
        for name in ("axis", "own", "value") for type, value, code in (
            ("INT", 3, INT64), ("INTS", [1, 2, 3], INT64), ("FLOAT", 0.5, FLOAT), ("FLOATS", [0.5], FLOAT),
            ("TENSOR", onnx.numpy_helper.from_array(np.int64([1])), INT64), ("STRING", "x", INT64))},
+    **{f"a Constant of {array.dtype} at opset {opset}": model(
+        make("Constant", [], ["c"], value=onnx.numpy_helper.from_array(array)), make("Add", ["x", "c"], ["y"]),
+        types=(code, code), opset=opset)
+       for array, code in ((np.int32([1]), INT32), (np.int64([1]), INT64), (np.float32([1]), FLOAT)) for opset in (7, 8, 12)},
     "a Constant of another domain with inputs": model(
         make("Constant", ["x"], ["c"], domain="my.domain", own=0.5), make("Add", ["x", "c"], ["y"])),
     "a Constant that is an output, stated as of another type": model(make("Constant", [], ["y"], value_int=1)),
@@ -220,6 +224,35 @@ FILES = {
        for divisors in (0, [1, 0, 2], [1, 2, 3], [-1])},
     "integers divided by a Constant of 0": model(
         make("Constant", [], ["c"], value_int=0), make("Div", ["x", "c"], ["y"]), types=(INT64, INT64)),
+    # element types
+    **{f"an {side} of the type {type}": model(
+        make("Identity", ["x"], ["y"]), change=lambda model, side=side, type=type: setattr(
+            getattr(model.graph, side)[0].type.tensor_type, "elem_type", type))
+       for side in ("input", "output") for type in (0, 14, 15)},
+    **{f"an unread input of the type {type}": model(RELU, change=lambda model, type=type: model.graph.input.append(
+        info("u", type, [2]))) for type in (0, 13, 14, 16)},
+    **{f"a cast to the undefined type, stated as of {type}": model(make("Cast", ["x"], ["y"], to=0), types=(FLOAT, type))
+       for type in (FLOAT, INT32, INT64)},
+    # shapes that it does not know
+    **{f"a concatenated sequence along {axis}, {new}": model(
+        make("SequenceConstruct", ["x", "x"], ["s"]), make("ConcatFromSequence", ["s"], ["y"], axis=axis, new_axis=new))
+       for axis in (0, 5) for new in (0, 1, 2)},
+    "a tensor of a sequence as a matrix that does not fit": model(
+        make("SequenceConstruct", ["x"], ["s"]), make("SequenceAt", ["s", "i"], ["t"]), make("MatMul", ["t", "t"], ["y"]),
+        constants={"i": np.int64(0)}),
+    **{f"a value stated as of {shape} that is repeated": model(
+        make("Neg", ["x"], ["r"]), make("Tile", ["r", "c"], ["y"]), shape=(4, 1, 5), constants={"c": np.int64(counts)},
+        change=lambda model, shape=shape: model.graph.value_info.append(info("r", FLOAT, shape)))
+       for shape in ([4, 1, 5], [4, 1], [4, 1, 6], ["n", 1, 5]) for counts in ([1, 1, 1], [1, 1], [2, 2, 2, 2])},
+    # functions with attributes that are left out
+    **{f"{type} of {code} without attributes": model(make(type, ["x"], ["y"]), types=(code, code), opset=18)
+       for type in ("Elu", "Celu", "Selu", "ThresholdedRelu", "HardSigmoid", "LeakyRelu") for code in (FLOAT, 10, DOUBLE)},
+    **{f"MeanVarianceNormalization of opset {opset} with {name}": model(
+        make("MeanVarianceNormalization", ["x"], ["y"], **{name: value}), shape=(1, 2, 2, 2), opset=opset)
+       for opset in (6, 8, 9) for name, value in (("axes", [0, 1]), ("across_channels", 1), ("axes", [9, 9]))},
+    **{f"{type} of com.microsoft of {code}": model(
+        contrib(type, "x"), types=(code, code), change=newer("com.microsoft", 1))
+       for type in ("QuickGelu", "Gelu", "FastGelu") for code in (FLOAT, 10, DOUBLE)},
     # operands that are left out at the end
     **{f"{type} beyond its rank and a left-out input last": model(make(type, ["x", "x", ""], ["y"], axis=9))
        for type in ("Concat", "ConcatFromSequence")},

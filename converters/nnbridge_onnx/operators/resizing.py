@@ -33,10 +33,10 @@ def _image_sizes(unit: Unit, *, whole: bool = True) -> bool:
         smaller = any(s < 1 for _, s in spatial)
         divides = not whole or not smaller or all(_divides(n, s) for n, s in spatial)
         return found[0] == 1 and (first or found[3] == 1) and divides and (unit.level > 2 or not first)
-    sizes = unit.constant(3)
-    if sizes is None or sizes.size != 4 or int(sizes[0]) != shape[0]:
+    sizes = () if (array := unit.constant(3)) is None else [int(one) for one in np.ravel(array)]
+    if len(sizes) != 4 or sizes[0] != shape[0]:
         return False
-    return unit.level > 2 if int(sizes[1]) == shape[1] else int(sizes[3]) == shape[3]
+    return unit.level > 2 if sizes[1] == shape[1] else sizes[3] == shape[3]
 
 
 def _divides(size: int, scale: float) -> bool:

@@ -34,6 +34,12 @@ _HALVES = ("float16",)
 """Element types beside which ONNX Runtime casts, where a kernel has float only."""
 _CASTS = 6
 """The opset whose Cast takes a type's number, as ONNX Runtime writes it: before, its casts are no nodes that it accepts."""
+_UNKNOWN: Mapping[int, str] = {0: "the undefined type", 14: "complex64", 15: "complex128"}
+"""The numbers of element types that it does not have."""
+_FUNCTIONS = ("FastGelu", "LayerNormalization", "QuickGelu")
+"""Its operators that it writes out as functions, of operators that it has kernels for."""
+_ANY_ATTRIBUTES = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Those of its operators in ONNX's domain that may have any attributes (``AllowUncheckedAttributes``)."""
 _IR = 10
 _SMALL = 1 << 12
 """Bytes of a constant that a function's shapes may depend on."""
@@ -75,11 +81,10 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
         return found, {}
     bare = with_types_of_weights(onnx, ordered)
     bare.functions.extend(ordered.functions)
-    # Of a constant's node ONNX Runtime makes a constant before it looks.
-    outputs = {value.name for value in ordered.graph.output}
-    outputs |= {name for node in ordered.graph.node if node.op_type == "Constant" for name in node.output}
+    _make_constants(onnx, bare.graph, 0)
+    outputs = {value.name for value in (*ordered.graph.output, *bare.graph.initializer)}
     bare.graph.value_info.extend(value for value in ordered.graph.value_info if value.name not in outputs)
-    typed = {one.name for one in (*ordered.graph.initializer, *ordered.graph.input)} | _constant_nodes(onnx, ordered.graph).keys()
+    typed = {one.name for one in (*ordered.graph.initializer, *ordered.graph.input, *bare.graph.initializer)}
     # The first statement of an output counts; of what else has a name ONNX Runtime knows the type.
     first = {value.name: value for value in reversed(model.graph.output)}
     left = [value for name, value in {value.name: value for value in bare.graph.output}.items() if name not in typed]
@@ -87,10 +92,11 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
     for value in left:
         stated = first.get(value.name, value)
         bare.graph.output.append(stated if has_type(stated) else value)
+    _state_undefined(bare.graph)
     _forget_shapes(bare.graph, 0)
     _add_empty_ends(bare.graph, model.graph)
     try:
-        inferred, reason = _inferred(onnx, bare, model)
+        inferred, reason = _inferred_as_known(onnx, bare, model, ordered.graph)
     except native.CrashError:
         return None, {}  # Plain inference refuses the file with its words.
     if inferred is None:
@@ -103,6 +109,84 @@ def not_loaded(onnx: Any, model: Any, ordered: Any) -> Found:
     return refused, known.without_kernel
 
 
+def _state_undefined(graph: Any) -> None:
+    """Operators that are to write the undefined type, 0: of their outputs ONNX Runtime takes the stated type."""
+    stated = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype") and attribute.type == attribute.INT and not attribute.i and node.output:
+                attribute.i = stated.get(node.output[0], 0)
+
+
+def _inferred_as_known(onnx: Any, bare: Any, model: Any, stated: Any) -> tuple[Any, Reason | None]:
+    """As :func:`_inferred`, of no more than ONNX Runtime knows: nothing of the shapes of sequences' elements, nor of dimensions
+    that are not as the file states them. What reads such a value reads an input of the graph in its place.
+    """
+    shapes = {value.name: _dims(value) for value in (*stated.value_info, *stated.output) if _is_shaped(value)}
+    hidden = set[str]()
+    while True:
+        inferred, reason = _inferred(onnx, bare, model)
+        found = None
+        if len(hidden) < _MOST_HIDDEN:
+            graph = (_plainly_inferred(onnx, bare) if inferred is None else inferred).graph
+            described = {value.name: value for value in (*graph.value_info, *graph.output)}
+            written = (name for node in bare.graph.node for name in node.output if name in described and name not in hidden)
+            found = next((one for name in written if (one := _less_known(described[name], shapes.get(name))) is not None), None)
+        if found is None:
+            return inferred, reason
+        hidden.add(found.name)
+        place = bare.graph.input.add()
+        place.CopyFrom(found)
+        place.name = f"{found.name} as known"
+        _read_instead(bare.graph, found.name, place.name, 0)
+
+
+def _plainly_inferred(onnx: Any, bare: Any) -> Any:
+    """A model with what can be inferred of it; the same one where that fails."""
+    try:
+        return native.infer_shapes(onnx, bare)
+    except onnx.shape_inference.InferenceError:
+        return bare
+
+
+_MOST_HIDDEN = 32
+
+
+def _less_known(value: Any, stated: tuple[int, ...] | None) -> Any:
+    """A value with the dimensions that ONNX Runtime knows, where it knows fewer than inference; None for others."""
+    found = type(value)()
+    found.CopyFrom(value)
+    if value.type.HasField("sequence_type"):
+        kind = found.type.sequence_type.elem_type.tensor_type
+        if not kind.HasField("shape"):
+            return None
+        kind.ClearField("shape")
+        return found
+    if stated is None or not _is_shaped(value):
+        return None
+    dims = _dims(value)
+    if len(dims) == len(stated) and all(a == b or -1 in (a, b) for a, b in zip(dims, stated, strict=True)):
+        return None
+    kind = found.type.tensor_type
+    if len(dims) != len(stated):
+        kind.ClearField("shape")
+        return found
+    for dimension, a, b in zip(kind.shape.dim, dims, stated, strict=True):
+        if a != b:
+            dimension.Clear()
+    return found
+
+
+def _read_instead(graph: Any, name: str, other: str, depth: int) -> None:
+    """Have nodes read another value, those of bodies too."""
+    for node in graph.node:
+        for i, one in enumerate(node.input):
+            if one == name:
+                node.input[i] = other
+        for inner in (inner for attribute in node.attribute for inner in subgraphs(attribute)) if depth < MAX_DEPTH else ():
+            _read_instead(inner, name, other, depth + 1)
+
+
 def _inferred(onnx: Any, bare: Any, model: Any) -> tuple[Any, Reason | None]:
     """A model with types and shapes, or the reason why these do not fit, by the nodes of ``model``."""
     try:
@@ -112,11 +196,26 @@ def _inferred(onnx: Any, bare: Any, model: Any) -> tuple[Any, Reason | None]:
         return (native.infer_shapes(onnx, bare), None) if reason is None else (None, reason)
 
 
+def _make_constants(onnx: Any, graph: Any, depth: int) -> None:
+    """Of a constant's node ONNX Runtime makes a constant before it looks, of any type."""
+    for i, node in reversed([*enumerate(graph.node)]):
+        found = _constant_nodes(onnx, [node])
+        for name, tensor in found.items():
+            constant = graph.initializer.add()
+            constant.CopyFrom(tensor)
+            constant.name = name
+        if found:
+            del graph.node[i]
+    for node in graph.node if depth < MAX_DEPTH else ():
+        for inner in (inner for attribute in node.attribute for inner in subgraphs(attribute)):
+            _make_constants(onnx, inner, depth + 1)
+
+
 def _add_empty_ends(graph: Any, original: Any) -> None:
     """Inputs that are left out at the end, which the checker does not accept: inference counts them."""
     counts = {node.output[0]: len(node.input) for node in original.node if node.output}
     for node in graph.node:
-        lacking = counts.get(node.output[0], 0) - len(node.input) if node.output and node.op_type != "Constant" else 0
+        lacking = counts.get(node.output[0], 0) - len(node.input) if node.output else 0
         node.input.extend([""] * lacking)
 
 
@@ -143,12 +242,13 @@ def _domain(name: str) -> str:
 
 
 def _of_structure(model: Any) -> Iterator[Reason]:
-    graph, complex128 = model.graph, 15  # TensorProto.COMPLEX128
-    values = [(value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.output)]
+    graph = model.graph
+    tensors = [value for value in (*graph.input, *graph.output) if value.type.HasField("tensor_type")]
+    values = [(value.name, value.type.tensor_type.elem_type) for value in tensors]
     read = {name for node in graph.node for name in node.input}
     for name, type in (*values, *((tensor.name, tensor.data_type) for tensor in graph.initializer if tensor.name in read)):
-        if type == complex128:
-            yield _reason("element types that it has", f"complex128 of {name}", kind=Why.INPUT_TYPE)
+        if type in _UNKNOWN:
+            yield _reason("element types that it has", f"{_UNKNOWN[type]} of {name}", kind=Why.INPUT_TYPE)
     inputs = {value.name for value in graph.input}
     unread = (one.name for one in graph.initializer if one.name not in inputs | read)
     if model.ir_version < 4 and (name := next(unread, None)) is not None:
@@ -253,7 +353,7 @@ class _Nodes:
 
         described = {value.name: value for value in (*inferred.output, *inferred.value_info, *inferred.input)}
         found = {name: type_of(value.type) for name, value in described.items()}
-        constants = {tensor.name: tensor for tensor in graph.initializer} | _constant_nodes(onnx, graph)
+        constants = {tensor.name: tensor for tensor in graph.initializer} | _constant_nodes(onnx, graph.node)
         # The first statement of an output counts, and the last one of another value.
         values = (*model.graph.value_info, *reversed(model.graph.output))
         stated = {value.name: type for value in values if (type := type_of(value.type))}
@@ -337,7 +437,7 @@ class _Nodes:
         return refused, next(iter(inner.without_kernel.values()), None)
 
     def _written_out(self, node: Any) -> Any:
-        """A model of a node alone, which is written out as its function; None where that cannot be done."""
+        """A model of a node by itself, which is written out as its function; None where that cannot be done."""
         bodies = (graph for attribute in node.attribute for graph in subgraphs(attribute))
         names = [name for name in (*node.input, *(name for body in bodies for name in free_names(body))) if name]
         inputs = [self._value(name) for name in dict.fromkeys(names)]
@@ -350,7 +450,7 @@ class _Nodes:
                 one.CopyFrom(self._tensor(one.name, type))
         held = [self._values[one.name] for one in inputs if one.name in self._values]
         constants = [one for one in held if one.ByteSize() <= _SMALL and not one.external_data]
-        graph = helper.make_graph([node], "function", inputs, outputs, constants)
+        graph = helper.make_graph([self._with_defaults(node)], "function", inputs, outputs, constants)
         versions = {"": self._opset("")} | self._opsets
         imports = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
         model = helper.make_model(graph, opset_imports=imports, functions=self._called(node), ir_version=_IR)
@@ -359,6 +459,20 @@ class _Nodes:
             return native.write_out(self._onnx, model, node.domain, node.op_type)
         except RuntimeError:
             return None
+
+    def _with_defaults(self, node: Any) -> Any:
+        """A node with the defaults of attributes that it leaves out, which the onnx package does not write out."""
+        schema = None if (node.domain, node.op_type) in self._functions else self._schema(node, _domain(node.domain))
+        if schema is None:
+            return node
+        found, held = type(node)(), {one.name for one in node.attribute}
+        found.CopyFrom(node)
+        found.attribute.extend(
+            self._onnx.AttributeProto.FromString(one.default_value.SerializeToString())
+            for name, one in schema.attributes.items()
+            if name not in held and one.default_value.name
+        )
+        return found
 
     def _called(self, node: Any) -> list[Any]:
         """The functions of the file that a node calls, and those that they call."""
@@ -453,8 +567,7 @@ class _Nodes:
         inputs, outputs, *bounds, attributes, optional = known
         for one in node.attribute:
             type = self._onnx.AttributeProto.AttributeType.Name(one.type)
-            # ONNX's operators before their first version, and the like, may have any more (``AllowUncheckedAttributes``).
-            if attributes.get(one.name, "" if domain else type) != type:
+            if attributes.get(one.name, type if node.op_type in _ANY_ATTRIBUTES else "") != type:
                 return _reason("attributes that the operator has", f"{one.name} of {type}", label, Why.ARGUMENT)
         if (miscounted := _miscounted(node, bounds, label)) is not None:
             return miscounted
@@ -482,7 +595,8 @@ class _Nodes:
                 return _reason("types that the operator has", wrong, label, Why.OUTPUT_TYPE)
             if found:
                 self._types[name] = found
-        self._note(self._without_kernel(node, domain, 1, actual, label) or self._of_values(node, 1, label))
+        lacking = None if node.op_type in _FUNCTIONS else self._without_kernel(node, domain, 1, actual, label)
+        self._note(lacking or self._of_values(node, 1, label))
         return self._wrong_shape(node, 1, label)
 
     def _other_type(self, name: str, found: str) -> str:
@@ -592,12 +706,11 @@ _NAMED = ("QLinearAdd", "QLinearMul")
 """Operators whose inference reads the type of a zero point that may be left out, but not left empty."""
 
 
-def _constant_nodes(onnx: Any, graph: Any) -> dict[str, Any]:
-    """The tensors of a graph's nodes that are constants."""
-    nodes = [
-        (one.output[0], one.attribute[0]) for one in graph.node if one.op_type == "Constant" and one.output and one.attribute
-    ]
-    return {name: tensor for name, attribute in nodes if (tensor := tensor_of(onnx, attribute)) is not None}
+def _constant_nodes(onnx: Any, nodes: Iterable[Any]) -> dict[str, Any]:
+    """The tensors of nodes that are constants."""
+    constants = (one for one in nodes if one.op_type == "Constant" and one.output and one.attribute)
+    named = [(one.output[0], one.attribute[0]) for one in constants]
+    return {name: tensor for name, attribute in named if (tensor := tensor_of(onnx, attribute)) is not None}
 
 
 def _is_shaped(value: Any) -> bool:
