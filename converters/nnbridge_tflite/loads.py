@@ -123,16 +123,20 @@ class PreparedOperator:
         array = None if tensor is None else self.stored(tensor)
         return None if array is None else [int(one) for one in np.ravel(array)]
 
-    def words(self, number: int, dtype: str = "<i4") -> list[int] | None:
-        """A constant input as kernels read it that take any type for INT32; smaller elements are read beyond their end."""
+    def words(self, number: int, dtype: str = "<i4", least: int = 0) -> list[int] | None:
+        """A constant input as kernels read it that take any type for INT32, and ``least`` numbers: what is smaller is read beyond
+        its end. IndexError where that is not in the file."""
         tensor, wanted = self.at(number), np.dtype(dtype)
         array = None if tensor is None else self.stored(tensor)
         if array is None or tensor is None:
             return None
         found: bytes | None = array.tobytes()
-        if array.dtype.itemsize < wanted.itemsize:
-            found = self.bytes_from(tensor, array.size * wanted.itemsize)
-        return None if found is None else [int(one) for one in np.frombuffer(found, wanted, array.size)]
+        count = max(array.size, least)
+        if array.dtype.itemsize < wanted.itemsize or array.size < least:
+            found = self.bytes_from(tensor, count * wanted.itemsize)
+        if found is None and array.size < least:
+            raise IndexError(number)
+        return None if found is None else [int(one) for one in np.frombuffer(found, wanted, count)]
 
     @property
     def activation(self) -> int:
@@ -373,7 +377,7 @@ def constant_axes(axes: int, number: int, beyond: int = 0, most: int | None = No
     """An input whose numbers, or the first ``most`` of them, name dimensions of an operand where they are known."""
 
     def holds(node: PreparedOperator) -> bool:
-        found = node.words(axes, "<i8" if node.type(axes) == "INT64" else "<i4")
+        found = node.words(axes, "<i8" if node.type(axes) == "INT64" else "<i4", most or 0)
         rank = len(node.shape(number)) + beyond
         # Of 64 bits kernels retain 32.
         return found is None or not rank or all(-rank <= np.int64(axis).astype(np.int32) < rank for axis in found[:most])

@@ -170,6 +170,17 @@ FILES = {
     **{f"CastLike with saturate {one}": model(
         make("CastLike", ["x", "c"], ["y"], saturate=one), opset=19, constants={"c": np.ones(1, np.float32)})
        for one in (0, 1, 2)},
+    **{f"linear Upsample of opset 8 by {scales}": model(
+        make("Upsample", ["x"], ["y"], mode="linear", scales=scales), shape=(1, 2, 3, 4), opset=8)
+       for scales in ([1, 1, 2, 2], [2, 1, 2, 2], [1, 2, 2, 1], [1, 1, 1, 1])},
+    **{f"{type} of ai.onnx of {code}": model(make(type, ["x"], ["y"], domain="ai.onnx"), types=(code, code), opset=20)
+       for type in ("HardSwish", "Gelu", "Elu") for code in (FLOAT, DOUBLE)},
+    **{f"LayerNormalization of opset 14 with scales of {scales.dtype}": model(
+        make("LayerNormalization", ["x", "c"], ["y"]), opset=14, constants={"c": scales})
+       for scales in (np.ones(3, np.float32), np.ones(3), np.ones(3, np.int8))},
+    **{f"{type} of rank {len(shape)}": model(
+        contrib(type, "x", "x", "c"), shape=shape, constants={"c": np.ones(1, np.float32)}, change=newer("com.microsoft", 1))
+       for type in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization") for shape in ((), (1, 1), (1, 1, 1))},
     # attributes
     "a required attribute that is missing": model(make("Cast", ["x"], ["y"])),
     "an attribute that the operator lacks": model(make("Relu", ["x"], ["y"], axis=1)),

@@ -181,18 +181,18 @@ def _interpolated(place: int, *, since: int = 0, until: int = _NEVER) -> Rule:
     """A rule for scales, an input: the dimensions that ONNX Runtime's CPU interpolates (``upsamplebase.h``)."""
 
     def holds(node: CreatedNode) -> bool:
-        mode, array = node.get("mode", b"nearest"), node.constant(place)
-        if mode not in (b"linear", b"cubic") or array is None or not array.size:
-            return True
-        return _interpolates(array.ravel().tolist(), cubic=mode == b"cubic")
+        array = node.constant(place)
+        return array is None or not array.size or _interpolates(node, array.ravel().tolist())
 
     return Rule("scales of dimensions that it interpolates", holds, place=place, since=since, until=until)
 
 
-def _interpolates(scales: Sequence[float], *, cubic: bool) -> bool:
+def _interpolates(node: CreatedNode, scales: Sequence[float]) -> bool:
     scaled = [i for i, scale in enumerate(scales) if scale != 1]
-    rank = len(scales)
-    if cubic:
+    rank, mode = len(scales), node.get("mode", b"nearest")
+    if mode == b"nearest":
+        return True
+    if mode == b"cubic":
         return rank == 2 or (rank == 4 and scaled in ([], [2], [3], [2, 3]))
     last = all(i >= rank - 2 for i in scaled) or (rank == 4 and all(i in (1, 2) for i in scaled))
     return rank in (2, 3) or (rank == 4 and last) or (rank == 5 and not {0, 1} & {*scaled})
@@ -324,5 +324,15 @@ _RULES: Mapping[str, Sequence[Rule]] = {
     "SkipSimplifiedLayerNormalization": (_at_least_0("epsilon"),),
     "TensorScatter": (_one_of("mode", "linear", "circular"),),
     "Transpose": (_attribute("perm", "of each dimension once", lambda value: sorted(value) == list(range(len(value)))),),
-    "Upsample": (_MODE, _interpolated(1)),
+    "Upsample": (
+        _MODE,
+        Rule(
+            "scales of dimensions that it interpolates",
+            lambda node: _interpolates(node, node.get("scales", ())),
+            ("scales", "mode"),
+            since=7,
+            until=9,
+        ),
+        _interpolated(1, since=9),
+    ),
 }

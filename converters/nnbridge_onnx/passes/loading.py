@@ -38,6 +38,8 @@ _UNKNOWN: Mapping[int, str] = {0: "the undefined type", 14: "complex64", 15: "co
 """The numbers of element types that it does not have."""
 _FUNCTIONS = ("FastGelu", "LayerNormalization", "QuickGelu")
 """Its operators that it writes out as functions, of operators that it has kernels for."""
+_FLOATS = frozenset(["float", "double", "float16", "bfloat16"])
+"""The element types of these."""
 _ANY_ATTRIBUTES = ("LayerNormalization", "SimplifiedLayerNormalization")
 """Those of its operators in ONNX's domain that may have any attributes (``AllowUncheckedAttributes``)."""
 _IR = 10
@@ -424,7 +426,7 @@ class _Nodes:
         body = self._written_out(node) if callers < MAX_DEPTH else None
         if body is None:
             return None, None
-        if [(one.domain, one.op_type) for one in body.graph.node] == [(node.domain, node.op_type)]:
+        if [(one.domain, one.op_type) for one in body.graph.node] == [(_domain(node.domain), node.op_type)]:
             return None, whole
         try:
             inferred, reason = _inferred(self._onnx, body, body)
@@ -456,7 +458,7 @@ class _Nodes:
         model = helper.make_model(graph, opset_imports=imports, functions=self._called(node), ir_version=_IR)
         state_defaults(model)
         try:
-            return native.write_out(self._onnx, model, node.domain, node.op_type)
+            return native.write_out(self._onnx, model, _domain(node.domain), node.op_type)
         except RuntimeError:
             return None
 
@@ -467,6 +469,7 @@ class _Nodes:
             return node
         found, held = type(node)(), {one.name for one in node.attribute}
         found.CopyFrom(node)
+        found.domain = _domain(node.domain)
         found.attribute.extend(
             self._onnx.AttributeProto.FromString(one.default_value.SerializeToString())
             for name, one in schema.attributes.items()
@@ -595,7 +598,8 @@ class _Nodes:
                 return _reason("types that the operator has", wrong, label, Why.OUTPUT_TYPE)
             if found:
                 self._types[name] = found
-        lacking = None if node.op_type in _FUNCTIONS else self._without_kernel(node, domain, 1, actual, label)
+        written_out = node.op_type in _FUNCTIONS and all(types <= _FLOATS for types in actual.values())
+        lacking = None if written_out else self._without_kernel(node, domain, 1, actual, label)
         self._note(lacking or self._of_values(node, 1, label))
         return self._wrong_shape(node, 1, label)
 
@@ -687,9 +691,15 @@ _NORMALISED = ("an axis of its first input", _has_axis)
 def _scales_channels(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
     """True for numbers that the function, which multiplies by channels since version 21, broadcasts."""
     data, *others = shapes
-    return data is None or len(data) < 2 or all(one is None or len(one) != 1 or _broadcast(one, data[1:2]) for one in others)
+    return (
+        data is None
+        or len(data) < 2
+        or 0 in data
+        or all(one is None or len(one) != 1 or _broadcast(one, data[1:2]) for one in others)
+    )
 
 
+_NO_SCALAR = ("an input that is no scalar", lambda shapes, _: shapes[0] != ())
 _LOSSES = ("scores of rank 2 at least, a label for each of them, weights of rank 1", _are_losses)
 _QUANTISED = ("scalars as scales and zero points, data that broadcasts", _are_quantised)
 _SHAPES: Mapping[str, tuple[str, Callable[[_Shapes, Mapping[str, Any]], bool] | None]] = {
@@ -699,6 +709,8 @@ _SHAPES: Mapping[str, tuple[str, Callable[[_Shapes, Mapping[str, Any]], bool] | 
     "GroupNormalization 21": ("a scale and a bias for each channel", _scales_channels),
     "LayerNormalization": _NORMALISED,
     "SimplifiedLayerNormalization": _NORMALISED,
+    "SkipLayerNormalization": _NO_SCALAR,
+    "SkipSimplifiedLayerNormalization": _NO_SCALAR,
     "QLinearAdd": _QUANTISED,
     "QLinearMul": _QUANTISED,
 }

@@ -128,7 +128,7 @@ _OUTPUTS_COUNTED = requires(
 )
 _EVEN = requires(
     "a dimension that splits evenly",
-    lambda node: not (axis := node.numbers(0)) or node.shape(1)[axis[0]] % _count(node) == 0,
+    lambda node: not (axis := node.words(0, least=1)) or node.shape(1)[axis[0]] % _count(node) == 0,
     lambda node: f"{node.at(1)} in {_count(node)} parts",
 )
 _SIZES_FIT = requires("sizes that add up to the dimension", _sizes_fit, lambda node: f"{node.numbers(1)} of {node.at(0)}")
@@ -316,7 +316,7 @@ SPLIT_V = TfliteOperator(
         ranked(1, 1),
         *if_known(1, constant_axes(2, 0, most=1)),
         _SIZES_FIT,
-        sized(_parts),
+        *if_known(2, sized(_parts)),
     ),
     dims=dims.split_by_sizes,
     writes_type=0,

@@ -52,7 +52,6 @@ from nnbridge_tflite.loads import (
     bias_scaled,
     bias_typed,
     channelled,
-    if_known,
     no_zero_point,
     parameters,
     positive,
@@ -137,15 +136,19 @@ _CHANNELS_TRANSPOSED_3D = requires(
 )
 
 
-def _stored_shape(node: PreparedOperator) -> list[int] | None:
-    """The output shape as the file stores it; a kernel that is prepared looks at no computed one."""
+def _is_stored(node: PreparedOperator) -> bool:
     shape = node.at(0)
-    return None if shape is None or shape.data is None else node.numbers(0)
+    return shape is not None and shape.data is not None
+
+
+def _known_shape(node: PreparedOperator) -> list[int] | None:
+    """The output shape where the kernel looks at it when it is prepared: that of two dimensions looks at no computed one."""
+    return node.numbers(0) if _is_stored(node) or len(node.shape(1)) > 4 else None
 
 
 def _reverses(node: PreparedOperator, of: int, weights: Sequence[int], axes: str) -> bool:
     """True if known output dimensions are those whose convolution has the input's."""
-    stored, filter, same = _stored_shape(node), [node.shape(1)[i] for i in weights], node.option("padding") == 0
+    stored, filter, same = _known_shape(node), [node.shape(1)[i] for i in weights], node.option("padding") == 0
     steps = [(int(node.option(f"stride_{axis}")), int(node.option(f"dilation_{axis}_factor") or 1)) for axis in axes]
     if stored is None:
         return True
@@ -157,7 +160,7 @@ def _over(weights: Sequence[int], axes: str, *, transposed: bool = False) -> Pre
     """The condition on windows over the input, or over the output whose shape is input 0."""
 
     def windows(node: PreparedOperator) -> list[Sliding] | None:
-        sizes = _stored_shape(node) if transposed else node.shape(0)
+        sizes = _known_shape(node) if transposed else node.shape(0)
         filter = [node.shape(1)[i] for i in weights]
         steps = [(int(node.option(f"stride_{a}")), int(node.option(f"dilation_{a}_factor") or 1)) for a in axes]
         return None if sizes is None else [(d, f, *step) for d, f, step in zip(sizes[1:-1], filter, steps, strict=True)]
@@ -180,7 +183,18 @@ _REVERSED_3D = requires(
     lambda node: f"{node.numbers(0)} for {node.at(2)}",
     Why.OPERAND_SIZE,
 )
-_FIVE = requires("an output shape of 5 numbers", lambda node: node.shape(0) == (5,), kind=Why.OPERAND_SIZE)
+
+
+def _of_numbers(count: int) -> Prepare:
+    return requires(f"an output shape of {count} numbers", lambda node: node.shape(0) == (count,), kind=Why.OPERAND_SIZE)
+
+
+_STORED_INT32 = requires(
+    "a stored output shape of INT32",
+    lambda node: not _is_stored(node) or node.type(0) == "INT32",
+    lambda node: node.type(0),
+    Why.INPUT_TYPE,
+)
 
 DILATIONS = (
     Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),
@@ -337,7 +351,8 @@ TRANSPOSE_CONV = TfliteOperator(
         zero_centred(2, OUT),
         alike(2, OUT),
         _CHANNELS_FIT,
-        *if_known(0, typed(0, "INT32")),
+        _STORED_INT32,
+        _of_numbers(4),
         affine(QUANTISED, 2, 1, at=2),
         channelled(0, data=2),
         _HYBRID_TRANSPOSED,
@@ -382,7 +397,7 @@ CONV_3D_TRANSPOSE = TfliteOperator(
     work=work.transposed_convolution(2, last=4),
     loads=(
         ranked(0, 1),
-        _FIVE,
+        _of_numbers(5),
         ranked(2, 5),
         ranked(1, 5),
         typed(2, "FLOAT32"),

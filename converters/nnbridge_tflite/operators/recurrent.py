@@ -168,7 +168,7 @@ def _coupled(first: int) -> Prepare:
     def holds(node: PreparedOperator) -> bool:
         absent = [node.at(i + first - 1) is None for i in range(16)]
         return (
-            absent[1] == absent[5]
+            absent[1] == absent[5] == absent[12]
             and not any(absent[i] for i in (2, 3, 4, 6, 7, 8, 13, 14, 15))
             and len({*(absent[10:12] if absent[1] else absent[9:12])}) == 1
         )

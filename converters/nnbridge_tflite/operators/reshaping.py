@@ -61,13 +61,14 @@ def _permutes(node: PreparedOperator) -> bool:
     return order is None or (node.shape(1) == (rank,) and all(-rank <= i < rank for i in order))
 
 
-_MOST_SQUEEZED = 8
+_MOST_LISTED = 8
+"""As many dimensions an option may list."""
 
 
 def _squeezes(node: PreparedOperator) -> bool:
     """True if the dimensions that are removed are 1."""
     shape, listed = node.shape(0), node.option("squeeze_dims")
-    return (isinstance(listed, int) or len(listed) <= _MOST_SQUEEZED) and all(
+    return (isinstance(listed, int) or len(listed) <= _MOST_LISTED) and all(
         -len(shape) <= i < len(shape) and shape[i] == 1 for i in (() if isinstance(listed, int) else map(int, listed))
     )
 
@@ -159,6 +160,11 @@ def _reshapes(node: PreparedOperator) -> bool:
     return rest < 2 and (math.prod(shape) % known == 0 if rest and known else math.prod(shape) == known)
 
 
+_FEW_LISTED = requires(
+    f"{_MOST_LISTED} dimensions at most as new_shape",
+    lambda node: len(node.operator.options.get("new_shape") or ()) <= _MOST_LISTED,
+    lambda node: len(node.operator.options["new_shape"]),
+)
 _RESHAPED = requires("dimensions that hold the input's elements", _reshapes, kind=Why.OPERAND_SIZE)
 _STATED_SHAPE = requires(
     "a shape, or no second input, without which LiteRT ends the process",
@@ -191,7 +197,7 @@ RESHAPE = TfliteOperator(
         ),
         past=(Past(until="2.7", types=FLOAT_QUANT8),),
     ),
-    loads=(_STATED_SHAPE, _RESHAPED),
+    loads=(_FEW_LISTED, _STATED_SHAPE, _RESHAPED),
     needs_ranks=True,
     dims=dims.reshaped,
 )

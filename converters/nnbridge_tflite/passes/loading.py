@@ -217,6 +217,10 @@ def _first_refusal(declared: TfliteOperator, node: PreparedOperator, label: str)
 
     A condition that reads a dimension or a number that there is not does not hold: the kernel reads beyond, too.
     """
+    _, most = declared.input_counts
+    count = len(node.operator.inputs)
+    if most is not None and count > most:
+        return Reason(f"{most} inputs at most", str(count), label, kind=Why.VARIANT, stage=Stage.LOADING)
     for condition in declared.loads:
         try:
             reason = first_refusal((condition,), node, RUNTIME_FEATURE_LEVEL, label, Stage.LOADING)
