@@ -74,8 +74,8 @@ class Unit:
         return self.graph.constants.get(self.inputs[i].name) if i < len(self.inputs) else None
 
     def shape(self, i: int = 0) -> Dims:
-        """The shape of input ``i``, which is known when conditions are checked."""
-        return self.graph.tensors[self.inputs[i].name].shape or ()
+        """The shape of input ``i``, which is known when conditions are checked; that of a scalar for an omitted one."""
+        return (self.graph.tensors[self.inputs[i].name].shape or ()) if self.has(i) else ()
 
     def attribute(self, name: str, default: Any) -> Any:
         """An attribute's value."""

@@ -87,6 +87,73 @@ def changed(model: bytes, before: bytes, after: bytes) -> bytes:
     return model.replace(before, after)
 
 
+def multiplied(factors: Any, one: Any) -> tuple[TfliteBuilder, int]:
+    """A file with the product of two constants, which MUL's kernel computes when it is prepared, and its tensor."""
+    file = TfliteBuilder()
+    product = file.tensor((), str(np.asarray(factors).dtype))
+    file.operator("MUL", [file.constant(factors), file.constant(one)], [product], {"fused_activation_function": 0})
+    return file, product
+
+
+def computed_axis(operator: str, axis: Any, shape: tuple[int, ...] = (2, 4)) -> bytes:
+    """Parts along an axis that is computed when the file is prepared."""
+    file, product = multiplied(axis, np.ones((), np.asarray(axis).dtype))
+    x, parts = file.tensor(shape), [file.tensor(()), file.tensor(())]
+    inputs = [product, x] if operator == "SPLIT" else [x, file.constant(np.int32([1, 1])), product]
+    file.operator(operator, inputs, parts, {"num_splits": 2})
+    return file.content([x], parts)
+
+
+def transposed(operator: str, shape: Any, *, computed: bool = False, stated: tuple[int, ...] | None = None) -> bytes:
+    """A transposed convolution to a shape that the file stores, that is computed when it is prepared, or given by the run."""
+    array = np.asarray(shape)
+    file, dims = multiplied(array, np.ones((), array.dtype)) if computed else (TfliteBuilder(), -1)
+    if stated is not None:
+        dims = file.tensor(stated, str(array.dtype))
+    elif not computed:
+        dims = file.constant(array)
+    deep = operator == "CONV_3D_TRANSPOSE"
+    x, y = file.tensor((1, 2, 2, 2, 1) if deep else (1, 2, 2, 1)), file.tensor(())
+    filter = file.constant(np.ones((2, 2, 2, 1, 1) if deep else (1, 2, 2, 1), np.float32))
+    options = {"padding": 1, "stride_w": 2, "stride_h": 2} | ({"stride_d": 2} if deep else {})
+    options |= {f"dilation_{a}_factor": 1 for a in "dhw"} if deep else {}
+    file.operator(operator, [dims, filter, x], [y], options)
+    return file.content([x] if stated is None else [dims, x], [y])
+
+
+def branch(operator: str, counts: tuple[int, int]) -> bytes:
+    """An IF whose bodies are one operator each, of so many inputs, with a condition that the file stores."""
+    outer = TfliteBuilder()
+    x, y = outer.tensor((3,)), outer.tensor((3,))
+    outer.operator("IF", [outer.constant(np.bool_(True)), x], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
+    for count in counts:
+        inner = TfliteBuilder()
+        a, b = inner.tensor((3,)), inner.tensor((3,))
+        inner.operator(operator, [a] * count, [b], {})
+        outer.others.append(inner.graph([a], [b], f"body{len(outer.others)}"))
+        outer.codes.append(inner.codes[0])
+        inner.operators[0]["opcode_index"] = len(outer.codes) - 1
+    return outer.content([x], [y])
+
+
+def gated(absent: tuple[int, ...]) -> bytes:
+    """A bidirectional LSTM of two cells, without these inputs; the peepholes and projections are absent."""
+    file, inputs = TfliteBuilder(), [0] * 48
+    inputs[0] = x = file.tensor((3, 1, 2))
+    for first in (1, 18):
+        for i in range(17):
+            weight = np.ones((2, 2) if i < 8 else 2, np.float32)
+            inputs[first + i] = -1 if i in (8, 9, 10, 15, 16) or first + i in absent else file.constant(weight)
+    for i in range(35, 39):
+        inputs[i] = file.tensor((1, 2))
+        file.tensors[inputs[i]]["is_variable"] = True
+    inputs[39:] = [-1] * 9
+    outputs = [file.tensor(()), file.tensor(())]
+    options = {"fused_activation_function": 4, "time_major": True, "merge_outputs": False}
+    file.operator("BIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, options)
+    return file.content([x], outputs)
+
+
 ADD = single("ADD", [(1, 4), (1, 4)], {"fused_activation_function": 0})
 FILES = {
     "as it should be": ADD,
@@ -110,6 +177,30 @@ FILES = {
     **{f"RESHAPE to {dims}": single("RESHAPE", [(2, 3), np.int32(dims)]) for dims in ((6,), (-1,), (-2, -3), (3, -2))},
     **{f"SLICE at {at} of {size}": slice_(at, size) for at in (-1, 0, 3, 4) for size in (-1, 0, 1)},
     "SLICE of other dimensions": slice_(0, 2, (1,)),
+    # numbers beyond a constant's end, and numbers that a kernel computes when it is prepared
+    **{f"{operator} along {list(np.ravel(axis))} of {np.asarray(axis).dtype}, computed": computed_axis(operator, axis)
+       for operator in ("SPLIT", "SPLIT_V")
+       for axis in (np.int32(0), np.int32(-2), np.int32(5), np.int64(0))},
+    **{f"SPLIT of {rows} rows along no axis": single("SPLIT", [np.zeros(0, np.int32), (rows, 3)], {"num_splits": 1})
+       for rows in (2, 3)},
+    **{f"RESHAPE with new_shape of {n}": single("RESHAPE", [(2, 3), np.int32([6])], {"new_shape": [1] * n})
+       for n in (1, 8, 9, 20)},
+    **{f"RESHAPE by a new_shape of {n} only": single("RESHAPE", [(1, 1)], {"new_shape": [1] * n}) for n in (1, 8, 9)},
+    # output shapes of transposed convolutions
+    **{f"TRANSPOSE_CONV to {shape} of {type.__name__}, {'computed' if computed else 'stored'}": transposed(
+        "TRANSPOSE_CONV", np.array(shape, type), computed=computed)
+       for shape in ((1, 4, 4, 1), (1, 9, 9, 1)) for type in (np.int32, np.int64) for computed in (False, True)},
+    **{f"TRANSPOSE_CONV to {dims} numbers that the run gives": transposed("TRANSPOSE_CONV", np.int32(0), stated=dims)
+       for dims in ((0,), (3,), (4,), (5,), (1, 4))},
+    **{f"CONV_3D_TRANSPOSE to {shape}, {'computed' if computed else 'stored'}": transposed(
+        "CONV_3D_TRANSPOSE", np.int32(shape), computed=computed)
+       for shape in ((1, 4, 4, 4, 1), (1, 9, 9, 9, 1), (2, 4, 4, 4, 1), (1, 4, 4, 4, 2)) for computed in (False, True)},
+    # operands of bodies, one of which no run reaches
+    **{f"an IF of {operator} with {first} and {second} inputs": branch(operator, (first, second))
+       for operator in ("ABS", "RELU", "TANH") for first in (1, 2) for second in (1, 2)},
+    # gates without a bias
+    **{f"a bidirectional LSTM without inputs {absent}": gated(absent)
+       for absent in ((), (12,), (29,), (1, 5), (1, 5, 12), (18, 22), (18, 22, 29), (13,), (30,))},
     # options of other operators
     "ADD with options of CONV_2D": single("ADD", [(1, 4), (1, 4)]),
     **{f"{operator} without options": single(operator, inputs) for operator, inputs in (
