@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +283,136 @@ _CHANGES: Sequence[Callable[[Any, Rng], None]] = (
     *(_opset, _ir, _operator, _operator, _attribute, _attribute, _attribute, _value_type, _value_type, _value_type),
     *(_value_shape, _value_shape, _constant, _constant, _value_info),
 )
+
+
+# -- everything is changed, one after the other --------------------------------------------------------------------------------
+
+
+_ODD: dict[int, list[Any]] = {
+    AttributeProto.INT: [-100, -3, -2, -1, 0, 1, 2, 3, 4, 5, 100],
+    AttributeProto.FLOAT: [-1.0, 0.0, 1.0, 2.0, float("inf"), float("nan")],
+    AttributeProto.STRING: [b"", b"SAME_UPPER", b"VALID", b"x", b"linear", b"NEAREST", b"Relu"],
+    AttributeProto.INTS: [[], [1, 1], [0, 0], [-1, -1], [2, 2], [100, 100], [1]],
+    AttributeProto.FLOATS: [[], [0.5], [1.0, 1.0], [-1.0, -1.0]],
+}
+"""Values of attributes, by their type."""
+_LARGEST = 6
+"""Nodes of a drawn file that is swept."""
+
+
+def sweep(seed: int, number: int) -> Iterator[tuple[str, bytes]]:
+    """A drawn file in which everything is changed, each time one thing, with what it is: attributes to odd values, operands to
+    every type, other operands and other shapes, the opset."""
+    name = sorted(DRAWS)[number % len(DRAWS)]
+    case = Case(np.random.default_rng([seed, number, 99]), name)
+    try:
+        DRAWS[name](case)
+        model = case.model()
+        for value, found in zip(model.graph.output, _typed(model), strict=True):
+            value.CopyFrom(found)
+    except Exception:  # What cannot be drawn is not compared.
+        return
+    if len(model.graph.node) > _LARGEST:
+        return
+    for what, changed in itertools.chain(*(one(model) for one in (_attributes, _types, _constants, _operands, _shapes))):
+        yield f"{name}: {what}", bytes(changed.SerializeToString())
+
+
+def _copied(model: Any) -> Any:
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    return found
+
+
+def _declared(model: Any, node: Any) -> dict[str, int]:
+    """The attributes that a node may have -> their types."""
+    version = next((one.version for one in model.opset_import if one.domain == node.domain), 1)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return {}
+    return {name: int(one.type.value) for name, one in schema.attributes.items()}
+
+
+def _attributes(model: Any) -> Iterator[tuple[str, Any]]:
+    for i, node in enumerate(model.graph.node):
+        held = {one.name: int(one.type) for one in node.attribute}
+        for name, type in (_declared(model, node) | held).items():
+            for value in (*_ODD.get(type, ()), None):
+                changed = _copied(model)
+                others = [one for one in node.attribute if one.name != name]
+                del changed.graph.node[i].attribute[:]
+                changed.graph.node[i].attribute.extend(others)
+                if value is not None:
+                    changed.graph.node[i].attribute.append(helper.make_attribute(name, value, attr_type=type))
+                yield f"{name} {value} of {node.op_type}", changed
+
+
+def _types(model: Any) -> Iterator[tuple[str, Any]]:
+    for side in ("input", "output"):
+        for i, type in itertools.product(range(len(getattr(model.graph, side))), range(24)):
+            changed = _copied(model)
+            getattr(changed.graph, side)[i].type.tensor_type.elem_type = type
+            yield f"{side} {i} of type {type}", changed
+    for i, type in itertools.product(range(len(model.graph.initializer)), range(1, 24)):
+        with np.errstate(all="ignore"):
+            try:
+                array = numpy_helper.to_array(model.graph.initializer[i]).astype(helper.tensor_dtype_to_np_dtype(type))
+                tensor = numpy_helper.from_array(array, model.graph.initializer[i].name)
+            except (KeyError, TypeError, ValueError, NotImplementedError):
+                continue
+        changed = _copied(model)
+        changed.graph.initializer[i].CopyFrom(tensor)
+        yield f"constant {i} of type {type}", changed
+
+
+def _constants(model: Any) -> Iterator[tuple[str, Any]]:
+    for i, tensor in enumerate(model.graph.initializer):
+        array = numpy_helper.to_array(tensor)
+        if array.dtype.kind not in "biuf":
+            continue
+        numbers = [(array.astype(np.float64) + d).astype(array.dtype) for d in (-3, -1, 1, 100)] if array.size else []
+        first = [array.ravel()[:1], array.ravel()[:1].reshape(())] if array.size else []
+        for other in (array[None], array[..., None], array.ravel(), np.zeros(0, array.dtype), array * 0, *first, *numbers):
+            changed = _copied(model)
+            changed.graph.initializer[i].CopyFrom(numpy_helper.from_array(np.asarray(other), tensor.name))
+            yield f"constant {i} of {other.ravel()[:4]} {other.shape}", changed
+            node = helper.make_node("Constant", [], [tensor.name], value=changed.graph.initializer[i])
+            as_node = _copied(changed)
+            del as_node.graph.initializer[i]
+            as_node.graph.node.insert(0, node)
+            yield f"constant {i} as a node of {other.ravel()[:4]} {other.shape}", as_node
+
+
+def _operands(model: Any) -> Iterator[tuple[str, Any]]:
+    names = ["", *(one.name for one in model.graph.input[:3]), *(one.name for one in model.graph.initializer[:3])]
+    for i, node in enumerate(model.graph.node):
+        for place, name in itertools.product(range(len(node.input) + 1), names):
+            changed = _copied(model)
+            if place < len(node.input):
+                changed.graph.node[i].input[place] = name
+            else:
+                changed.graph.node[i].input.append(name)
+            yield f"input {place} of {node.op_type} is {name!r}", changed
+        shorter, longer = _copied(model), _copied(model)
+        del shorter.graph.node[i].input[-1:]
+        longer.graph.node[i].output.append("another")
+        yield f"an input less of {node.op_type}", shorter
+        yield f"an output more of {node.op_type}", longer
+    for version in range(1, 27) if model.opset_import else ():
+        changed = _copied(model)
+        changed.opset_import[0].version = version
+        yield f"opset {version}", changed
+
+
+def _shapes(model: Any) -> Iterator[tuple[str, Any]]:
+    for i, value in enumerate(model.graph.input):
+        if not value.type.HasField("tensor_type"):
+            continue
+        dims = [one.dim_value for one in value.type.tensor_type.shape.dim]
+        single = [[*dims[:k], d, *dims[k + 1 :]] for k in range(len(dims)) for d in (0, 1, 7, "N")]
+        for other in ([*dims, 2], [1, *dims], dims[:-1], dims[1:], [], None, *single):
+            changed = _copied(model)
+            described = helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, other)
+            changed.graph.input[i].CopyFrom(described)
+            yield f"input {i} of {other}", changed
