@@ -136,6 +136,18 @@ def branch(operator: str, counts: tuple[int, int]) -> bytes:
     return outer.content([x], [y])
 
 
+def recurrent(rows: dict[int, int]) -> bytes:
+    """An LSTM over a sequence of four cells, whose weights of these inputs have so many rows."""
+    file, shapes = TfliteBuilder(), [(4, 2)] * 4 + [(4, 4)] * 4
+    x, y = file.tensor((1, 3, 2)), file.tensor(())
+    weights = [file.constant(np.ones((rows.get(i, a), b), np.float32)) for i, (a, b) in enumerate(shapes, 1)]
+    biases = [file.constant(np.ones(4, np.float32)) for _ in range(4)]
+    states = [file.tensor((1, 4), is_variable=True) for _ in range(2)]
+    inputs = [x, *weights, -1, -1, -1, *biases, -1, -1, *states, -1, -1, -1, -1]
+    file.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], {"fused_activation_function": 4, "time_major": False})
+    return file.content([x], [y])
+
+
 def gated(absent: tuple[int, ...]) -> bytes:
     """A bidirectional LSTM of two cells, without these inputs; the peepholes and projections are absent."""
     file, inputs = TfliteBuilder(), [0] * 48
@@ -201,6 +213,7 @@ FILES = {
     # gates without a bias
     **{f"a bidirectional LSTM without inputs {absent}": gated(absent)
        for absent in ((), (12,), (29,), (1, 5), (1, 5, 12), (18, 22), (18, 22, 29), (13,), (30,))},
+    **{f"an LSTM whose input {i} has {n} rows": recurrent({i: n}) for i in range(1, 9) for n in (4, 8)},
     # options of other operators
     "ADD with options of CONV_2D": single("ADD", [(1, 4), (1, 4)]),
     **{f"{operator} without options": single(operator, inputs) for operator, inputs in (

@@ -224,12 +224,22 @@ _GATES = (*_RECURRENT, _above_0("hidden_size"), _above_0("clip"))
 _MODE = _one_of("mode", "nearest", "linear", "cubic")
 _BORDER = _one_of("padding_mode", "zeros", "border", "reflection")
 _BLOCKS = (_at_least_0("block_size"),)
-_LOOKED_UP = tuple(map(_single, (1, 2, 3, 4)))
+_LOOKED_UP = (
+    Rule("an output's zero point, which may have no name", lambda node: len(node.node.input) > 4),  # It looks beyond the last.
+    *map(_single, (1, 2, 3, 4)),
+)
 _SUMS = (_switch("exclusive"), _switch("reverse"))
 _FLOAT8 = (17, 18, 19, 20, 24)
 """The numbers of the element types of eight bits."""
 _RULES: Mapping[str, Sequence[Rule]] = {
-    "Attention": (_above_0("scale"),),
+    "Attention": (
+        _attribute("scale", "above 0, or NaN", lambda value: not value <= 0),
+        Rule(
+            "qk_matmul_output_mode from -1 to 3",
+            lambda node: not any(node.node.output[3:4]) or -1 <= node.get("qk_matmul_output_mode", 0) <= 3,
+            ("qk_matmul_output_mode",),
+        ),
+    ),
     "AveragePool": _POOLING,
     "BitShift": (_one_of("direction", "LEFT", "RIGHT"),),
     "Cast": (

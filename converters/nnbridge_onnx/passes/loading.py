@@ -256,6 +256,10 @@ def _of_structure(model: Any) -> Iterator[Reason]:
     if model.ir_version < 4 and (name := next(unread, None)) is not None:
         yield _reason("constants that are inputs or read, before IR version 4", name)
     yield from _of_constants(model)
+    known = inputs | {one.name for one in graph.initializer if one.name}
+    for index, node in enumerate(graph.node):
+        for name in known.intersection(node.output) if node.op_type != "Constant" else ():
+            yield _reason("values with a name each", f"{name}, which is there already", _label(index, node))
     if not model.opset_import:
         yield _reason("an opset that the file imports", "none")
     for one in model.opset_import:

@@ -82,7 +82,7 @@ def _count(node: PreparedOperator) -> int:
 
 def _sizes_fit(node: PreparedOperator) -> bool:
     """True if the parts of a dimension, of which one may be -1, add up to it."""
-    sizes, axis = node.numbers(1), node.words(2)
+    sizes, axis = node.numbers(1), node.words(2, least=1)
     if sizes is None or axis is None:
         return True
     if node.type(1) not in INDEXES:

@@ -116,8 +116,8 @@ _CELL_FITS = (
     *("c" for _ in range(4)),
 )
 """Of the inputs of an LSTM after the first: c cells, i input, o output, b batches."""
-_DIAGONAL_FITS = tuple(spec.replace("c o", "c o|c") for spec in _CELL_FITS)
-"""The same where recurrent weights may be diagonals."""
+_DIAGONAL_FITS = (*_CELL_FITS[:4], "c o|c", "f o|f", "g o|g", "c o|c", *_CELL_FITS[8:])
+"""The same where recurrent weights may be diagonals; the kernel does not count the rows of those of forget and cell gates."""
 _RECURRENT_FIT = requires(
     "recurrent weights of the input weights' type, and biases of the type that goes with the input's",
     lambda node: (
