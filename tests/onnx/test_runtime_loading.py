@@ -295,6 +295,10 @@ FILES = {
         make("GroupNormalization", ["x", "c", "c"], ["y"], num_groups=groups), shape=(2, 6, 4), opset=opset,
         constants={"c": np.ones(scales, np.float32)})
        for opset in (18, 21) for groups, scales in ((3, 6), (3, 3), (0, 6), (2, 0), (2, 5))},
+    **{f"GroupNormalization of {shape}": model(
+        make("GroupNormalization", ["x", "c", "c"], ["y"], num_groups=1), shape=shape, opset=21,
+        constants={"c": np.ones(3, np.float32)})
+       for shape in ((2, 3, 4, 0), (2, 3, 0, 4), (2, 0, 4, 4), (0, 3, 4, 4), (2, 3, 0), (2, 3, 4, 4, 0), (2, 3, 4, 0, 4))},
     **{f"CenterCropPad of type {code}": model(
         make("CenterCropPad", ["x", "c"], ["y"]), types=(code, code), opset=18, constants={"c": np.int64([3, 3])})
        for code in (FLOAT, 5, INT32, 12)},

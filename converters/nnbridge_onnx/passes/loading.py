@@ -695,12 +695,10 @@ _NORMALISED = ("an axis of its first input", _has_axis)
 def _scales_channels(shapes: _Shapes, attributes: Mapping[str, Any]) -> bool:
     """True for numbers that the function, which multiplies by channels since version 21, broadcasts."""
     data, *others = shapes
-    return (
-        data is None
-        or len(data) < 2
-        or 0 in data
-        or all(one is None or len(one) != 1 or _broadcast(one, data[1:2]) for one in others)
-    )
+    if data is None or len(data) < 2 or 0 in data:
+        # It reshapes three dimensions to those of the data, where 0 is for one of the three.
+        return data is None or 0 not in data[3:]
+    return all(one is None or len(one) != 1 or _broadcast(one, data[1:2]) for one in others)
 
 
 _NO_SCALAR = ("an input that is no scalar", lambda shapes, _: shapes[0] != ())
@@ -710,7 +708,7 @@ _SHAPES: Mapping[str, tuple[str, Callable[[_Shapes, Mapping[str, Any]], bool] | 
     "SoftmaxCrossEntropyLoss": _LOSSES,
     "NegativeLogLikelihoodLoss": _LOSSES,
     "FusedMatMul": ("matrices that fit", _multiply),
-    "GroupNormalization 21": ("a scale and a bias for each channel", _scales_channels),
+    "GroupNormalization 21": ("a scale and a bias for each channel, no empty dimension after the third", _scales_channels),
     "LayerNormalization": _NORMALISED,
     "SimplifiedLayerNormalization": _NORMALISED,
     "SkipLayerNormalization": _NO_SCALAR,
