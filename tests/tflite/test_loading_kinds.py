@@ -104,6 +104,16 @@ def computed_axis(operator: str, axis: Any, shape: tuple[int, ...] = (2, 4)) -> 
     return file.content([x], parts)
 
 
+def parts(sizes: Any, axis: Any, count: int = 2) -> bytes:
+    """SPLIT_V to so many parts: sizes and axis are arrays that the file stores, or dimensions of what the run gives."""
+    file = TfliteBuilder()
+    x, outputs = file.tensor((4, 3)), [file.tensor(()) for _ in range(count)]
+    numbers = [file.tensor(one, "int32") if isinstance(one, tuple) else file.constant(one) for one in (sizes, axis)]
+    file.operator("SPLIT_V", [x, *numbers], outputs, {"num_splits": count})
+    given = [i for i, one in zip(numbers, (sizes, axis), strict=True) if isinstance(one, tuple)]
+    return file.content([x, *given], outputs)
+
+
 def transposed(operator: str, shape: Any, *, computed: bool = False, stated: tuple[int, ...] | None = None) -> bytes:
     """A transposed convolution to a shape that the file stores, that is computed when it is prepared, or given by the run."""
     array = np.asarray(shape)
@@ -198,6 +208,9 @@ FILES = {
     **{f"RESHAPE with new_shape of {n}": single("RESHAPE", [(2, 3), np.int32([6])], {"new_shape": [1] * n})
        for n in (1, 8, 9, 20)},
     **{f"RESHAPE by a new_shape of {n} only": single("RESHAPE", [(1, 1)], {"new_shape": [1] * n}) for n in (1, 8, 9)},
+    **{f"SPLIT_V by {'given' if isinstance(sizes, tuple) else 'stored'} sizes {sizes} along {axis}": parts(sizes, axis)
+       for sizes in ((0,), (2,), (3,), np.int32([]), np.int32([4]), np.int32([1, 3]), np.int32([1, 1, 2]), np.int32([9, -9]))
+       for axis in ((), np.int32(0))},
     # output shapes of transposed convolutions
     **{f"TRANSPOSE_CONV to {shape} of {type.__name__}, {'computed' if computed else 'stored'}": transposed(
         "TRANSPOSE_CONV", np.array(shape, type), computed=computed)

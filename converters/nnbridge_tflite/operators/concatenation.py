@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -125,6 +126,12 @@ _OUTPUTS_COUNTED = requires(
     "as many outputs as num_splits says",
     lambda node: _count(node) == node.option("num_splits"),
     lambda node: f"{_count(node)} for {node.option('num_splits')}",
+)
+_SIZES_COUNTED = requires(
+    "as many sizes as outputs",
+    lambda node: math.prod(node.shape(1)) == _count(node),
+    lambda node: f"{node.at(1)} for {_count(node)}",
+    Why.OPERAND_SIZE,
 )
 _EVEN = requires(
     "a dimension that splits evenly",
@@ -314,6 +321,7 @@ SPLIT_V = TfliteOperator(
         _OUTPUTS_COUNTED,
         _STORED_SIZES,
         ranked(1, 1),
+        _SIZES_COUNTED,
         *if_known(1, constant_axes(2, 0, most=1)),
         _SIZES_FIT,
         *if_known(2, sized(_parts)),
