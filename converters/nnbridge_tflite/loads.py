@@ -134,7 +134,7 @@ class PreparedOperator:
         count = max(array.size, least)
         if array.dtype.itemsize < wanted.itemsize or array.size < least:
             found = self.bytes_from(tensor, count * wanted.itemsize)
-        if found is None and array.size < least:
+        if found is None and least:
             raise IndexError(number)
         return None if found is None else [int(one) for one in np.frombuffer(found, wanted, count)]
 
