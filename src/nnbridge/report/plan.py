@@ -49,13 +49,13 @@ def _tables(rows: list[dict[str, Any]], full: bool, ran: Mapping[int, str]) -> l
     placed = Counter(row["device"] for row in rows)
     title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in placed.items())}"
     if full:
-        listed = [(str(row["index"]), row["operator"], row["device"], "; ".join(_texts(row))) for row in rows]
+        listed = [(str(row["index"]), row["operator"], row["device"], _why(row, found=True)) for row in rows]
         return [Table(title, ("operator", "type", "on", "why not the device"), listed)]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if row["place"] == "cpu" or "uncertain" in row:
-            groups.setdefault((row["device"], "; ".join(_texts(row))), []).append(row)
-    grouped = [(_kinds(members), place, why) for (place, why), members in groups.items()]
+            groups.setdefault((row["device"], _why(row, found=False)), []).append(row)
+    grouped = [(_kinds(members), place, _shared_why(members, why)) for (place, why), members in groups.items()]
     return [Table(title, ("operators", "on", "why not the device"), grouped)] if grouped else [title + "."]
 
 
@@ -63,9 +63,19 @@ def _kinds(members: list[dict[str, Any]]) -> str:
     return counted_kinds(row["operator"].removeprefix("CUSTOM:") for row in members)
 
 
-def _texts(row: Mapping[str, Any]) -> list[str]:
-    reasons = [f"{r['device']}: requires {r['rule']}" for r in row["reasons"]]
-    return [*reasons, *(f"uncertain: {doubt}" for doubt in row.get("uncertain", ()))]
+def _why(row: Mapping[str, Any], *, found: bool) -> str:
+    """The reasons of an operator; ``found``: with what it has in place of what is required."""
+    reasons = [
+        f"{r['device']}: requires {r['rule']}" + (f"{_FOUND}{r['found']}" if found and r.get("found") else "")
+        for r in row["reasons"]
+    ]
+    return "; ".join([*reasons, *(f"uncertain: {doubt}" for doubt in row.get("uncertain", ()))])
+
+
+def _shared_why(members: Sequence[Mapping[str, Any]], why: str) -> str:
+    """The reasons of operators, with what they have where that is the same in all."""
+    full = {_why(row, found=True) for row in members}
+    return full.pop() if len(full) == 1 else why
 
 
 def refusals_table(name: str, refused: list[dict[str, Any]]) -> Table:
@@ -149,7 +159,7 @@ def _not_handed(planned: Planned) -> dict[tuple[int, int], str]:
     """Operator of the file → why it is not handed to NNAPI, or to the devices before NNAPI."""
     if planned.bound:
         rows = operators_of(planned.bound, dict(ran_on(planned.compilation.plan)))
-        return {(planned.bound[0].graph.subgraph, row["index"]): "; ".join(_texts(row)) for row in rows if row["reasons"]}
+        return {(planned.bound[0].graph.subgraph, row["index"]): _why(row, found=True) for row in rows if row["reasons"]}
     return {
         m.key: reason_line({"device": who_refuses(m.reasons[0], planned.mapping), **m.reasons[0].as_dict()}, m.operator, "")
         for m in planned.mapped
