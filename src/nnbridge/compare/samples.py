@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from nnbridge.compare.arrays import Array, load_arrays
-from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, Why
+from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, RefusalError, Why
 from nnbridge.extensions import codec_of, is_tensor, operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.records import dataclass
@@ -63,7 +63,7 @@ class Endings:
         """The values computed for a sample; if the process ends while it computes one, that is a row."""
         try:
             yield
-        except NnbridgeError as error:
+        except RefusalError as error:
             if error.reason.kind is not Why.ENDED:
                 raise
             self._add(sample, error.reason)
