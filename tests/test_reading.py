@@ -3,17 +3,19 @@ for without a word."""
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nnbridge.reading import MAX_BYTES, open_file, read_at_most, read_file
+from nnbridge.reading import MAX_BYTES, open_archive, open_file, read_at_most, read_file
 from nnbridge.storage.atomic import file_checksum
 from tests.commands import call
 from tests.conftest import MODELS
@@ -143,3 +145,42 @@ def test_a_terminal_is_refused(tmp_path: Path) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+# -- archives -----------------------------------------------------------------------------------------------------------
+
+
+def archive(members: int, name: str = "{}.npy", before: bytes = b"") -> bytes:
+    """An archive of empty files, after other bytes."""
+    made = io.BytesIO(before)
+    made.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(made, "a") as file:
+        for k in range(members):
+            file.writestr(zipfile.ZipInfo(name.format(k)), b"")
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("members", "name"), [(90_000, "{}.npy"), (70_000, "{:020}"), (65, "{:065000}"), (100, "{:060000}/../../x")], ids=str
+)
+@pytest.mark.parametrize(
+    "arguments", [("compare", TFLITE, "--reference", "X.npz"), ("inspect", "X.tflite"), ("plan", "Y.tflite")]
+)
+def test_an_archive_of_a_million_members_is_refused_at_once(
+    arguments: tuple[object, ...], members: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path, before in (("X.npz", b""), ("Y.tflite", b""), ("X.tflite", TFLITE.read_bytes())):
+        if path in arguments:
+            Path(path).write_bytes(archive(members, name, before))
+    read: list[object] = []
+    monkeypatch.setattr(zipfile.ZipFile, "_RealGetContents", lambda *_: read.append(1))
+    done = call(*arguments)
+    assert (done.exit_code, read) == (2, [])
+    assert "internal error" not in done.output
+
+
+def test_an_archive_of_many_members_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(archive(2_000, before=b"x" * 1000))
+    with open_archive(tmp_path / "x.zip") as found:
+        assert len(found.namelist()) == 2_000

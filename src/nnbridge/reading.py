@@ -11,13 +11,19 @@ import logging
 import os
 import select
 import stat
+import struct
 import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 _log = logging.getLogger(__name__)
 MAX_BYTES = 16 << 30
 """Largest file that is read. A file may be of any size and hold nothing: what is not written of it takes no space on a disk."""
+MAX_LISTING = 4 << 20
+"""Bytes of the list of an archive's members, of which each takes 46 and its name, and 20 microseconds to read."""
 _SILENT = 2.0
 """Seconds that a pipe is waited for without a word."""
 _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
@@ -46,6 +52,38 @@ def read_file(path: Path, most: int = MAX_BYTES) -> bytes:
     """All bytes of a regular file of at most so many; OSError as of :func:`open_file`."""
     with open_file(path, most) as file:
         return file.read()
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A ZIP archive, or that at the end of a file. OSError as of :func:`open_file`, and for one of more members than are listed;
+    what zipfile raises for damaged ones."""
+    with open_file(path) as file:
+        check_listing(file, path)
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+
+
+def check_listing(file: IO[bytes], path: Path) -> None:
+    """OSError for an archive whose list of members is longer than any that is read: zipfile reads all of it at once."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _LONGEST_END))
+    tail = file.read()
+    file.seek(0)
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or at + 22 > len(tail):
+        return  # no archive
+    (listing,) = struct.unpack_from("<I", tail, at + 12)
+    large = at - 76
+    if large >= 0 and tail[large : large + 4] == b"PK\x06\x06":
+        listing = max(0 if listing == 0xFFFFFFFF else listing, struct.unpack_from("<Q", tail, large + 40)[0])
+    if listing > MAX_LISTING:
+        found = f"a list of members of {listing:,} bytes, more than the {MAX_LISTING:,} that are read of an archive"
+        raise OSError(errno.EINVAL, found, str(path))
+
+
+_LONGEST_END = 65_535 + 22 + 76
+"""Bytes of what ends an archive: a comment, and the records before it."""
 
 
 def read_at_most(path: Path, most: int) -> bytes:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nnbridge.budget import WorkBudget, unpacked_limit
 from nnbridge.errors import InputError, Reason, cannot_read, first_line, pass_shortage
-from nnbridge.reading import open_file
+from nnbridge.reading import check_listing, open_file
 from nnbridge.storage.atomic import atomic_write
 
 Array = npt.NDArray[Any]
@@ -30,6 +30,8 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
     try:
         with open_file(path, MAX_BYTES) as file:
             head = file.read(8)
+            if suffix == ".npz":
+                check_listing(file, path)
     except OSError as error:
         raise InputError(Reason(rule, cannot_read(error), operand=operand, file=str(path))) from error
     if not head.startswith(_MARKS[suffix]):
