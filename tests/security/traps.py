@@ -25,11 +25,11 @@ _GROUPS = """
     distutils.commands llvmlite tblib importlib_metadata
 """
 LIBRARIES = """
-    libvulkan.so.1 libOpenCL.so libOpenCL.so.1 libLiteRt.so libLiteRtGpuAccelerator.so libLiteRtDispatch_nnbridge.so
-    libnnbridge_delegate.so libnnbridge_provider.so libneuralnetworks.so libneuron_adapter.so libonnxruntime.so
-    libonnxruntime.so.1 libtensorflowlite_c.so libm.so libhip.so
+    libvulkan.so.1 libOpenCL.so libOpenCL.so.1 libLiteRt.so libLiteRtGpuAccelerator.so libonnxruntime.so libonnxruntime.so.1
+    libtensorflowlite_c.so libm.so libhip.so
 """
-"""Libraries that programs look for by their names, in the current folder and beside the model."""
+"""Libraries that programs look for by name, in the current folder and beside the model. nnbridge's own are opened by name in
+a folder of the cache, whose descriptor an audit hook does not see."""
 PROGRAMS = (
     "cc",
     "gcc",
