@@ -2,7 +2,7 @@
 
 A kernel in C++ that trusts them reads or writes beyond its memory, and ends its process or returns what happens to be there, as
 ONNX Runtime 1.23 does for most operators here. NumPy would count negative ones from the end, and repeat a single number. Found by
-running each operator with such values in a process of its own.
+running each operator with such values in a separate process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MICROSOFT = "com.microsoft."
 
 @dataclass(frozen=True)
 class BoundOperands:
-    """What a node reads, by position."""
+    """The inputs of a node, by position."""
 
     names: Sequence[str]
     feeds: Mapping[str, Array]
@@ -110,7 +110,7 @@ def _lengths(given: BoundOperands) -> Iterator[Wrong]:
 
 
 def _masks(at: int) -> Rule:
-    """Where sequences end and begin, if they are not masks of elements."""
+    """The ends and beginnings of sequences, if they are not masks of elements."""
     within = _within(at, lambda _: None)
 
     def rule(given: BoundOperands) -> Iterator[Wrong]:
