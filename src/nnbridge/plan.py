@@ -31,7 +31,7 @@ from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.engines import host_for
 from nnbridge.engines.loading import Loading, LoadingQuestion, question_of
-from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
+from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why, cannot_read
 from nnbridge.escaping import element
 from nnbridge.file import ModelFile
 from nnbridge.json_data import document
@@ -110,7 +110,7 @@ def _compilation(file: ModelFile, target: Target, devices: Sequence[Device], fal
             try:
                 target.cache_dir.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InputError(Reason("a folder that can be created", str(error), operand="cache_dir")) from error
+                raise InputError(Reason("a folder that can be created", cannot_read(error), operand="cache_dir")) from error
         compilation.set_caching(target.cache_dir, checksum(file.model))
     return compilation
 

@@ -162,7 +162,10 @@ def build_command(group: click.Group, name: str, summary: str) -> Callable[[Call
         @click.argument("folder", type=click.Path(file_okay=False))
         @json_option
         def command(folder: str, as_json: bool) -> None:
-            built = build(folder)
+            from nnbridge.storage.atomic import written_together
+
+            with written_together():
+                built = build(folder)
             if as_json:
                 data = {key: str(value) if isinstance(value, Path) else value for key, value in built.items()}
                 print_json(f"build-{name}", data)

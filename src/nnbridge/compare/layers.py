@@ -33,7 +33,7 @@ from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances,
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
 from nnbridge.devices.evidence import Evidence, evidences, idle_devices, reservation, unknown_numbers
-from nnbridge.errors import NnapiError, NnbridgeError
+from nnbridge.errors import NnapiError, RefusalError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
 from nnbridge.records import dataclass
@@ -483,7 +483,7 @@ class _Layers:
         try:
             sample = Sample("", values, kernels.run(values))
             found = compare_layers(part, kernels.name, [sample], tensors_of(kernels), self.tolerances, explained=False)
-        except NnbridgeError:
+        except RefusalError:
             return ""
         return found.origin.place if found.origin is not None and not _within(found.origin.own) else ""
 

@@ -26,7 +26,7 @@ from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.errors import InapplicableError, InputError, NnbridgeError, OpFailedError, Reason, shortage_of
+from nnbridge.errors import InapplicableError, InputError, NnbridgeError, OpFailedError, Reason, ShortageError, lacking
 from nnbridge.estimate import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
@@ -163,6 +163,8 @@ class Cell:
     """The absolute tolerance of the output with the largest difference, in steps for integers."""
     passed_by: str = ""
     """What decided in place of elements, such as ``matched boxes``."""
+    shortage: bool = False
+    """True if there is no answer as the machine lacked something. Such a cell is not stored."""
     notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Warnings while it was computed; those of a file's conversion are in the first cell that needed it."""
 
@@ -245,13 +247,13 @@ def tasks(
 
 def compute_all(group: Sequence[Task]) -> Iterator[Cell]:
     """The cells of one model at one level, one after another."""
-    opened: _Opened | str | None = None
+    opened: _Opened | Exception | None = None
     for task in group:
         with _warnings() as notes:
             if opened is None:
                 opened = _guarded(_Opened, task)
-            found = opened if isinstance(opened, str) else _guarded(_cell, task, opened)
-        yield replace(failed(task, found) if isinstance(found, str) else found, notes=tuple(dict.fromkeys(notes)))
+            found = opened if isinstance(opened, Exception) else _guarded(_cell, task, opened)
+        yield replace(failed(task, found) if isinstance(found, Exception) else found, notes=tuple(dict.fromkeys(notes)))
 
 
 class _Warnings(logging.Handler):
@@ -274,24 +276,19 @@ def _warnings() -> Iterator[list[str]]:
         root.removeHandler(notes)
 
 
-def failed(task: Task, why: str) -> Cell:
+def failed(task: Task, why: str | Exception) -> Cell:
     """The cell of a task that has no answer."""
-    return Cell(task.name, task.device, task.level, task.settings.mapping, why[:MAX_TEXT])
+    error = f"{type(why).__name__}: {why}" if isinstance(why, Exception) and not isinstance(why, NnbridgeError) else str(why)
+    short = isinstance(why, ShortageError)
+    return Cell(task.name, task.device, task.level, task.settings.mapping, error[:MAX_TEXT], shortage=short)
 
 
-def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | str:
-    """The result of a function; the text of an exception in its place."""
+def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | Exception:
+    """The result of a function; the exception in its place, as a shortage if it is one."""
     try:
         return compute(*arguments)
-    except NnbridgeError as error:
-        return str(error)
-    except MemoryError:
-        return "not enough memory"
     except Exception as error:
-        short = shortage_of(error)
-        if short is not None:
-            return str(short)
-        return f"{type(error).__name__}: {error}"
+        return lacking(error) or error
 
 
 class _Opened:

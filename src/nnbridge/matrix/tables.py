@@ -145,24 +145,30 @@ def compared(verdicts: Mapping[str, int]) -> str:
     return ", ".join(found) or NOT_COMPARED
 
 
-def judgement(cells: Sequence[Cell], broken: Broken) -> tuple[bool, str]:
-    """True for a build that fails, and why."""
+_SHORT = 2
+"""The exit status of commands for shortages."""
+
+
+def judgement(cells: Sequence[Cell], broken: Broken) -> tuple[int, str]:
+    """The exit status, which is not 0 for a build that fails, and why."""
+    short = sum(cell.shortage for cell in cells)
     outside = [cell for cell in cells if cell.passed is False]
     verdicts, counts = Counter(cell.verdict for cell in cells), Counter(cell.verdict for cell in outside)
     words = {NUMBERS_UNKNOWN: "as NNAPI's CPU computes", IDLE: f"with {IDLE}"}
     computed = "".join(f", {counts[verdict]} of them {word}" for verdict, word in words.items() if counts[verdict])
     complaints = [
-        *([f"{counted(verdicts[FAILED], 'cell')} failed"] if verdicts[FAILED] else []),
+        *([f"{counted(short, 'cell')} for which this machine lacked something (run it again)"] if short else []),
+        *([f"{counted(verdicts[FAILED] - short, 'cell')} failed"] if verdicts[FAILED] > short else []),
         *([f"{len(outside)} outside tolerance{computed}"] if outside else []),
         *([f"{counted(sum(map(len, broken.values())), 'limit')} exceeded"] if broken else []),
     ]
-    return bool(complaints), "; ".join(complaints) or f"no cell failed; {compared(verdicts)}"
+    return _SHORT if short else int(bool(complaints)), "; ".join(complaints) or f"no cell failed; {compared(verdicts)}"
 
 
 def ending(cells: Sequence[Cell], broken: Broken) -> str:
     """The exit status, and why: the last line of a long output."""
-    failing, text = judgement(cells, broken)
-    return f"Exit status {int(failing)}: {text}."
+    status, text = judgement(cells, broken)
+    return f"Exit status {status}: {text}."
 
 
 def matrix_tables(

@@ -101,6 +101,7 @@ def report(
     begin_runtime(model, reference)
     from nnbridge.api import report as write_report
     from nnbridge.report.page import default_page
+    from nnbridge.storage.atomic import written_together
 
     how, options = parse_preparation(**options)
     accept, options = parse_acceptance(**options)
@@ -122,32 +123,33 @@ def report(
         refuse_options("--labels", *PREPARATION, why="no --input has a file")
     if reference is not None and reference.endswith(".npz") and not inputs and repeat is None:
         refuse_options("--seeds", why="--reference FILE.npz has its own samples")
-    facts = write_report(
-        file_of(model, options),
-        output,
-        reference=reference or "",
-        layers=not no_layers,
-        against=named_devices(against),
-        inputs=inputs,
-        seeds=numbers,
-        how=how,
-        labels=labels,
-        accept_iou=accept.iou,
-        accept_score=accept.score,
-        score_threshold=accept.score_threshold,
-        accept_top1=accept.top1,
-        repeat=repeat or 0,
-        progress=partial(progress, quiet=as_json),
-        commands=[_command()],
-        notes=_notes((*options["devices"], *against)),
-        target=target_of(options),
-    )
+    with written_together():
+        facts = write_report(
+            file_of(model, options),
+            output,
+            reference=reference or "",
+            layers=not no_layers,
+            against=named_devices(against),
+            inputs=inputs,
+            seeds=numbers,
+            how=how,
+            labels=labels,
+            accept_iou=accept.iou,
+            accept_score=accept.score,
+            score_threshold=accept.score_threshold,
+            accept_top1=accept.top1,
+            repeat=repeat or 0,
+            progress=partial(progress, quiet=as_json),
+            commands=[_command()],
+            notes=_notes((*options["devices"], *against)),
+            target=target_of(options),
+        )
+        made = None if overlay is None else write_overlay(facts.planned, overlay, facts.layers, numbers[0] if with_time else None)
     found = facts.comparison
     if reference is not None or repeat is not None:
         tell_host(facts.planned.compilation, options["host"])
     if opened:
         _open_in_browser(output)
-    made = None if overlay is None else write_overlay(facts.planned, overlay, facts.layers, numbers[0] if with_time else None)
     _show(facts, output, reference, made, as_json)
     if (found is not None and found.interrupted) or (facts.layers is not None and facts.layers.interrupted):
         sys.exit(INTERRUPTED)
