@@ -162,6 +162,12 @@ def reservation(found: Iterable[Evidence], idle: Sequence[str]) -> str:
     return NUMBERS_UNKNOWN if unknown_numbers(found) else IDLE if idle else ""
 
 
+def next_step(reference: str = "") -> str:
+    """A clause on what helps where numbers are unknown; ``reference``: what they are compared with, if anything."""
+    engines = "; `--reference litert,xnnpack` shows how far two engines do" if reference.startswith("litert") else ""
+    return f"`compare --envelope` shows how far arithmetics that devices have change these outputs{engines}"
+
+
 def evidence_lines(found: Iterable[Evidence]) -> list[str]:
     """A line for each device: where its rules come from, what was verified, whether its numbers are emulated."""
     return [f"{each.device}: {each.clause}" for each in found]
