@@ -176,7 +176,9 @@ def test_a_beginning_of_a_devices_name_is_answered_with_devices() -> None:
 def test_each_profile_is_found_with_its_evidence() -> None:
     (found,) = data("devices", "find", "i.MX 8M Plus")["hardware"]
     assert found["profiles"][0] == "vsi-imx-1.3.0"
-    assert found["evidence"][0]["verified"] == "verified: 33,270 random operations, 0 disagreements"
+    assert found["evidence"][0]["verified"] == (
+        "verified: 33,270 random operations, 0 disagreements with this release's own code on a workstation"
+    )
 
 
 def test_a_phone_is_found_with_its_chip_and_the_page_that_states_it() -> None:

@@ -85,8 +85,8 @@ def test_the_output_says_who_computed() -> None:
 
     pytest.importorskip("ai_edge_litert.interpreter")
     found = data("run", INT8, *ALONE)["host"]
-    name = f"LiteRT {version('ai-edge-litert')}"
-    assert (found["name"], found["version"], found["reason"], len(found["computed"])) == ("litert", name, None, 1)
+    name = f"LiteRT {version('ai-edge-litert')} with XNNPACK"
+    assert (found["name"], found["version"], found["reason"], len(found["computed"])) == ("xnnpack", name, None, 1)
     assert len(found["computed"][0]["operators"]) == 11
     assert f"host: {name} computed 11 operators\n" in call("run", INT8, *ALONE).stderr
 
@@ -160,7 +160,7 @@ def test_an_operator_that_the_runtime_does_not_know_is_nnbridges_and_the_others_
     compilation = hosted(builder.write(tmp_path / "m.tflite", [x], [last]))
     found = host_of(compilation)
     assert [(one["name"], one["operators"]) for one in found["computed"]] == [
-        ("litert", ["0: TANH", "2: LOGISTIC"]),
+        ("xnnpack", ["0: TANH", "2: LOGISTIC"]),
         ("nnbridge", ["1: Toy"]),
     ]
     assert "Encountered unresolved custom op: Toy" in found["computed"][1]["reason"]
@@ -217,7 +217,7 @@ def test_variables_go_on_where_the_runtime_has_them(tmp_path: Path) -> None:
     running = stock(path)
     np.save(tmp_path / "x.npy", np.array([[1.5]], np.float32))
     found = data("run", path, "--input", tmp_path / "x.npy", "--repeat", "3", *ALONE[:3])
-    assert found["host"]["name"] == "litert"
+    assert found["host"]["name"] == "xnnpack"
     assert found["outputs"][0]["values"] == [answer(running, [[1.5]]).tolist() for _ in range(3)][-1]
 
 
@@ -229,4 +229,4 @@ def test_errors_of_a_run_name_another_host(tmp_path: Path) -> None:
     path = builder.write(tmp_path / "m.tflite", [x, i], [y])
     np.save(tmp_path / "i.npy", np.array([7], np.int32))
     text = refused("run", path, "--input", f"i={tmp_path / 'i.npy'}", *ALONE)
-    assert "host litert (--host nnbridge is another): expected operators that the runtime runs, found" in text
+    assert "host xnnpack (--host nnbridge is another): expected operators that the runtime runs, found" in text
