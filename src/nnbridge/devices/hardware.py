@@ -61,7 +61,7 @@ class Hardware:
 
     @property
     def instead(self) -> tuple[str, ...]:
-        """What runs on it all the same, where a part of it has no public rules or no profile: options, and what these are."""
+        """Options for what runs on it all the same, where a part of it has no public rules or no profile."""
         if not (self.unknown or self.unwritten):
             return ()
         phones = ("--device litert-gpu (LiteRT's GPU route)", "no --device (NNAPI's CPU)")
