@@ -8,7 +8,7 @@ from dataclasses import asdict, field
 from types import MappingProxyType
 from typing import Any
 
-from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, Refusal, refusal_of, stage_of
+from nnbridge.converters.delegation import CLIENTS, FAILS_BUILDING, PhoneVerdict, Refusal, refusal_of, stage_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.cost import driver_multiply_adds, multiply_adds
 from nnbridge.errors import Reason, Stage, Why, counted
@@ -89,6 +89,8 @@ class Summary:
     """The release of the app's runtime, where it is not the newest."""
     refused: str = ""
     """The refusal in short."""
+    claimed: int = 0
+    """Operators that the client hands over where a model of them cannot be built: ``handed_over`` for ``--json``."""
     device_partitions: int = 0
     """Partitions that the devices take of what is handed over."""
     foreign: int = 0
@@ -178,7 +180,8 @@ class Summary:
         """JSON-ready."""
         # `elsewhere` is by names with blanks, as in the last release; its numbers are added up, so that no others may be in it.
         places = {_PLACE_KEYS[place]: count for place, count in self.elsewhere.items()}
-        return {"judgement": self.judgement, "sentence": self.sentence, **asdict(self), "elsewhere_places": places}
+        counts = {**asdict(self), "handed_over": self.handed_over or self.claimed}
+        return {"judgement": self.judgement, "sentence": self.sentence, **counts, "elsewhere_places": places}
 
 
 def _percent(share: float) -> str:
@@ -252,6 +255,7 @@ def summarise(
         _used(compilation),
         _work_share(compilation.plan),
         refused="" if refusal is None else refusal.judgement,
+        claimed=refusal.taken if refusal is not None and refusal.stage in FAILS_BUILDING else 0,
         device_partitions=_device_partitions(compilation.plan),
         foreign=len(unknown),
     )

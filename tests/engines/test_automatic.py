@@ -15,6 +15,7 @@ from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices.host import HostDevice
 from nnbridge.engines import host_for
+from nnbridge.engines.native import without_infos
 from nnbridge.file import ModelFile, load
 from nnbridge.model import Source
 from nnbridge.report.outputs import host_as_dict, host_lines
@@ -230,3 +231,36 @@ def test_errors_of_a_run_name_another_host(tmp_path: Path) -> None:
     np.save(tmp_path / "i.npy", np.array([7], np.int32))
     text = refused("run", path, "--input", f"i={tmp_path / 'i.npy'}", *ALONE)
     assert "host xnnpack (--host nnbridge is another): expected operators that the runtime runs, found" in text
+
+
+@pytest.mark.parametrize("command", [("plan", INT8), ("run", INT8, "--seed", "0")])
+def test_the_old_name_of_a_host_works_and_says_the_new_one(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> None:
+    """As a reference, litert is LiteRT's reference kernels; the host of that name has XNNPACK."""
+    pytest.importorskip("ai_edge_litert.interpreter")
+    result = call(*command, "--host", "litert")
+    assert result.exit_code == 0, result.output
+    assert "host litert is called xnnpack now: LiteRT with XNNPACK" in caplog.text
+    assert "litert|" not in call(command[0], "--help").stdout.split("--host", 1)[1].split("]", 1)[0]
+
+
+def test_no_name_is_other_kernels_as_host_than_as_reference() -> None:
+    from nnbridge.compare.references import REFERENCE_RUNTIMES
+    from nnbridge.engines import _ENGINES
+
+    of_references = {"reference": "reference", "optimised": "optimised", "xnnpack": "default"}
+    for name in set(_ENGINES) & set(REFERENCE_RUNTIMES) - {"onnxruntime"}:
+        assert of_references[str(REFERENCE_RUNTIMES[name].settings[0])] == _ENGINES[name][2], name
+
+
+def test_runtimes_print_no_infos_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert.interpreter")
+    command = [sys.executable, "-m", "nnbridge", "run", str(INT8), *ALONE, "--host", "xnnpack"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "with XNNPACK computed 11 operators" in done.stderr.replace("host: ", "")
+    assert "INFO" not in done.stderr
+
+
+def test_what_else_native_code_prints_stays(capfd: pytest.CaptureFixture[str]) -> None:
+    with without_infos():
+        os.write(2, b"INFO: created\nERROR: of a kernel\n")
+    assert capfd.readouterr().err == "ERROR: of a kernel\n"

@@ -117,7 +117,7 @@ def _verified(text: str, name: str) -> str:
 
 
 def _judge(text: str) -> str:
-    """The code that the answers were compared with: `` with this release's own code on a workstation``; empty where no form fits."""
+    """The code that the answers were compared with, such as `` with the library's own code on a workstation``; else empty."""
     named = (form.format(match[1]) for pattern, form in _JUDGES if (match := pattern.search(text)))
     return next((f" with {judge}" for judge in named), "")
 
