@@ -193,6 +193,20 @@ def test_compare_with_litert() -> None:
     assert data("compare", DIGITS, "--reference", "litert", "--seeds", "0,1")["pass"]
 
 
+@pytest.mark.parametrize(("model", "runtime"), [("digits_int8.tflite", "litert"), ("digits_float32.onnx", "onnxruntime")])
+def test_compare_without_a_reference_takes_the_runtime_of_the_format(model: str, runtime: str) -> None:
+    pytest.importorskip("ai_edge_litert" if runtime == "litert" else runtime)
+    assert data("compare", str(MODELS / model), "--seeds", "0")["reference"] == runtime
+
+
+def test_a_saved_model_has_no_runtime_to_compare_with(tmp_path: Path) -> None:
+    saved = tmp_path / "m.nnapi"
+    call("convert", DIGITS, "-o", str(saved))
+    result = call("compare", str(saved))
+    assert result.exit_code == 2
+    assert "no runtime reads it to compare with: --reference FILE.npz" in result.stderr
+
+
 def test_run_writes_outputs_and_times(tmp_path: Path) -> None:
     target = tmp_path / "out.npz"
     result = data("run", DIGITS, "--seed", "0", "-o", target)

@@ -63,6 +63,8 @@ REFERENCE_RUNTIMES: Mapping[str, ReferenceRuntime] = {
     ),
 }
 """By the name on the command line; ``litert`` computes with other kernels where the reference kernels do not load a file."""
+OF_FORMAT = {"tflite": "litert", "onnx": "onnxruntime"}
+"""The runtime that a file is compared with where none is named, by format."""
 
 
 class ApartReference:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import __version__
 from nnbridge.compare.comparison import Comparison, compare
-from nnbridge.compare.references import REFERENCE_RUNTIMES
+from nnbridge.compare.references import OF_FORMAT, REFERENCE_RUNTIMES
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Reference, Sample, named_inputs, named_outputs, seeded_inputs
 from nnbridge.converters import PHONE, ConversionOptions
@@ -57,8 +57,6 @@ _TIMED_RUNS = 5
 _AND = "+"
 FAILED, INAPPLICABLE, NOT_COMPARED = "failed", "n/a", "not compared"
 """Verdicts of cells without a comparison."""
-_REFERENCES = {"tflite": "litert", "onnx": "onnxruntime"}
-"""The runtime of each format."""
 _NAME = 120
 """Characters of a report's name before its checksum."""
 _Answer = TypeVar("_Answer")
@@ -319,7 +317,7 @@ class _Opened:
         """The reference's name; empty where none was asked for, or another one than the format's."""
         asked = self.settings.reference
         if asked == "auto":
-            return _REFERENCES.get(self.file.format, "")
+            return OF_FORMAT.get(self.file.format, "")
         return asked if asked and REFERENCE_RUNTIMES[asked].format == self.file.format else ""
 
     @cached_property

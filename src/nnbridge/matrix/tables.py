@@ -241,7 +241,7 @@ def _exceeded(cells: Sequence[Cell], broken: Broken, top: int) -> Table:
     return Table("Budget exceeded", ("model", "device", "Android", "limit"), shown, more)
 
 
-_SHOWN = ("model", "device", "Android", "on device", "work", "moved", "verdict", "largest", "ms", "estimate")
+_SHOWN = ("model", "device", "Android", "on device", "work", "moved", "verdict", "largest", "ms", "est. ms")
 _SUMMED = ("Android", "cells", "complete", "share", "outside", "unknown", "none", "n/a", "failed")
 _MEANINGS = {
     "on device": "on device: operations, in how many partitions",
@@ -252,6 +252,7 @@ _MEANINGS = {
     "outside": "outside: tolerance, of those compared",
     "unknown": f"unknown: {NUMBERS_UNKNOWN}",
     "none": f"none: {IDLE}",
+    "est. ms": "est. ms: estimated, not measured",
 }
 """The captions of columns whose headings do not say it."""
 

@@ -109,10 +109,13 @@ def families_tables(listed: Iterable[Mapping[str, Any]]) -> Iterator[Table | str
     rows = []
     for family in families():
         known = shared_evidence(profiles_of(family))
-        compared = ("verified" if known.verified.startswith("verified") else "not compared", _numbers(known))
-        rows.append((family.name, (f"{family.vendor}: {family.chips}", family.door), members_of(family), family.dates, compared))
+        rules = "verified" if known.verified.startswith("verified") else "not compared"
+        numbers = _numbers(known).removeprefix("numbers ")
+        years = "–".join(dict.fromkeys(date.partition("-")[0] for date in family.dates.split(" to ")))
+        chips = (f"{family.vendor}: {family.chips}", family.door)
+        rows.append((family.name, chips, (str(len(family.names)), years), (rules, numbers)))
     opens = "`nnbridge devices FAMILY` opens a row; `nnbridge devices --all` lists every device; `--device NAME` uses one."
-    yield Table("Families", ("family", "vendor, chips", "releases", "dates", "evidence"), rows, opens, ruled=True)
+    yield Table("Families", ("family", "vendor: chips", "devices", "rules, numbers"), rows, opens, ruled=True)
     others = list(listed)
     for group, title in _TITLES.items():
         members = [dict(item) for item in others if item["family"] == group]
