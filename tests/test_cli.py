@@ -505,3 +505,17 @@ def test_compare_report_and_python_draw_as_many_samples_by_default() -> None:
     python = {f.__name__: signature(f).parameters["seeds"].default for f in (nnbridge.compare, nnbridge.report)}
     assert defaults == ["0,1,2"] * 2
     assert {*python.values()} == {(0, 1, 2)}
+
+
+def test_errors_are_wrapped_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnbridge.cli.output import for_errors
+
+    monkeypatch.setenv("COLUMNS", "60")
+    text = "nnbridge: model.tflite: " + "expected a file that is there, found none; " * 4 + "a" * 70
+    assert for_errors(text) == text
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    lines = for_errors(text).split("\n")
+    assert " ".join(line.strip() for line in lines) == text
+    assert all(len(line) <= 60 for line in lines[:-1])
+    assert lines[-1] == "  " + "a" * 70
+    assert for_errors("short") == "short"

@@ -91,6 +91,8 @@ class _Way:
     """The device with its rules; empty for engines that take a file whole."""
     engine: str = ""
     """The reference that is the engine itself."""
+    secret: str = ""
+    """Of a route without public rules: why nothing is known."""
 
 
 _WAYS = (
@@ -104,6 +106,12 @@ _WAYS = (
     _Way("edgetpu", "Edge TPU", "edgetpu"),
     _Way("ethos-u55-128", "Arm Ethos-U55 (Vela)", "ethos-u55-128"),
     _Way("tflm", "Cortex-M (TFLite Micro)", engine="tflm"),
+    _Way(
+        "litert-google-tensor",
+        "LiteRT, Google Tensor",
+        secret="no public rules are known: its compiler is in an SDK with registration",
+    ),
+    _Way("litert-samsung", "LiteRT, Samsung", secret="no public rules are known: its compiler is Samsung's Exynos AI LiteCore"),
 )
 _NNAPI = "nnapi"
 ENGINES = {way.profile: way.engine for way in _WAYS if way.profile and way.engine}
@@ -125,11 +133,13 @@ def routes(file: ModelFile, *, engines: bool = True, seed: int = 0) -> list[File
     judge = _Judge(file, seed) if engines else None
     found = [_nnapi(file, judge)]
     if file.format == "tflite":
-        found += [_route(file, way, judge) for way in _WAYS if way.profile or judge is not None]
+        found += [_route(file, way, judge) for way in _WAYS if way.profile or way.secret or judge is not None]
     return found
 
 
 def _route(file: ModelFile, way: _Way, judge: _Judge | None) -> FileRoute:
+    if way.secret:
+        return FileRoute(way.name, way.title, len(file.source_graph.operators), None, None, UNKNOWN, UNKNOWN, way.secret)
     profile = device_list.device(way.profile) if way.profile else None
     if not isinstance(profile, SourceProfile):
         compiles, right = UNKNOWN if judge is None else judge.engine(way.engine), UNKNOWN

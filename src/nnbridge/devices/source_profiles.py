@@ -215,7 +215,8 @@ def _first_run(claims: Sequence[Claim]) -> list[Claim]:
         if claim.reason is not None:
             rest = rest or claim.operator
         elif rest is not None:
-            claim = replace(claim, reason=Reason("one partition only", f"after {rest.label}", claim.operator.label))
+            # A doubt about its acceptance is of no interest any more.
+            claim = replace(claim, reason=Reason("one partition only", f"after {rest.label}", claim.operator.label), uncertain="")
         found.append(claim)
     return found
 

@@ -141,7 +141,7 @@ class Cell:
     fallback: str = ""
     """Why the whole model went to the CPU."""
     reference: str = ""
-    passed: bool | None = None
+    within: bool | None = None
     """True if every output is within tolerance, or detections match; None without a reference."""
     difference: float | None = None
     """The largest difference of an output: in steps for integers."""
@@ -185,6 +185,11 @@ class Cell:
         return self.answered and self.operations > 0 and on_named == 0
 
     @property
+    def passed(self) -> bool | None:
+        """:attr:`within`, None where that says nothing of the device."""
+        return None if self.unknown or self.idle else self.within
+
+    @property
     def verdict(self) -> str:
         """``failed``, ``n/a``, ``nothing on the device``, ``not compared``, ``pass`` or ``FAIL``; or that the device's numbers
         are unknown."""
@@ -192,9 +197,9 @@ class Cell:
             return FAILED if self.error else INAPPLICABLE
         if self.idle:
             return IDLE
-        if self.passed is None:
+        if self.within is None:
             return NOT_COMPARED
-        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"
+        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.within else "FAIL"
 
     @property
     def android(self) -> str:
@@ -213,11 +218,13 @@ class Cell:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {**asdict(self), "share": self.share, "mac_share": self.mac_share, "verdict": self.verdict}
+        return {**asdict(self), "passed": self.passed, "share": self.share, "mac_share": self.mac_share, "verdict": self.verdict}
 
     @classmethod
     def of(cls, data: object, where: str = "a cell") -> Cell:
         """A cell from what :meth:`as_dict` returned; InputError for anything else, as a store may come from elsewhere."""
+        if isinstance(data, Mapping) and "within" not in data and "passed" in data:
+            data = {**data, "within": data["passed"]}  # Of an earlier release, for which it was the same.
         found = checked(data, _cell_shape(), where)
         known = {key: value for key, value in found.items() if key in cls.__dataclass_fields__}
         known.update({key: tuple(map(tuple, known[key])) for key in ("refused", "placed") if key in known})
@@ -337,6 +344,8 @@ def _cell(task: Task, opened: _Opened) -> Cell:
         planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word), asks=True)
     except InapplicableError as error:
         return Cell(task.name, task.device, task.level, task.settings.mapping, inapplicable=str(error)[:MAX_TEXT])
+    for note in planned.of_other_androids:
+        _LOG.warning("%s", note)
     planned.require_loaded()
     compilation = planned.compilation
     counted = {**_placement(planned), **_work(compilation.plan)}
@@ -431,7 +440,7 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
     fell_back = {"fallback": "; ".join(comparison.fallbacks)} if comparison.fallbacks else {}
     return {
         "reference": comparison.reference,
-        "passed": comparison.passed,
+        "within": comparison.passed,
         "unknown": bool(comparison.unknown),
         "difference": None if worst is None else worst.largest,
         "tolerance": None if worst is None else worst.atol,

@@ -85,8 +85,8 @@ def by_operation(operations: Sequence[OperationTime]) -> list[tuple[str, str, in
 
 def _operations_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
     total = sum(entry.microseconds for entry in operations) or 1.0
-    rows = [(name, tier, str(n), f"{us:.1f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)]
-    return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "µs", "share"), rows)]
+    rows = [(name, tier, str(n), f"{us / 1e3:.4f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)]
+    return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "ms", "share"), rows)]
 
 
 def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
@@ -99,14 +99,14 @@ def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
             entry.name,
             str(entry.step),
             entry.tier,
-            *(f"{us:.1f}" for us in (entry.microseconds, entry.median, entry.p90)),
+            *(f"{us / 1e3:.4f}" for us in (entry.microseconds, entry.median, entry.p90)),
             f"{entry.median / total:.1%}",
         )
         for entry in longest
     ]
     runs = max((entry.runs for entry in operations), default=0)
     title = f"Operations in isolation on one thread, {counted(runs, 'run')}; sum of medians {total / 1e3:.3g} ms"
-    columns = ("operation", "name", "step", "tier", "min µs", "median µs", "p90 µs", "share")
+    columns = ("operation", "name", "step", "tier", "min ms", "median ms", "p90 ms", "share")
     return [Table(title, columns, rows)]
 
 

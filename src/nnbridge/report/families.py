@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from nnbridge.devices import device
 from nnbridge.devices.evidence import Evidence, evidence, shared_evidence
 from nnbridge.devices.families import INSTALLED, OWN, SAMPLES, Family, families
+from nnbridge.devices.hardware import androids_of
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.records import dataclass
@@ -144,6 +145,7 @@ def family_as_dict(family: Family) -> dict[str, Any]:
             {
                 "name": name,
                 "date": date,
+                "androids": list(androids_of(name)),
                 "level": level_of(profile),
                 "driver_version": profile.version,
                 "change": change.as_dict(),
@@ -163,9 +165,9 @@ def family_blocks(family: Family) -> Iterator[Table | str]:
     facts = {"vendor": family.vendor, "chips": family.chips, "rules": shared_evidence(profiles).rules}
     yield from (f"  {key}: {text}" for key, text in (facts | ({"evidence": "; ".join(each[0])} if shared else {})).items())
     rows = [
-        (name, date or "-", level_of(profile), *(() if shared else (known,)), tuple(change.lines))
+        (name, date or "-", ", ".join(androids_of(name)), level_of(profile), *(() if shared else (known,)), tuple(change.lines))
         for (name, date), profile, known, change in zip(family.profiles, profiles, each, changes_of(family), strict=True)
     ]
-    columns = ("name", "date", "level", *(() if shared else ("evidence",)), "changes")
+    columns = ("name", "date", "Android", "level", *(() if shared else ("evidence",)), "changes")
     below = f"`--device {family.names[-1]}` uses one; `nnbridge devices explain {family.names[-1]}` prints its rules."
     yield Table(family.members.capitalize(), columns, rows, below, ruled=True)

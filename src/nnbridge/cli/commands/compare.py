@@ -116,7 +116,8 @@ def compare(
 ) -> None:
     """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
 
-    Detections that are outside it by position are compared by matching boxes.
+    Detections that are outside it by position are compared by matching boxes. Where a device's numbers are unknown, the exit
+    status is about what NNAPI's CPU computes in its place, and "pass" in --json is null (docs/comparisons.md).
 
     After Ctrl-C the finished samples are compared; the exit status is 130.
 
@@ -179,7 +180,7 @@ def compare(
 
         print_blocks(plan_tables(plan))
     sides = plan, runtime, drawn.draw(), drawn.total
-    subject = _Subject(name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)
+    subject = _Subject(name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file, envelope)
     found = (_layers if layers else _envelope if envelope else _outputs)(subject)
     tell_host(compilation, options["host"])
     _end(found)
@@ -243,6 +244,7 @@ def _side_by_side(
     begun = {name: _begun(name, model, options["signature"], preserve=False) for name in names}
     # What else is needed is imported while the references start.
     from nnbridge.compare.several import present, side_by_side
+    from nnbridge.devices.evidence import evidence_lines, next_step
     from nnbridge.report.outputs import side_tables
     from nnbridge.sampling import samples_of
 
@@ -259,12 +261,10 @@ def _side_by_side(
         found = side_by_side(plan.compilation, references, drawn.counted(advance), tolerance, absent)
     tell_host(plan.compilation, options["host"])
     if as_json:
-        from nnbridge.devices.evidence import evidences
-
-        known = [each.as_dict() for each in evidences(plan.drivers)]
-        print_json("compare", {"evidence": known, **found.as_dict(), "model": str(model)})
+        print_json("compare", {**found.as_dict(), "model": str(model)})
     else:
-        print_blocks([*side_tables(found), f"{found.sentence}."])
+        lines = [*evidence_lines(found.evidence), *([f"Next: {next_step()}"] if found.unknown else [])]
+        print_blocks([*side_tables(found), *lines, f"{found.sentence}."])
     return found
 
 
@@ -291,6 +291,7 @@ class _Subject:
     as_json: bool
     show_plan: bool
     csv_file: Path | None
+    envelope: bool
 
     @property
     def path(self) -> Path:
@@ -321,15 +322,28 @@ class _Subject:
         """The evidence of each driver that the plan uses."""
         from nnbridge.devices.evidence import evidences
 
-        used = {share.device for share in self.compilation.shares() if share.accepted}
-        return evidences(device for device in self.compilation.devices if device.name in used)
+        return evidences(device for device in self.compilation.devices if device.name in self.used)
+
+    @property
+    def used(self) -> set[str]:
+        """The devices that run a step of the plan."""
+        plan = self.compilation.plan
+        return {plan.devices[step.device].name for step in plan.steps}
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The devices that were offered the model where none of them runs anything."""
+        from nnbridge.devices.evidence import idle_devices
+
+        return idle_devices(self.compilation.devices, self.used)
 
     def evidence_lines(self) -> Iterator[str]:
-        """The same as lines, and last the devices whose numbers are unknown."""
-        from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines, unknown_numbers
+        """The same as lines, and last what helps where numbers are unknown."""
+        from nnbridge.devices.evidence import evidence_lines, next_step, unknown_numbers
 
         yield from evidence_lines(self.evidence)
-        yield from (f"{device}: {NUMBERS_UNKNOWN}" for device in unknown_numbers(self.evidence))
+        if unknown_numbers(self.evidence) and not self.envelope:
+            yield f"Next: {next_step(self.reference)}"
 
 
 def _layers(subject: _Subject) -> LayerComparison:
@@ -373,7 +387,9 @@ def _envelope(subject: _Subject) -> Envelope:
         others[subject.reference] = reference_answers(model)
     with progress("Running arithmetics", subject.total * len(arithmetics(model, known)), subject.as_json) as advance:
         found = envelope(model, subject.samples, others, subject.tolerance, advance, known)
-    subject.print(found.as_dict(), lambda: [*envelope_tables(found), *subject.evidence_lines()])
+    found = replace(found, evidence=tuple(subject.evidence), idle=subject.idle, devices=devices)
+    verdict = f"Verdict: {found.verdict}"
+    subject.print(found.as_dict(), lambda: [*envelope_tables(found), *subject.evidence_lines(), verdict], found.sentence)
     return found
 
 

@@ -167,18 +167,22 @@ def _open_in_browser(page: Path) -> None:
 
 def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str, Any] | None, as_json: bool) -> None:
     """Print the plan's sentence, the evidence of its devices, the verdict, and what was written."""
-    from nnbridge.devices.evidence import evidence_lines, evidences
+    from nnbridge.devices.evidence import evidence_lines, evidences, next_step
 
     found, summary, evidence = facts.comparison, facts.planned.summary, evidences(facts.planned.drivers)
     size = output.stat().st_size
     if as_json:
         checks = [] if found is None else found.as_dict()["checks"]
-        verdict = {"pass": None if found is None else found.passed, "checks": checks, "reference": reference}
+        verdict: dict[str, Any] = {"pass": None, "within": None, "verdict": None}
+        if found is not None:
+            verdict = {**found.judged({"pass": found.passed}), "verdict": found.verdict}
+        verdict |= {"checks": checks, "reference": reference}
         beside = {"evidence": [each.as_dict() for each in evidence], **({} if made is None else {"overlay": made})}
         written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
         print_json("report", {**written, **verdict, "summary": summary.as_dict(), **beside})
         return
-    print_blocks([*summary.lines, *evidence_lines(evidence), *([] if found is None else [found.sentence])])
+    said = [] if found is None else [found.sentence, *([f"Next: {next_step(found.reference)}"] if found.unknown else [])]
+    print_blocks([*summary.lines, *evidence_lines(evidence), *said])
     echo(f"{output}: {size:,} bytes")
     if made is not None:
         show_overlay(made)
