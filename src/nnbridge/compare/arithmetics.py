@@ -17,7 +17,7 @@ from nnbridge.devices.profiles import ProfileDevice, ProfileRule
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
-from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
+from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics, using
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import extract
@@ -27,7 +27,7 @@ from nnbridge.types import FLOATS, QUANT8
 
 @cache
 def arithmetic_device(name: str) -> Device:
-    """A device that supports every NNAPI operation and computes with an arithmetic of NUMERICS."""
+    """A device that supports every NNAPI operation and computes with an arithmetic of NUMERICS, or DISTURBED."""
     faster = uniform_capabilities(Performance(0.5, 0.5))
     return ProfileDevice(name, {}, faster, numerics=name, others=(ProfileRule(),))
 
@@ -61,18 +61,22 @@ def stated(devices: Collection[Device]) -> dict[str, str]:
 class Runner:
     """A model under one arithmetic, over samples."""
 
-    def __init__(self, model: Model, numerics: Numerics) -> None:
+    def __init__(self, model: Model, numerics: Numerics, *, host: bool = False) -> None:
+        """``host``: what the host computes, too, which no device does otherwise."""
         relaxed = model if model.relaxed or not numerics.relaxed_only else replace(model, relaxed=True)
         self.numerics = numerics
         self._compilation = Compilation.create(relaxed, [arithmetic_device(numerics.name)])
-        self._compilation.finish()
+        self._of_host = numerics if host else EXACT
+        with using(self._of_host):
+            self._compilation.finish()
         self._states = States(relaxed)
 
     def run(self, inputs: Mapping[str, Array], *, continues: bool = False) -> dict[str, Array]:
         """Outputs by name."""
         if not continues:
             self._states.reset()
-        return Execution(self._compilation, self._states).run(inputs)
+        with using(self._of_host):  # Open dimensions are planned once they are known.
+            return Execution(self._compilation, self._states).run(inputs)
 
 
 def operand_value(model: Model, values: Mapping[int, Array], target: int) -> Array | None:
