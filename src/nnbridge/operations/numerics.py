@@ -115,7 +115,7 @@ def _through_bfloat(x: Array) -> Array:
 
 
 def _moved(x: Array) -> Array:
-    """Each number moved by some units in its last place, in a pattern that depends on the shape alone."""
+    """Each number moved by some units in its last place, in a pattern that only the shape decides."""
     units = np.random.default_rng(0).integers(-LAST_PLACES, LAST_PLACES, x.shape, endpoint=True).astype(np.float32)
     with np.errstate(all="ignore"):
         return np.where(np.isfinite(x), x + units * np.spacing(x), x).astype(np.float32)
