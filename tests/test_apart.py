@@ -117,7 +117,7 @@ def test_an_object_keeps_its_state_between_calls() -> None:
     assert [counter.call("add", 1), counter.call("add", 2)] == [6, 8]
 
 
-@pytest.mark.parametrize("how", ["SIGFPE", "SIGSEGV", "SIGABRT", "SIGKILL", "SIGBUS", "SIGILL"])
+@pytest.mark.parametrize("how", ["SIGFPE", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL"])
 def test_a_signal_is_an_error_that_names_it_and_the_next_call_has_a_new_object(how: str) -> None:
     counter = served(5)
     counter.call("add", 1)
@@ -125,6 +125,14 @@ def test_a_signal_is_an_error_that_names_it_and_the_next_call_has_a_new_object(h
         counter.call("ends", how)
     assert raised.value.reason.kind is Why.ENDED
     assert (counter.call("add", 1), counter.generation) == (6, 2)
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGXCPU"])
+def test_a_signal_of_a_system_that_lacks_something_is_a_shortage(how: str) -> None:
+    counter = served(5)
+    with pytest.raises(ShortageError, match=f"the process was ended by {how}"):
+        counter.call("ends", how)
+    assert counter.call("add", 1) == 6
 
 
 def test_an_exit_status_is_one_too() -> None:

@@ -139,7 +139,8 @@ def test_without_a_compiler_the_compiled_tier_is_missing_with_its_reason(monkeyp
 
 
 def test_tables_state_ratios_and_what_is_missing() -> None:
-    table, missing, first, operations = bench_tables("title", FOUND)
+    judgement, table, missing, first, operations = bench_tables("title", FOUND)
+    assert judgement == "nnbridge compiled takes 0.50 of the time of LiteRT XNNPACK (median, 1 thread)."
     assert [row[-1] for row in table.rows] == ["0.50", "1.00"]
     assert missing == "LiteRT plain does not run it: no such operator"
     assert first.rows[0][:6] == ("nnbridge", "100", "40", "20", "20", "10")

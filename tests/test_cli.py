@@ -193,6 +193,20 @@ def test_compare_with_litert() -> None:
     assert data("compare", DIGITS, "--reference", "litert", "--seeds", "0,1")["pass"]
 
 
+@pytest.mark.parametrize(("model", "runtime"), [("digits_int8.tflite", "litert"), ("digits_float32.onnx", "onnxruntime")])
+def test_compare_without_a_reference_takes_the_runtime_of_the_format(model: str, runtime: str) -> None:
+    pytest.importorskip("ai_edge_litert" if runtime == "litert" else runtime)
+    assert data("compare", str(MODELS / model), "--seeds", "0")["reference"] == runtime
+
+
+def test_a_saved_model_has_no_runtime_to_compare_with(tmp_path: Path) -> None:
+    saved = tmp_path / "m.nnapi"
+    call("convert", DIGITS, "-o", str(saved))
+    result = call("compare", str(saved))
+    assert result.exit_code == 2
+    assert "no runtime reads it to compare with: --reference FILE.npz" in result.stderr
+
+
 def test_run_writes_outputs_and_times(tmp_path: Path) -> None:
     target = tmp_path / "out.npz"
     result = data("run", DIGITS, "--seed", "0", "-o", target)
@@ -491,3 +505,17 @@ def test_compare_report_and_python_draw_as_many_samples_by_default() -> None:
     python = {f.__name__: signature(f).parameters["seeds"].default for f in (nnbridge.compare, nnbridge.report)}
     assert defaults == ["0,1,2"] * 2
     assert {*python.values()} == {(0, 1, 2)}
+
+
+def test_errors_are_wrapped_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnbridge.cli.output import for_errors
+
+    monkeypatch.setenv("COLUMNS", "60")
+    text = "nnbridge: model.tflite: " + "expected a file that is there, found none; " * 4 + "a" * 70
+    assert for_errors(text) == text
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    lines = for_errors(text).split("\n")
+    assert " ".join(line.strip() for line in lines) == text
+    assert all(len(line) <= 60 for line in lines[:-1])
+    assert lines[-1] == "  " + "a" * 70
+    assert for_errors("short") == "short"

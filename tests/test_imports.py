@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "records",
     "types trust json_data",
-    "errors reading caches processes ahead",
+    "errors reading caches",
     "platforms",
+    "processes ahead",
     "apart",
     "model entry_points escaping foreign budget releases",
     "toml allowlist log_lines",
@@ -49,7 +50,7 @@ LAYERS = (
 CONVERTERS_MAY_IMPORT = {
     "apart", "records", "releases", "converters", "storage", "source", "operations", "extensions", "model", "errors", "platforms",
     "trust", "types",
-    "budget", "log_lines",
+    "budget", "log_lines", "reading",
 }  # fmt: skip
 IMPORTERS = ("nnbridge_tflite", "nnbridge_onnx")
 """Built alike: a class may have its counterpart, under the same name, in the other one's module of the same name."""

@@ -102,3 +102,17 @@ def test_the_command_prints_routes_and_json() -> None:
     found = data("plan", MODELS / "digits_float32.tflite", "--routes")["routes"]
     assert {"nnapi", "litert-gpu", "xnnpack", "litert-qualcomm"} <= {route["route"] for route in found}
     assert "right" in call("plan", MODELS / "digits_float32.tflite", "--routes").stdout
+
+
+def test_routes_without_public_rules_have_a_row_that_says_so() -> None:
+    found = by_name(MODELS / "digits_float32.tflite", engines=False)
+    for name in ("litert-google-tensor", "litert-samsung"):
+        route = found[name]
+        assert (route.selected, route.compiles.word, route.right.word) == (None, "not known", "not known")
+        assert "no public rules are known" in route.obstacle
+
+
+def test_reasons_of_routes_are_whole_in_pipes() -> None:
+    text = call("plan", MODELS / "digits_int8.tflite", "--routes").stdout
+    assert "…" not in text.replace(", …: ", "")
+    assert "some steps off in networks; the" in text

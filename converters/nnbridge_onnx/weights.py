@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.edits import Chunk, Content, is_large
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, cannot_read
 from nnbridge.model import Array
+from nnbridge.reading import open_file
 from nnbridge.records import dataclass
 from nnbridge_onnx.read.graph import dtype_of
 
@@ -133,7 +134,11 @@ def _mapped(tensor: Any, folder: Path, files: dict[str, memoryview]) -> memoryvi
     if folder.resolve() not in target.parents:
         raise ConversionError(Reason("external data in a file of the model's folder", name, tensor.name))
     if name not in files:
-        with target.open("rb") as file:
+        try:
+            opened = open_file(target)
+        except OSError as error:
+            raise ConversionError(Reason("external data that can be read", cannot_read(error), tensor.name, file=name)) from error
+        with opened as file:
             files[name] = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     first = int(entries.get("offset", 0))
     last = first + int(entries["length"]) if "length" in entries else len(files[name])

@@ -21,7 +21,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # scripts/
 
-import tflite
 from flatbuffers import number_types
 from script_support import REPOSITORY, write_or_check
 
@@ -81,6 +80,8 @@ _NEWER_MEMBERS = {"QuantizationDetails": {"BlockwiseQuantization": 2}}
 
 def classes() -> Iterator[type]:
     """The classes of the package: tables and enumerations."""
+    import tflite  # Only developers have it; the script's help needs it not.
+
     found = (getattr(tflite, name) for name in sorted(vars(tflite)))
     yield from (one for one in found if isinstance(one, type) and one.__module__ == f"tflite.{one.__name__}")
 

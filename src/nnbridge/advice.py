@@ -24,7 +24,7 @@ from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Content, Edit,
 from nnbridge.cost import driver_multiply_adds, multiply_adds
 from nnbridge.devices import device
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, Stage, Why
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, RefusalError, Stage, Why
 from nnbridge.file import ModelFile
 from nnbridge.model import Array
 from nnbridge.plan import Planned, draft
@@ -284,7 +284,7 @@ class AdjustmentSearch:
         concerned = [p for p in adjustable.parameters if not p.kinds or not kinds or p.kinds.intersection(kinds)]
         try:
             accepts = partial(self._accepts, adjustable, self._alone(adjustable, Change(())))
-        except NnbridgeError:
+        except RefusalError:
             return [], ()
         if not concerned or accepts(Change(())):
             return [], ()
@@ -302,7 +302,7 @@ class AdjustmentSearch:
                 return False
             try:
                 changed = self._alone(adjustable, change)
-            except NnbridgeError:
+            except RefusalError:
                 return False
             self._known[key] = self._accepted(changed)
         return self._known[key]
@@ -446,7 +446,7 @@ class Editing:
         if key not in self._known:
             try:
                 self._known[key] = self._file(content())
-            except NnbridgeError as error:
+            except RefusalError as error:
                 self._known[key] = error
         known = self._known[key]
         if isinstance(known, NnbridgeError):
@@ -666,7 +666,7 @@ class _Advising:
             if self.planner.measure(path, options, False).better_than(self.before):
                 after = self.planner.measure(path, options, True)
                 return after if after.better_than(self.before) else None
-        except NnbridgeError:
+        except RefusalError:
             pass  # Dimensions that do not fit each other are no advice.
         return None
 
@@ -737,14 +737,14 @@ class _Advising:
                 return True
             replacement = self.editing.replacement(edit)
             return replacement is None or self.planner.alone(replacement).some
-        except NnbridgeError:
+        except RefusalError:
             return True
 
     def _edited(self, edit: Edit, key: Hashable = ()) -> Iterator[Advice]:
         """The edit as advice, if it can be made of the file, can be planned and helps."""
         try:
             edited = self.editing.edited(edit, key)
-        except NnbridgeError:
+        except RefusalError:
             return
         after = self._improved(edited, {})
         if after is not None:
@@ -784,7 +784,7 @@ class _Advising:
     def _accepted(self, path: Path) -> bool:
         try:
             return self.planner.alone(path).every
-        except NnbridgeError:
+        except RefusalError:
             return False
 
     def _verified(self, key: Key, adjustable: Adjustable, changes: Sequence[Change]) -> Iterator[Advice]:

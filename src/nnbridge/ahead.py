@@ -10,6 +10,8 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
+from nnbridge.errors import pass_shortage
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -34,9 +36,9 @@ def in_order(
     it. The threads end with the iterator that is closed or collected.
     """
     turns = _Turns(function, iter(items), ahead * threads, most)
-    for _ in range(threads):
-        threading.Thread(target=turns.work, name="nnbridge-reader", daemon=True).start()
     try:
+        for _ in range(threads):
+            _start(turns.work)
         while (turn := turns.queue.get()) is not None:
             results, error = turn.result()
             turns.free.release()
@@ -46,6 +48,15 @@ def in_order(
     finally:
         turns.closed.set()
         turns.free.release()
+
+
+def _start(work: Callable[[], None]) -> None:
+    """A thread; ShortageError if none can be started."""
+    try:
+        threading.Thread(target=work, name="nnbridge-reader", daemon=True).start()
+    except RuntimeError as error:
+        pass_shortage(error)
+        raise
 
 
 class _Turns:

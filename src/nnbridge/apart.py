@@ -32,7 +32,7 @@ import numpy as np
 
 from nnbridge import errors
 from nnbridge.errors import InputError, NnbridgeError, Reason, ShortageError, Stage, Why, first_line, pass_shortage, shortage_of
-from nnbridge.platforms import copies_safely
+from nnbridge.platforms import copies_safely, shortage_of_end, signal_name
 from nnbridge.trust import environment, python_command
 
 _HEAD = struct.Struct("<QQ?")
@@ -102,7 +102,9 @@ class Apart:
         try:
             good, found = process.receive()
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            raise EndedError(Reason(f"{self._title} ended with {process.ended()}", kind=Why.ENDED)) from error
+            status = process.ended()
+            short = None if status is None else shortage_of_end(status)
+            raise short or EndedError(Reason(f"{self._title} ended with {_end_of(status)}", kind=Why.ENDED)) from error
         except BaseException:
             process.end()  # A result that is not read would be the next one's.
             raise
@@ -155,15 +157,13 @@ class _ApartProcess:
         assert self._process.stdout is not None
         return _receive(self._process.stdout)
 
-    def ended(self) -> str:
-        """A sentence on how a process ended that gives no more results; one that gives wrong ones is ended."""
+    def ended(self) -> int | None:
+        """The status of a process that gives no more results; one that gives wrong ones is ended, and has none."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         status = self._process.poll()
         self.end()
-        if status is None:
-            return "a result that cannot be read"
-        return f"signal {_name(-status)}" if status < 0 else f"exit status {status}"
+        return status
 
 
 _ready: list[_ApartProcess] = []
@@ -185,11 +185,10 @@ def _prepared() -> _ApartProcess | None:
     return process if process is not None and process.runs else None
 
 
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
+def _end_of(status: int | None) -> str:
+    if status is None:
+        return "a result that cannot be read"
+    return f"signal {signal_name(-status)}" if status < 0 else f"exit status {status}"
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:

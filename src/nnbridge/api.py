@@ -342,8 +342,11 @@ def _planned_to_run(model: str | Path | ModelFile, target: Target | None, words:
 
 
 def _said(planned: Planned) -> Planned:
-    """A plan; a warning says where the installed runtime does not agree that the file is loaded."""
+    """A plan; warnings say where the installed runtime does not agree that the file is loaded, and which drivers are of another
+    Android."""
     _warn(planned.file.path, planned.disagreement)
+    for line in planned.of_other_androids:
+        LOG.warning("%s", line)
     return planned
 
 

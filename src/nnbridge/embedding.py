@@ -21,7 +21,7 @@ from io import StringIO
 from pathlib import Path
 
 from nnbridge import __version__, caches, trust
-from nnbridge.errors import InputError, PackageError, Reason
+from nnbridge.errors import InputError, PackageError, Reason, cannot_read
 from nnbridge.platforms import require_linux
 from nnbridge.records import dataclass
 from nnbridge.storage.atomic import atomic_write
@@ -198,9 +198,7 @@ class EmbeddedLibrary:
             for name, content in others.items():
                 write_file(target.with_name(name), content)
         except OSError as error:
-            raise InputError(
-                Reason("a folder that can be written to", error.strerror or str(error), operand=str(folder))
-            ) from error
+            raise InputError(Reason("a folder that can be written to", cannot_read(error), operand=str(folder))) from error
         return target
 
     def _source(self) -> str:

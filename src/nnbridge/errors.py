@@ -239,7 +239,9 @@ _UNREADABLE: dict[type[OSError], str] = {
 
 
 def cannot_read(error: BaseException) -> str:
-    """The reason why a file cannot be read: plain words for the usual ones, else the system's, without its name and number."""
+    """The reason why a file cannot be read or written: plain words for the usual ones, else the system's, without its name and
+    number; raises the shortage that it is."""
+    pass_shortage(error)
     words = next((words for kind, words in _UNREADABLE.items() if isinstance(error, kind)), "")
     return words or getattr(error, "strerror", None) or first_line(error)
 
@@ -282,7 +284,11 @@ class NnbridgeError(Exception):
         """All mistakes, where one error has several."""
 
 
-class ConversionError(NnbridgeError):
+class RefusalError(NnbridgeError):
+    """A file, a value, a driver or a model is at fault: every error but a shortage. What tries and goes on without catches it."""
+
+
+class ConversionError(RefusalError):
     """A model file cannot be read or converted; the message names the file and the place in it."""
 
 
@@ -294,7 +300,7 @@ class InapplicableError(ConversionError):
     """A device looks at the operators of another format than the file's: neither of them is at fault."""
 
 
-class InputError(NnbridgeError):
+class InputError(RefusalError):
     """A value of the user's does not fit: a missing input, a wrong shape or type, an unknown device."""
 
     @classmethod
@@ -338,7 +344,7 @@ class ExhaustedError(InputError):
     """A file of the user's asks for more work than is done for one; no device is at fault."""
 
 
-class NnapiError(NnbridgeError):
+class NnapiError(RefusalError):
     """An NNAPI call failed; ``code`` is Android's result code."""
 
     code: ClassVar[ResultCode] = ResultCode.OP_FAILED
@@ -473,6 +479,12 @@ def shortage_of(error: BaseException) -> ShortageError | None:
     name = getattr(error, "filename", None)
     code = ResultCode.OUT_OF_MEMORY if getattr(error, "errno", None) == errno.ENOMEM else ResultCode.RESOURCE_EXHAUSTED_TRANSIENT
     return ShortageError(said if name is None or isinstance(name, int) else f"{said}: {name}", code)
+
+
+def lacking(error: BaseException) -> ShortageError | None:
+    """:func:`shortage_of`, and where memory was short: for commands that go on with their other cells or cases."""
+    out_of_memory = isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
+    return ShortageError("not enough memory", ResultCode.OUT_OF_MEMORY) if out_of_memory else shortage_of(error)
 
 
 def pass_shortage(error: BaseException) -> None:

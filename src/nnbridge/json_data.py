@@ -13,7 +13,7 @@ bench bisect build-delegate build-ndk build-ndk-env build-neuron build-neuron-fi
 delegate-plans devices devices-ask devices-check devices-explain devices-family devices-find devices-learn devices-serve doctor
 error inspect matrix plan provider-plans reduce report rewrite run vts
 """
-VERSIONS: Mapping[str, int] = dict.fromkeys(_NAMES.split(), 1)
+VERSIONS: Mapping[str, int] = {**dict.fromkeys(_NAMES.split(), 1), "compare": 2, "matrix": 2, "report": 2, "vts": 2}
 """Schema → its version, which grows when a key goes or means something else."""
 OLD_KEYS: Mapping[str, Mapping[str, str]] = {
     "counts": {"nnapi_cpu": "NNAPI CPU", "nnapi_runtime": "NNAPI runtime", "interface_transposes": "interface transposes"},

@@ -28,10 +28,11 @@ from nnbridge.converters.inspection import Mapped, mapped_as_dict
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.cost import cost_of
 from nnbridge.devices.device import Device, cache_files_needed
+from nnbridge.devices.hardware import androids_of
 from nnbridge.devices.source_profiles import BoundDevice, SourceProfile
 from nnbridge.engines import host_for
 from nnbridge.engines.loading import Loading, LoadingQuestion, question_of
-from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why
+from nnbridge.errors import ConversionError, InputError, NnapiError, OptionError, Reason, Stage, Why, cannot_read
 from nnbridge.escaping import element
 from nnbridge.file import ModelFile
 from nnbridge.json_data import document
@@ -47,6 +48,7 @@ from nnbridge.runtime.placement import Answer, ask
 from nnbridge.storage import checksum
 from nnbridge.summary import Summary, summarise, summarise_claims
 from nnbridge.target import PARTITIONING, PREFERENCES, Fallback, Target
+from nnbridge.types import ANDROID_LEVELS
 
 if TYPE_CHECKING:
     import pandas
@@ -110,7 +112,7 @@ def _compilation(file: ModelFile, target: Target, devices: Sequence[Device], fal
             try:
                 target.cache_dir.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InputError(Reason("a folder that can be created", str(error), operand="cache_dir")) from error
+                raise InputError(Reason("a folder that can be created", cannot_read(error), operand="cache_dir")) from error
         compilation.set_caching(target.cache_dir, checksum(file.model))
     return compilation
 
@@ -332,7 +334,20 @@ class Planned:
         compiled = f"{refusal.judgement}; what the compiler makes of it runs on {' and '.join(apps)}." if refusal else ""
         others = [compiled] if compiled and apps and all(apps) else []
         said = [mixture] * (len(profiles) > 1) + [self.disagreement] * bool(self.disagreement)
+        said += self.of_other_androids
         return (*self.file.importer.remarks, *others, *said)
+
+    @property
+    def of_other_androids(self) -> list[str]:
+        """A sentence for each release of a driver that belongs to other Android versions than the target."""
+        target, found = self.target, []
+        for driver in self.drivers:
+            stated = androids_of(driver.name.partition("@")[0])
+            same = target.android in stated if target.android else target.level in {ANDROID_LEVELS[one] for one in stated}
+            if stated and not same:
+                versions, own = " and ".join(stated), f"--android {stated[-1]} is the driver's"
+                found.append(f"{driver.name} belongs to Android {versions}, this plan to {target.android_name}: {own}.")
+        return found
 
     @property
     def releases(self) -> dict[str, str]:

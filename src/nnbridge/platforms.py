@@ -9,10 +9,11 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, ShortageError
 from nnbridge.trust import environment
 
 _NAMES = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}
@@ -74,3 +75,47 @@ def collect_rarely() -> None:
     gc.set_threshold(100_000, 20, 100)
     # What is there when the process ends is not looked through either.
     atexit.register(gc.freeze)
+
+
+def end_of(status: int) -> str:
+    """A clause on how a process ended."""
+    return f"the process ended with status {status}" if status >= 0 else f"the process was ended by {signal_name(-status)}"
+
+
+def signal_name(number: int) -> str:
+    """Its name, or its number where this system has no name for it."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def shortage_of_end(status: int) -> ShortageError | None:
+    """The shortage that the end of a process means, if it means one."""
+    if status in _ENDS:
+        return ShortageError(f"{end_of(status)}, {_ENDS[status]}")
+    if status == _WITHOUT_MEMORY and _memory_is_limited():
+        return ShortageError(f"{end_of(status)}: not enough memory (limit of address space)")
+    return None
+
+
+_ENDS = {
+    -getattr(signal, name): words
+    for name, words in (
+        ("SIGKILL", "as systems do that lack memory"),
+        ("SIGXFSZ", "the limit of file sizes"),
+        ("SIGXCPU", "the limit of processor time"),
+    )
+    if hasattr(signal, name)
+}
+"""Status of a process that a signal of the system's ended → what was short."""
+_WITHOUT_MEMORY = 1
+"""The status with which OpenBLAS ends a process for which it finds no memory."""
+
+
+def _memory_is_limited() -> bool:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return False
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY

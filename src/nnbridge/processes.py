@@ -18,6 +18,8 @@ from importlib import import_module
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, TypeVar
 
+from nnbridge.errors import lacking, pass_shortage
+from nnbridge.platforms import end_of, shortage_of_end
 from nnbridge.trust import environment, python_command
 
 _Request = TypeVar("_Request")
@@ -30,7 +32,15 @@ class Worker:
     """
 
     def __init__(self, function: str) -> None:
-        self.connection, theirs = Pipe()
+        """ShortageError if no process can be started."""
+        try:
+            self.connection, theirs = Pipe()
+            self.process = self._started(function, theirs)
+        except OSError as error:
+            pass_shortage(error)
+            raise
+
+    def _started(self, function: str, theirs: Any) -> subprocess.Popen[bytes]:
         number = theirs.fileno()
         given: dict[str, Any] = {"pass_fds": [number]}
         if sys.platform == "win32":
@@ -38,7 +48,7 @@ class Worker:
             given = {"startupinfo": subprocess.STARTUPINFO(lpAttributeList={"handle_list": [number]})}
         with theirs:
             # What a driver prints must not mix with this process's output.
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 python_command("nnbridge.processes", function, str(number)),
                 env=environment(),
                 stdin=subprocess.DEVNULL,
@@ -66,10 +76,14 @@ def main() -> None:
     else:
         connection = Connection(int(number))
     module, _, name = function.partition(":")
-    compute: Callable[[Any], Iterable[Any]] = getattr(import_module(module), name)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # What a driver prints is seen when it prints it, and if it is killed.
     with suppress(EOFError, OSError):  # The parent has ended.
+        try:
+            compute: Callable[[Any], Iterable[Any]] = getattr(import_module(module), name)
+        except Exception as error:  # of any kind, shortages too: the parent raises what this is
+            connection.send(lacking(error) or error)
+            return
         connection.send(None)
         while True:
             for result in _results(compute, connection.recv()):
@@ -81,13 +95,13 @@ def _results(compute: Callable[[Any], Iterable[Any]], request: Any) -> Iterator[
     try:
         yield from compute(request)
     except Exception as error:  # of any kind, shortages too: the parent raises what this is
-        yield error
+        yield lacking(error) or error
 
 
 def computed(function: str, requests: Sequence[_Request], jobs: int) -> Iterator[Any]:
     """Results of ``module:function``, which yields one for each request, in the order in which they are done.
 
-    What it raises is raised here; RuntimeError for a process that ends without a result.
+    What it raises is raised here; RuntimeError for a process that ends without a result, ShortageError where the machine ends it.
     """
     waiting = deque(requests)
     workers: list[Worker] = []
@@ -100,7 +114,11 @@ def computed(function: str, requests: Sequence[_Request], jobs: int) -> Iterator
                 try:
                     result = ready.recv()
                 except (EOFError, OSError) as error:
-                    raise RuntimeError("a process ended while it computed") from error
+                    (worker,) = (worker for worker in workers if worker.connection is ready)
+                    status = worker.process.wait()
+                    raise shortage_of_end(status) or RuntimeError(
+                        f"a process ended while it computed: {end_of(status)}"
+                    ) from error
                 if isinstance(result, Exception):
                     raise result
                 if result is not None:

@@ -25,7 +25,7 @@ from nnbridge.compare.tolerance import Acceptance
 from nnbridge.devices.evidence import evidences, unknown_numbers
 from nnbridge.devices.source_profiles import BoundDevice, Claim, SourceProfile
 from nnbridge.engines.accelerator import BROKEN_SHADER
-from nnbridge.errors import NnbridgeError, Reason
+from nnbridge.errors import NnbridgeError, Reason, RefusalError
 from nnbridge.file import ModelFile
 from nnbridge.model import Model
 from nnbridge.plan import Planned, plan
@@ -91,6 +91,8 @@ class _Way:
     """The device with its rules; empty for engines that take a file whole."""
     engine: str = ""
     """The reference that is the engine itself."""
+    secret: str = ""
+    """Of a route without public rules: why nothing is known."""
 
 
 _WAYS = (
@@ -104,6 +106,12 @@ _WAYS = (
     _Way("edgetpu", "Edge TPU", "edgetpu"),
     _Way("ethos-u55-128", "Arm Ethos-U55 (Vela)", "ethos-u55-128"),
     _Way("tflm", "Cortex-M (TFLite Micro)", engine="tflm"),
+    _Way(
+        "litert-google-tensor",
+        "LiteRT, Google Tensor",
+        secret="no public rules are known: its compiler is in an SDK with registration",
+    ),
+    _Way("litert-samsung", "LiteRT, Samsung", secret="no public rules are known: its compiler is Samsung's Exynos AI LiteCore"),
 )
 _NNAPI = "nnapi"
 ENGINES = {way.profile: way.engine for way in _WAYS if way.profile and way.engine}
@@ -125,11 +133,13 @@ def routes(file: ModelFile, *, engines: bool = True, seed: int = 0) -> list[File
     judge = _Judge(file, seed) if engines else None
     found = [_nnapi(file, judge)]
     if file.format == "tflite":
-        found += [_route(file, way, judge) for way in _WAYS if way.profile or judge is not None]
+        found += [_route(file, way, judge) for way in _WAYS if way.profile or way.secret or judge is not None]
     return found
 
 
 def _route(file: ModelFile, way: _Way, judge: _Judge | None) -> FileRoute:
+    if way.secret:
+        return FileRoute(way.name, way.title, len(file.source_graph.operators), None, None, UNKNOWN, UNKNOWN, way.secret)
     profile = device_list.device(way.profile) if way.profile else None
     if not isinstance(profile, SourceProfile):
         compiles, right = UNKNOWN if judge is None else judge.engine(way.engine), UNKNOWN
@@ -170,7 +180,7 @@ def _faulty(claim: Claim) -> str:
 def _partitions(file: ModelFile, way: _Way) -> int | None:
     try:
         return plan(file, Target.of(way.profile, kernels="reference"), prepare=False).summary.partitions
-    except NnbridgeError:
+    except RefusalError:
         return None  # LiteRT does not load the file; a compiler reads it all the same.
 
 
@@ -190,7 +200,7 @@ def _nnapi(file: ModelFile, judge: _Judge | None) -> FileRoute:
     """The route of the app's delegate or provider to NNAPI, which a phone without drivers computes on its CPU."""
     try:
         planned = plan(file, Target.of(kernels="reference"), prepare=False)
-    except NnbridgeError as error:
+    except RefusalError as error:
         return FileRoute(_NNAPI, "NNAPI", 0, 0, None, RouteVerdict(False, str(error), "rules"), UNKNOWN, str(error))
     summary = planned.summary
     loads = planned.not_loaded
@@ -233,7 +243,7 @@ class _Judge:
         try:
             runtime.reset()
             found = answered(self._model, runtime, self._sample.inputs)
-        except NnbridgeError as error:
+        except RefusalError as error:
             return RouteVerdict(False, f"it does not run: {error.reason}", "engine")
         verdict = self._compared(outputs_in_model(self._model, found), "engine")
         if name == "litert-gpu" and verdict.holds and runtime.lacks_float16:
@@ -249,7 +259,7 @@ class _Judge:
             if unknown_numbers(evidences(planned.drivers)):
                 return RouteVerdict(None, "its arithmetic is not emulated")
             return self._compared(planned.run(self._sample.inputs), "emulation")
-        except NnbridgeError as error:
+        except RefusalError as error:
             return RouteVerdict(None, str(error))
 
     def _compared(self, found: Mapping[str, Array], by: str) -> RouteVerdict:
@@ -273,7 +283,7 @@ class _Judge:
                 runtime = reference(name, self._file.path, self._file.asked.signature)
                 runtime.start(quiet=True)
                 self._engines[name] = runtime
-            except NnbridgeError as error:
+            except RefusalError as error:
                 self._engines[name] = error.reason
         return self._engines[name]
 
@@ -297,7 +307,7 @@ class _Judge:
         """The reference's outputs, or why there are none."""
         try:
             found = self._sample.outputs
-        except NnbridgeError as error:
+        except RefusalError as error:
             return error.reason
         return found.why if isinstance(found, Missing) else found
 

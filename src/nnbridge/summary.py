@@ -8,7 +8,7 @@ from dataclasses import asdict, field
 from types import MappingProxyType
 from typing import Any
 
-from nnbridge.converters.delegation import CLIENTS, PhoneVerdict, Refusal, refusal_of, stage_of
+from nnbridge.converters.delegation import CLIENTS, FAILS_BUILDING, PhoneVerdict, Refusal, refusal_of, stage_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.cost import driver_multiply_adds, multiply_adds
 from nnbridge.errors import Reason, Stage, Why, counted
@@ -75,6 +75,8 @@ class Summary:
     """Where the phone fails with its client, in one sentence."""
     graphs: str = ""
     """Of a file with several graphs, the operators and partitions of all of them, in words."""
+    of_graphs: tuple[int, int] = (0, 0)
+    """The same as numbers where only devices get them: operators of all graphs, and those of them that are delegated."""
     elsewhere_names: dict[str, int] = field(default_factory=dict)
     """The operators that no device runs, by name, most frequent first."""
     obstacle: str = ""
@@ -87,6 +89,8 @@ class Summary:
     """The release of the app's runtime, where it is not the newest."""
     refused: str = ""
     """The refusal in short."""
+    claimed: int = 0
+    """Operators that the client hands over where a model of them cannot be built: ``handed_over`` for ``--json``."""
     device_partitions: int = 0
     """Partitions that the devices take of what is handed over."""
     foreign: int = 0
@@ -142,8 +146,14 @@ class Summary:
         """The figures in short, where devices were asked or the phone refuses the file."""
         if self.refused:
             return self.refused
-        if not self.devices or self.graphs or self.fallback or not self.operators:
+        if not self.devices or self.fallback or not self.operators:
             return ""
+        if self.graphs:
+            operators, delegated = self.of_graphs
+            if not operators:
+                return ""
+            share = f"{delegated:,} of {counted(operators, self.unit)}" if delegated else f"No {self.unit}"
+            return f"{share} of the file's graphs {'run' if delegated > 1 else 'runs'} on {' and '.join(self.devices)}"
         names, left = " and ".join(self.used or self.devices), self.operators - self.on_device
         kinds = ", ".join(name if count == 1 else f"{name} ({count:,})" for name, count in self.elsewhere_names.items())
         work = "" if self.work_share is None else f" ({_percent(self.work_share)} of the multiply-adds)"
@@ -170,7 +180,8 @@ class Summary:
         """JSON-ready."""
         # `elsewhere` is by names with blanks, as in the last release; its numbers are added up, so that no others may be in it.
         places = {_PLACE_KEYS[place]: count for place, count in self.elsewhere.items()}
-        return {"judgement": self.judgement, "sentence": self.sentence, **asdict(self), "elsewhere_places": places}
+        counts = {**asdict(self), "handed_over": self.handed_over or self.claimed}
+        return {"judgement": self.judgement, "sentence": self.sentence, **counts, "elsewhere_places": places}
 
 
 def _percent(share: float) -> str:
@@ -219,6 +230,7 @@ def summarise(
     merged = counts.pop("", 0)
     mapped_for_nnapi = counts.total() - counts[_HOST]
     main = next((graph for graph in verdict.graphs if graph.subgraph == 0), None) if verdict and verdict.created else None
+    several = verdict if verdict is not None and verdict.created and len(verdict.graphs) > 1 else None
     # Without NNAPI's CPU the delegate hands over what the devices take, and no more.
     handed = mapped_for_nnapi + len(failing) - (0 if left is None else counts["refused"] + counts["limited"])
     return Summary(
@@ -236,12 +248,14 @@ def summarise(
         {} if refusal is not None and refusal.stage is Stage.LOADING else elsewhere,
         compilation.plan.fallback is not None and bool(drivers),
         "" if refusal is None else refusal.sentence,
-        verdict.counts if verdict is not None and verdict.created and len(verdict.graphs) > 1 else "",
+        "" if several is None else several.counts,
+        (0, 0) if several is None or left is None else several.totals,
         _names(compilation, mapped, [key for key, outcome in found.items() if outcome not in ("", "device")]),
         _obstacle(mapped, left or {}, counts["slower"]),
         _used(compilation),
         _work_share(compilation.plan),
         refused="" if refusal is None else refusal.judgement,
+        claimed=refusal.taken if refusal is not None and refusal.stage in FAILS_BUILDING else 0,
         device_partitions=_device_partitions(compilation.plan),
         foreign=len(unknown),
     )

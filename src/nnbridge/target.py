@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.engines import HOSTS, OWN
+from nnbridge.engines import HOSTS, OLD_HOSTS, OWN
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, within
@@ -69,7 +69,7 @@ class Target:
     """A folder for what devices compile, for devices that cache."""
 
     def __post_init__(self) -> None:
-        words = {"preference": PREFERENCES, "partitioning": PARTITIONING, "host": HOSTS}
+        words = {"preference": PREFERENCES, "partitioning": PARTITIONING, "host": (*HOSTS, *OLD_HOSTS)}
         for name, known in words.items():
             _require_word(name, getattr(self, name), known)
         if self.android:

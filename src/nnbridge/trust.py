@@ -53,6 +53,15 @@ def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     return found
 
 
+def planted_library(name: str) -> bool:
+    """True where the system's loader would take a library of this name from an empty or relative entry of LD_LIBRARY_PATH.
+
+    It has read the variable when this process started: nothing takes such an entry away from it any more.
+    """
+    entries = os.environ.get("LD_LIBRARY_PATH", "/").split(os.pathsep)
+    return any(os.path.exists(os.path.join(entry, name)) for entry in entries if not os.path.isabs(entry))
+
+
 def search_path(path: Sequence[str] | None = None) -> list[str]:
     """Python's path without what no one has named: see :func:`_unnamed_folders`."""
     entries = list(sys.path if path is None else path)

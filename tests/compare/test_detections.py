@@ -457,9 +457,9 @@ def test_the_command_fails_where_a_box_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_cell_of_a_matrix_says_what_its_verdict_is_by() -> None:
-    cell = Cell("m", "d", 8, passed=True, difference=70.0, passed_by="matched boxes")
+    cell = Cell("m", "d", 8, within=True, difference=70.0, passed_by="matched boxes")
     assert difference(cell) == "70 by matched boxes"
-    assert difference(replace(cell, passed=False)) == "70 by matched boxes, outside tolerance"
+    assert difference(replace(cell, within=False)) == "70 by matched boxes, outside tolerance"
 
 
 def judged(found: Comparison) -> dict[str, bool]:

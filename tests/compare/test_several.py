@@ -54,7 +54,7 @@ def test_sides_that_agree_are_a_group_and_the_other_one_is_named() -> None:
     assert [len(group) for group in found.groups] == [3, 1]
     assert found.groups[1] == ["gpu"]
     assert found.failed
-    assert found.sentence.endswith("gpu is alone")
+    assert found.sentence.endswith("gpu agrees with none")
 
 
 def test_two_camps_are_two_groups() -> None:

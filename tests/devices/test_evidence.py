@@ -10,6 +10,7 @@ import pytest
 
 from nnbridge import devices
 from nnbridge.devices import driver
+from nnbridge.devices.device import Device
 from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN, evidence, shared_evidence
 from nnbridge.devices.families import families
 from nnbridge.report.families import profiles_of
@@ -25,8 +26,8 @@ SHIPPED = [d.name for d in (*devices.shipped(), *devices.shipped_at_source())]
     [
         (
             "vsi-nn-sl",
-            "rules: VeriSilicon/nn-sl, commit 4ecc84063cc8 (2025-01-21); verified: 54,439 random operations, 0 disagreements; "
-            "numbers not emulated (computed as NNAPI's CPU)",
+            "rules: VeriSilicon/nn-sl, commit 4ecc84063cc8 (2025-01-21); verified: 54,439 random operations, 0 disagreements "
+            "with the library's own code on a workstation; numbers not emulated (computed as NNAPI's CPU)",
         ),
         (
             "arm-nn-18.05",
@@ -173,3 +174,22 @@ def test_rules_of_a_profile_do_not_call_arithmetic_exact_that_nothing_emulates()
 def test_no_family_claims_that_no_operations_were_verified() -> None:
     for family in families():
         assert "verified: 0 " not in shared_evidence(profiles_of(family)).verified, family
+
+
+@pytest.mark.parametrize("profile", [*devices.shipped(), *devices.shipped_at_source()], ids=lambda profile: profile.name)
+def test_what_was_verified_says_against_what(profile: Device) -> None:
+    """No clause can be taken for a test of a board: it names the code, compiler or runtime that answered."""
+    found = evidence(profile).verified
+    judges = ("own code on a workstation", "the service's own checks on a workstation",
+              "with the library on a workstation", "with ethos-u-vela 5.2.0", "LiteRT 2.3.0")  # fmt: skip
+    assert found == "not compared with the driver itself" or any(judge in found for judge in judges)
+
+
+def test_a_family_says_against_what_its_releases_were_verified() -> None:
+    families_by_name = {family.name: family for family in families()}
+    clauses = {
+        name: shared_evidence(profiles_of(families_by_name[name])).verified for name in ("vsi-imx", "ethos-u", "ethos-n78")
+    }
+    assert clauses["vsi-imx"].endswith("0 disagreements with each release's own code on a workstation")
+    assert clauses["ethos-u"].endswith("0 disagreements with ethos-u-vela 5.2.0")
+    assert clauses["ethos-n78"].endswith("with the backend's layer support with the library on a workstation")

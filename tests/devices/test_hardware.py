@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+import nnbridge
 from nnbridge.devices import device
-from nnbridge.devices.hardware import LINE, LONGER, PART, SAME, SIMILAR, UNLISTED, find, hardware, phones
+from nnbridge.devices.hardware import LINE, LONGER, PART, SAME, SIMILAR, UNLISTED, find, hardware, phones, tables
+from nnbridge.types import ANDROID_LEVELS
 from tests.commands import call, data, refused
 from tests.conftest import MODELS
 
@@ -171,7 +176,9 @@ def test_a_beginning_of_a_devices_name_is_answered_with_devices() -> None:
 def test_each_profile_is_found_with_its_evidence() -> None:
     (found,) = data("devices", "find", "i.MX 8M Plus")["hardware"]
     assert found["profiles"][0] == "vsi-imx-1.3.0"
-    assert found["evidence"][0]["verified"] == "verified: 33,270 random operations, 0 disagreements"
+    assert found["evidence"][0]["verified"] == (
+        "verified: 33,270 random operations, 0 disagreements with this release's own code on a workstation"
+    )
 
 
 def test_a_phone_is_found_with_its_chip_and_the_page_that_states_it() -> None:
@@ -182,3 +189,113 @@ def test_a_phone_is_found_with_its_chip_and_the_page_that_states_it() -> None:
 
 def test_what_is_not_listed_is_refused_and_not_guessed() -> None:
     assert "NAME: expected a listed chip, board, phone or vendor" in refused("devices", "find", "toaster")
+
+
+@pytest.mark.parametrize(
+    ("android", "first"),
+    [
+        ("10", "vsi-imx-android-10.0.0_2.6.0"),
+        ("11", "vsi-imx-android-11.0.0_1.0.0"),
+        ("12", "vsi-imx-android-12.1.0_1.0.0"),
+        ("13", "vsi-imx-1.3.0"),
+        ("14", "vsi-imx-1.3.0"),
+    ],
+)
+def test_the_release_of_an_android_version_comes_first(android: str, first: str) -> None:
+    (found,) = data("devices", "find", "i.MX 8M Plus", "--android", android)["hardware"]
+    assert found["profiles"][0] == first
+    assert found["sentence"].endswith(f"--device {first} --android {android}")
+    assert android in found["androids"][first]
+
+
+@pytest.mark.parametrize(("android", "nearest"), [("9", "vsi-imx-android-10.0.0_2.6.0"), ("16", "vsi-imx-1.3.0")])
+def test_an_android_version_without_a_release_gets_the_nearest_which_is_said(android: str, nearest: str) -> None:
+    line = call("devices", "find", "imx8mp", "--android", android).stdout.splitlines()[0]
+    assert f"no profile is of Android {android}; the nearest is --device {nearest}, of Android" in line
+
+
+def test_a_driver_that_needs_a_later_android_is_not_first() -> None:
+    """Arm NN 20.05 has the interface of Android 11, level 4; 19.02 that of Android 9, level 2."""
+    assert find("hikey960", "9")[0].entry.profiles[0] == "arm-nn-19.02"
+    assert find("hikey960")[0].entry.profiles[0] == "arm-nn-24.05"
+
+
+def test_without_a_version_the_first_release_says_whose_it_is() -> None:
+    line = call("devices", "find", "i.MX 8M Plus").stdout.splitlines()[0]
+    assert "--device vsi-imx-1.3.0, which is of Android 13 and 14 (`nnbridge devices find" in line
+
+
+def test_androids_of_releases_are_versions_of_shipped_profiles() -> None:
+    for name, versions in tables()["android"].items():
+        assert device(name).name == name
+        assert set(versions) <= set(ANDROID_LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        (
+            "vsi-imx-1.3.0",
+            {"android": "12"},
+            "belongs to Android 13 and 14, this plan to Android 12: --android 14 is the driver's",
+        ),
+        ("vsi-imx-1.3.0", {"feature_level": 5}, "this plan to Android 12"),
+        ("vsi-imx-android-12.1.0_1.0.0", {}, "belongs to Android 12, this plan to Android 13"),
+        ("vsi-imx-android-10.0.0_2.6.0@2", {"android": "9"}, "belongs to Android 10, this plan to Android 9"),
+        ("qti-hvx", {"android": "10"}, "belongs to Android 8.1 and 9"),
+        ("vsi-imx-1.3.0", {"android": "14"}, ""),
+        ("vsi-imx-1.3.0", {}, ""),
+        ("vsi-imx-android-12.1.0_1.0.0", {"android": "12"}, ""),
+        ("vsi-imx-1.2.0", {"android": "10"}, ""),
+        ("arm-nn-21.11", {"android": "10"}, ""),
+    ],
+)
+def test_a_plan_says_that_a_release_belongs_to_another_android(name: str, options: dict[str, Any], says: str) -> None:
+    notes = nnbridge.plan(INT8, device=name, **options).notes
+    assert [says in note for note in notes if "belongs to" in note] == [True] * bool(says)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("plan",), ("run", "--seed", "0"), ("report", "-o", "{folder}/page.html"), ("bisect",), ("reduce", "-o", "{folder}/part")],
+)
+def test_every_command_says_that_a_release_belongs_to_another_android(
+    command: tuple[str, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, *options = (word.format(folder=tmp_path) for word in command)
+    result = call(name, INT8, *options, "--device", "vsi-imx-1.3.0", "--android", "12")
+    assert (result.stderr + caplog.text).count("vsi-imx-1.3.0 belongs to Android 13 and 14") == 1
+
+
+def test_a_matrix_says_of_each_cell_that_a_release_belongs_to_another_android(tmp_path: Path) -> None:
+    options = ("--devices", "vsi-imx-1.3.0", "--android", "12,13", "--store", tmp_path / "m.db", "--jobs", "1")
+    cells = data("matrix", INT8, *options)["cells"]
+    assert [sum("belongs to" in note for note in cell["notes"]) for cell in cells] == [1, 0]
+
+
+@pytest.mark.parametrize("phone", ["Pixel 8", "exynos 990", "kirin 990", "unisoc t820", "helio g99", "snapdragon 662"])
+def test_a_phone_without_rules_says_what_to_use_instead(phone: str) -> None:
+    text = call("devices", "find", phone).stdout
+    first = text.splitlines()[0]
+    assert "no public rules are known for" in first
+    assert "instead: --device litert-gpu (LiteRT's GPU route), no --device (NNAPI's CPU)" in first
+    assert "`adb shell service list` names the NNAPI drivers" in text
+
+
+@pytest.mark.parametrize("board", ["jetson nano", "STM32N6"])
+def test_nothing_of_android_is_named_for_what_is_not_android(board: str) -> None:
+    assert find(board)[0].entry.instead == ("--device xnnpack (LiteRT's CPU)",)
+
+
+def test_of_a_pixel_it_is_said_that_it_has_an_nnapi_driver() -> None:
+    lines = call("devices", "find", "Pixel 8").stdout.splitlines()
+    assert any(
+        line.startswith("driver") and "an NNAPI driver, google-edgetpu, whose rules are not public" in line for line in lines
+    )
+
+
+def test_what_is_not_listed_leads_on() -> None:
+    message = refused("devices", "find", "Foo 8")
+    assert "found Foo 8" in message
+    for step in ("adb shell getprop ro.soc.model", "nnbridge devices", "nnbridge devices learn"):
+        assert step in message

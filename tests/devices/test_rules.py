@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnbridge.devices.rules import Fact, RuleErrors, Vocabulary, condition, contradictions
-from nnbridge.devices.rules.facts import NUMBER, OPERAND, OPERANDS, TYPE, evaluations
+from nnbridge.devices.rules.facts import LIST, NUMBER, OPERAND, OPERANDS, TYPE, evaluations
 
 NAMES = {"input": OPERAND, "filter": OPERAND, "stride_w": OPERAND, "stride_h": OPERAND, "paddings": OPERAND, "inputs": OPERANDS}
 WORDS = {"FLOAT32": (TYPE, "f32"), "INT8": (TYPE, "i8"), "sram": (NUMBER, 4096)}
@@ -158,7 +159,7 @@ def test_conditions_that_nothing_can_meet_are_found(texts: list[str], subject: s
         ("filter.h * filter.w <= 6400", "the height of filter × the width of filter is at most 6400"),
         ("not filter.constant", "filter is not a constant"),
         ("input.c % 16 == 0", "the channels of input is a multiple of 16"),
-        ("all(x.rank <= 4 for x in inputs)", "for every x of inputs: the rank of x is at most 4"),
+        ("all(x.rank <= 4 for x in inputs)", "the rank of each of the inputs is at most 4"),
     ],
 )
 def test_a_condition_has_a_sentence(text: str, words: str) -> None:
@@ -167,6 +168,30 @@ def test_a_condition_has_a_sentence(text: str, words: str) -> None:
 
 def test_what_was_found_lists_what_a_condition_reads() -> None:
     assert condition("filter.h * stride_w <= sram", VOCABULARY).found(Operation()) == "filter.h 3, stride_w 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("all(x.scale == input.scale for x in inputs)", "x.scale 1, input.scale 0.5"),
+        ("all(x.scale >= 1 for x in inputs)", "x.scale 0.5"),
+        ("all(p <= 1 for p in paddings)", "p 2"),
+        ("all(x.scale < 1 and x.identity == 3 for x in inputs)", "x.scale 1, x.identity 3"),
+        ("any(x.scale == 2 for x in inputs)", "inputs [[], []]"),
+    ],
+)
+def test_of_a_list_the_first_member_that_breaks_a_condition_is_found(text: str, found: str) -> None:
+    made = condition(text, VOCABULARY)
+    assert made.broken(Operation())
+    assert made.found(Operation()) == found
+
+
+def test_a_requirement_lists_the_members_of_a_set_and_the_rule_names_it() -> None:
+    made = condition(
+        "all(x.type in known for x in inputs)", replace(VOCABULARY, words={**WORDS, "known": (LIST, ("INT8", "INT16"))})
+    )
+    assert made.sentence == "the type of each of the inputs is one of known"
+    assert made.requirement == "the type of each of the inputs is one of INT8, INT16"
 
 
 @given(st.text(alphabet="abinput.filter[]()+-*/%<>=!,0123456789 \n" + "andornotiforelse", max_size=60))

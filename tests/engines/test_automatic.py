@@ -15,6 +15,7 @@ from nnbridge import Compilation, Execution
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices.host import HostDevice
 from nnbridge.engines import host_for
+from nnbridge.engines.native import without_infos
 from nnbridge.file import ModelFile, load
 from nnbridge.model import Source
 from nnbridge.report.outputs import host_as_dict, host_lines
@@ -85,8 +86,8 @@ def test_the_output_says_who_computed() -> None:
 
     pytest.importorskip("ai_edge_litert.interpreter")
     found = data("run", INT8, *ALONE)["host"]
-    name = f"LiteRT {version('ai-edge-litert')}"
-    assert (found["name"], found["version"], found["reason"], len(found["computed"])) == ("litert", name, None, 1)
+    name = f"LiteRT {version('ai-edge-litert')} with XNNPACK"
+    assert (found["name"], found["version"], found["reason"], len(found["computed"])) == ("xnnpack", name, None, 1)
     assert len(found["computed"][0]["operators"]) == 11
     assert f"host: {name} computed 11 operators\n" in call("run", INT8, *ALONE).stderr
 
@@ -160,7 +161,7 @@ def test_an_operator_that_the_runtime_does_not_know_is_nnbridges_and_the_others_
     compilation = hosted(builder.write(tmp_path / "m.tflite", [x], [last]))
     found = host_of(compilation)
     assert [(one["name"], one["operators"]) for one in found["computed"]] == [
-        ("litert", ["0: TANH", "2: LOGISTIC"]),
+        ("xnnpack", ["0: TANH", "2: LOGISTIC"]),
         ("nnbridge", ["1: Toy"]),
     ]
     assert "Encountered unresolved custom op: Toy" in found["computed"][1]["reason"]
@@ -217,7 +218,7 @@ def test_variables_go_on_where_the_runtime_has_them(tmp_path: Path) -> None:
     running = stock(path)
     np.save(tmp_path / "x.npy", np.array([[1.5]], np.float32))
     found = data("run", path, "--input", tmp_path / "x.npy", "--repeat", "3", *ALONE[:3])
-    assert found["host"]["name"] == "litert"
+    assert found["host"]["name"] == "xnnpack"
     assert found["outputs"][0]["values"] == [answer(running, [[1.5]]).tolist() for _ in range(3)][-1]
 
 
@@ -229,4 +230,37 @@ def test_errors_of_a_run_name_another_host(tmp_path: Path) -> None:
     path = builder.write(tmp_path / "m.tflite", [x, i], [y])
     np.save(tmp_path / "i.npy", np.array([7], np.int32))
     text = refused("run", path, "--input", f"i={tmp_path / 'i.npy'}", *ALONE)
-    assert "host litert (--host nnbridge is another): expected operators that the runtime runs, found" in text
+    assert "host xnnpack (--host nnbridge is another): expected operators that the runtime runs, found" in text
+
+
+@pytest.mark.parametrize("command", [("plan", INT8), ("run", INT8, "--seed", "0")])
+def test_the_old_name_of_a_host_works_and_says_the_new_one(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> None:
+    """As a reference, litert is LiteRT's reference kernels; the host of that name has XNNPACK."""
+    pytest.importorskip("ai_edge_litert.interpreter")
+    result = call(*command, "--host", "litert")
+    assert result.exit_code == 0, result.output
+    assert "host litert is called xnnpack now: LiteRT with XNNPACK" in caplog.text
+    assert "litert|" not in call(command[0], "--help").stdout.split("--host", 1)[1].split("]", 1)[0]
+
+
+def test_no_name_is_other_kernels_as_host_than_as_reference() -> None:
+    from nnbridge.compare.references import REFERENCE_RUNTIMES
+    from nnbridge.engines import _ENGINES
+
+    of_references = {"reference": "reference", "optimised": "optimised", "xnnpack": "default"}
+    for name in set(_ENGINES) & set(REFERENCE_RUNTIMES) - {"onnxruntime"}:
+        assert of_references[str(REFERENCE_RUNTIMES[name].settings[0])] == _ENGINES[name][2], name
+
+
+def test_runtimes_print_no_infos_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert.interpreter")
+    command = [sys.executable, "-m", "nnbridge", "run", str(INT8), *ALONE, "--host", "xnnpack"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "with XNNPACK computed 11 operators" in done.stderr.replace("host: ", "")
+    assert "INFO" not in done.stderr
+
+
+def test_what_else_native_code_prints_stays(capfd: pytest.CaptureFixture[str]) -> None:
+    with without_infos():
+        os.write(2, b"INFO: created\nERROR: of a kernel\n")
+    assert capfd.readouterr().err == "ERROR: of a kernel\n"

@@ -24,7 +24,7 @@ from tests.tflite.test_control_flow import _if, _loop
 
 interpreters = pytest.importorskip("ai_edge_litert.interpreter")
 KERNELS = {
-    "litert": "BUILTIN",
+    "xnnpack": "BUILTIN",
     "litert-plain": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
     "litert-reference": "BUILTIN_REF",
 }
@@ -33,7 +33,7 @@ KERNELS = {
 EVERYTHING = dict.fromkeys(range(200), Reason("an operator that stays with TFLite", "all of them"))
 
 
-def hosted(path: Path, host: str = "litert", **options: Any) -> Compilation:
+def hosted(path: Path, host: str = "xnnpack", **options: Any) -> Compilation:
     """All operators of a file on a host."""
     asked = ConversionOptions(mapping="delegate", left=EVERYTHING, **options)
     compilation = Compilation.create(load(path, asked), [*host_for(host, ModelFile(path, asked))])
@@ -41,7 +41,7 @@ def hosted(path: Path, host: str = "litert", **options: Any) -> Compilation:
     return compilation
 
 
-def stock(path: Path, host: str = "litert") -> Any:
+def stock(path: Path, host: str = "xnnpack") -> Any:
     """TFLite's interpreter as it comes."""
     kernels = getattr(interpreters.OpResolverType, KERNELS[host])
     made = interpreters.Interpreter(str(path), experimental_op_resolver_type=kernels)
@@ -49,7 +49,7 @@ def stock(path: Path, host: str = "litert") -> Any:
     return made
 
 
-def same_bits(path: Path, *inputs: Any, host: str = "litert") -> bool:
+def same_bits(path: Path, *inputs: Any, host: str = "xnnpack") -> bool:
     """True if a stock interpreter's first output is that of the host."""
     arrays = [np.asarray(x) for x in inputs]
     ours = next(iter(Execution(hosted(path, host)).run([a.reshape(a.shape or (1,)) for a in arrays]).values()))
@@ -67,7 +67,7 @@ def test_a_file_is_computed_as_a_stock_interpreter_does(file: str, host: str) ->
 
 def test_between_partitions_of_a_device(tmp_path: Path) -> None:
     path, device = graph(tmp_path, "ABS", "LOGISTIC", "ABS"), devices.driver("logistic")(lambda m, o: o.type == 14)
-    compilation = plan(path, device=device, host="litert").compilation
+    compilation = plan(path, device=device, host="xnnpack").compilation
     steps = compilation.plan.steps
     assert [compilation.devices[step.device].name for step in steps] == ["host", "logistic", "host"]
     x = np.array([[-1, 2, -3], [0, 5, -6]], np.float32)
@@ -141,7 +141,7 @@ def test_tables_are_refused_with_the_operator(tmp_path: Path) -> None:
     path = tables(tmp_path)
     with pytest.raises(BadDataError, match=r"no tables.*found HASHTABLE_FIND"):
         hosted(path)
-    assert "found HASHTABLE_FIND" in refused("plan", path, "--host", "litert")
+    assert "found HASHTABLE_FIND" in refused("plan", path, "--host", "xnnpack")
 
 
 def test_what_the_runtime_refuses_at_a_run_has_its_words(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_what_the_runtime_refuses_at_a_run_has_its_words(tmp_path: Path) -> None
     builder.operator("GATHER", [x, i], [y], {"axis": 0})
     execution = Execution(hosted(builder.write(tmp_path / "m.tflite", [x, i], [y])))
     with pytest.raises(
-        OpFailedError, match=r"--host litert: expected operators that the runtime runs, found .*index out of bounds"
+        OpFailedError, match=r"--host xnnpack: expected operators that the runtime runs, found .*index out of bounds"
     ):
         execution.run([np.zeros((3, 2), np.float32), np.array([7], np.int32)])
 
@@ -158,9 +158,9 @@ def test_what_the_runtime_refuses_at_a_run_has_its_words(tmp_path: Path) -> None
 def test_a_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
     with pytest.raises(InputError, match=r"host: expected LiteRT \(pip install ai-edge-litert\)"):
-        host_for("litert", ModelFile(MODELS / "digits_int8.tflite", ConversionOptions()))
+        host_for("xnnpack", ModelFile(MODELS / "digits_int8.tflite", ConversionOptions()))
 
 
 def test_a_host_reads_its_own_format() -> None:
-    with pytest.raises(OptionError, match=r"a host of tflite files \(auto, nnbridge, litert, litert-plain, litert-reference\)"):
+    with pytest.raises(OptionError, match=r"a host of tflite files \(auto, nnbridge, xnnpack, litert-plain, litert-reference\)"):
         host_for("onnxruntime", ModelFile(MODELS / "digits_int8.tflite", ConversionOptions()))

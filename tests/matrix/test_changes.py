@@ -27,7 +27,7 @@ ON = (("CONV_2D", "0: CONV_2D a"), ("ADD", "1: ADD b"), ("ADD", "2: ADD c"), ("S
 def cell(**changed: Any) -> Cell:
     """A cell with four operations, all on the device, that equals its reference."""
     start = {"model": "m", "device": "d", "level": 8, "operations": 4, "on_device": 4, "partitions": 1, "placed": ON}
-    compared = {"reference": "litert", "passed": True, "difference": 0.0, "quantised": True, "tolerance": 1.0}
+    compared = {"reference": "litert", "within": True, "difference": 0.0, "quantised": True, "tolerance": 1.0}
     return Cell(**{**start, **compared, **changed})
 
 
@@ -42,7 +42,7 @@ IDLE: Mapping[str, Any] = {
     "on_device": 0,
     "refused": tuple((k, kind, name, "d: requires rank 4") for k, (kind, name) in enumerate(ON)),
 }
-NONE: Mapping[str, Any] = {"passed": None, "difference": None, "reference": ""}
+NONE: Mapping[str, Any] = {"within": None, "difference": None, "reference": ""}
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ NONE: Mapping[str, Any] = {"passed": None, "difference": None, "reference": ""}
          "operations off the device 0 → 1"),
         ({}, {"partitions": 2}, "partitions 1 → 2"),
         ({}, {"fallback": "a step failed"}, "the whole model falls back to the CPU: a step failed"),
-        ({}, {"passed": False, "difference": 3.0}, "within → outside tolerance (3 steps, outside tolerance)"),
-        ({}, {"passed": False, "difference": 3.0, "unknown": True},
+        ({}, {"within": False, "difference": 3.0}, "within → outside tolerance (3 steps, outside tolerance)"),
+        ({}, {"within": False, "difference": 3.0, "unknown": True},
          "within → outside tolerance (numbers unknown; as computed 3 steps, outside tolerance)"),
-        ({"passed": False, "difference": 3.0}, {"passed": False, "difference": 5.0},
+        ({"within": False, "difference": 3.0}, {"within": False, "difference": 5.0},
          "difference 3 steps, outside tolerance → 5 steps, outside tolerance"),
         ({**FLOAT, "difference": 1e-6}, {**FLOAT, "difference": 2e-5}, "difference 1e-06 → 2e-05"),
         ({}, {"difference": None}, "difference equal → no finite value"),
         ({}, NONE, "pass → not compared"),
         ({}, IDLE, "4 operations left the device"),
-        (NONE, {"passed": False, "difference": 3.0}, "not compared → outside tolerance"),
+        (NONE, {"within": False, "difference": 3.0}, "not compared → outside tolerance"),
         ({}, {"error": "it ended"}, "an answer → failed (it ended)"),
         ({"inapplicable": "ONNX"}, {"error": "it ended"}, "n/a (ONNX) → failed (it ended)"),
         ({}, {"inapplicable": "ONNX"}, "an answer → n/a (ONNX)"),
@@ -83,7 +83,7 @@ def test_what_is_worse(old: dict[str, Any], new: dict[str, Any], line: str) -> N
         ({}, {"difference": 1.0}),  # a step is tolerated
         ({**FLOAT, "difference": 1e-6}, {**FLOAT, "difference": 1.1e-5}),
         ({**IDLE, **FLOAT}, {**FLOAT, "difference": 2e-5}),  # the numbers before were not the device's
-        ({"passed": False, "difference": 3.0}, {}),
+        ({"within": False, "difference": 3.0}, {}),
         ({}, {"unknown": True}),
         (NONE, {}),
         ({"error": "x"}, {"error": "y"}),

@@ -74,7 +74,7 @@ def test_no_text_of_a_cell_is_markup(
 ) -> None:
     address, found = requested
     bad = markup.format(address)
-    good = {"operations": 2, "on_device": 1, "passed": False, "difference": 1.0, "refused": ((0, bad, bad, bad),)}
+    good = {"operations": 2, "on_device": 1, "within": False, "difference": 1.0, "refused": ((0, bad, bad, bad),)}
     cells = [
         Cell(bad, bad, 8, error=bad),
         Cell(f"{bad}.tflite", bad, 8, mapping=bad, fallback=bad, reference=bad, placed=((bad, bad),), **good),  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ EVIDENCE = [Evidence(name, "a driver's public code", "verified: 9 random operati
 def cells_of(models: tuple[str, ...] = MODELS, devices: tuple[str, ...] = DEVICES) -> list[Cell]:
     """A share of its own for each model, and on the last device an ONNX file that does not apply and a failure."""
     found = [
-        Cell(model, device, 8, "", "", 10, 10 - 3 * i, partitions=i + 1, passed=True, difference=0.0, unknown=k < 3)
+        Cell(model, device, 8, "", "", 10, 10 - 3 * i, partitions=i + 1, within=True, difference=0.0, unknown=k < 3)
         for i, model in enumerate(models)
         for k, device in enumerate(devices)
     ]

@@ -32,7 +32,7 @@ def cell(**changed: Any) -> Cell:
 
 
 def compared(**changed: Any) -> Cell:
-    return cell(**{"reference": "litert", "passed": True, "difference": 0.0, "quantised": True, **changed})
+    return cell(**{"reference": "litert", "within": True, "difference": 0.0, "quantised": True, **changed})
 
 
 def shown(*cells: Cell, width: int = 200, **options: Any) -> str:
@@ -59,7 +59,7 @@ def zoo(models: int, devices: int, **changed: Any) -> list[Cell]:
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("size", [(2, 3), (20, 10), (1, 49)])
 def test_tables_fit_and_no_heading_or_name_is_cut(width: int, size: tuple[int, int]) -> None:
-    text = shown(*zoo(*size, passed=False, difference=3.0, quantised=True, unknown=True, estimated_ms=12.3), width=width)
+    text = shown(*zoo(*size, within=False, difference=3.0, quantised=True, unknown=True, estimated_ms=12.3), width=width)
     assert max(map(len, text.splitlines())) <= width
     headings = [line for line in text.splitlines() if line.startswith("┃")]
     assert headings
@@ -104,7 +104,7 @@ def test_numbers_that_nothing_emulates_are_unknown_in_every_format(difference: f
 
 
 def test_numbers_that_nothing_emulates_and_that_are_wrong_say_both() -> None:
-    text = shown(compared(unknown=True, passed=False, difference=3.0), compared(device="e"))
+    text = shown(compared(unknown=True, within=False, difference=3.0), compared(device="e"))
     assert "numbers unknown (computed as NNAPI's CPU)" in text
     assert "3 steps outside" in text
     assert "Exit status 1: 1 outside tolerance, 1 of them as NNAPI's CPU computes." in text
@@ -130,7 +130,7 @@ def test_what_others_computed_is_no_pass_of_a_device_on_which_nothing_runs(chang
 
 
 def test_what_others_computed_wrongly_fails_and_says_both() -> None:
-    text = shown(compared(**IDLE, passed=False, difference=3.0), compared(device="e"))
+    text = shown(compared(**IDLE, within=False, difference=3.0), compared(device="e"))
     assert "Exit status 1: 1 outside tolerance, 1 of them with nothing on the device." in text
     assert "3 steps outside" in text
 
@@ -194,7 +194,7 @@ def test_many_cells_are_summed_by_both_sides_and_the_worst_are_first() -> None:
 
 def test_sums_count_unknown_numbers_apart_from_those_within_tolerance() -> None:
     unknown = [compared(model=f"m{i}", unknown=True) for i in range(3)]
-    cells = [*unknown, compared(model="m3", unknown=True, passed=False, difference=9.0), compared(model="m4"), cell(model="m5")]
+    cells = [*unknown, compared(model="m3", unknown=True, within=False, difference=9.0), compared(model="m4"), cell(model="m5")]
     text = shown(*cells, *(cell(model=each.model, device="e") for each in cells), top=2)
     rows = [[part.strip() for part in line.split("│")[1:-1]] for line in text.split("By device")[1].splitlines() if "│" in line]
     assert rows == [["d", "6", "6", "100%", "0 of 1", "4 (1 outside)"], ["e", "6", "6", "100%", "not compared", "-"]]
@@ -220,7 +220,7 @@ def test_a_device_of_a_lower_level_gets_the_inputs_that_it_knows(tmp_path: Path)
     (group,) = tasks({"m": INT8}, ["vsi-nn-sl", "arm-nn-18.05"], [8], MatrixSettings(reference="auto"))
     new, old = compute_all(group)
     assert (new.error, old.error) == ("", "")
-    assert (new.passed, new.verdict) == (True, "numbers unknown (computed as NNAPI's CPU)")
+    assert (new.passed, new.within, new.verdict) == (None, True, "numbers unknown (computed as NNAPI's CPU)")
     assert old.difference is not None
 
 

@@ -253,6 +253,8 @@ def test_where_building_fails_nothing_is_nnapis_and_all_that_was_taken_is_counte
     assert [one.mapping for one in mapped] == ["host"] * 4
     sentence, *_ = failure(network, tmp_path)
     assert sentence.startswith("ONNX Runtime's NNAPI provider takes 3 of 4 nodes; building fails at node 2 Split: ")
+    counts = nnbridge.plan(network.write(tmp_path)).summary.as_dict()
+    assert (counts["handed_over"], counts["on_device"], counts["partitions"]) == (3, 0, 0)
 
 
 GOOD: dict[str, tuple[Network, list[str]]] = {

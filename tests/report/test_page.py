@@ -99,7 +99,7 @@ def test_outputs_are_compared_as_by_compare(tmp_path: Path) -> None:
     options = (*DRIVER, "--reference", "litert", "--seeds", "0")
     found, expected = data_in(written(tmp_path, INT8, *options))["compare"], answer("compare", INT8, *options)
     assert [{k: v for k, v in row.items() if k != "operand"} for row in found["outputs"]] == expected["outputs"]
-    assert (found["reference"], found["pass"], found["which"]) == ("LiteRT", True, "seed 0")
+    assert (found["reference"], found["pass"], found["within"], found["which"]) == ("LiteRT", None, True, "seed 0")
 
 
 def test_every_operation_has_own_error_and_drift(tmp_path: Path) -> None:

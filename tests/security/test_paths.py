@@ -142,3 +142,27 @@ def test_a_process_without_p_as_before_python_3_11_imports_nothing_of_the_curren
     ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert "nosuch.tflite" in ended.stderr
     assert not (here / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("folders", "planted"),
+    [(":/lib", True), (".", True), ("/lib:", True), ("../here", True), ("/lib", False), ("/lib:/usr/lib", False), (None, False)],
+)
+def test_a_library_that_a_relative_entry_would_lead_to_is_not_asked_for(
+    folders: str | None, planted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nnbridge.engines.vulkan import _system_has_loader
+    from nnbridge.trust import planted_library
+
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "libvulkan.so.1").write_bytes(b"")
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    if folders is not None:
+        monkeypatch.setenv("LD_LIBRARY_PATH", folders)
+    asked: list[str] = []
+    monkeypatch.setattr("ctypes.CDLL", asked.append)
+    assert planted_library("libvulkan.so.1") is planted
+    assert _system_has_loader() is not planted
+    assert asked == ([] if planted else ["libvulkan.so.1"])

@@ -24,6 +24,12 @@ _GROUPS = """
     dask.array.backends dask.sizeof onnxruntime.execution_providers onnxruntime.ep cffi pillow.plugins rich click pytest11
     distutils.commands llvmlite tblib importlib_metadata
 """
+LIBRARIES = """
+    libvulkan.so.1 libOpenCL.so libOpenCL.so.1 libLiteRt.so libLiteRtGpuAccelerator.so libonnxruntime.so libonnxruntime.so.1
+    libtensorflowlite_c.so libm.so libhip.so
+"""
+"""Libraries that programs look for by name, in the current folder and beside the model. nnbridge's own are opened by name in
+a folder of the cache, whose descriptor an audit hook does not see."""
 PROGRAMS = (
     "cc",
     "gcc",
@@ -164,6 +170,8 @@ class Traps:
             subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)], input=code.encode(), check=True)
             for other in ("libneuron_adapter.so", "libneuron_adapter_mgvi.so", "libneuron_sys_util.mtk.so"):
                 shutil.copy(library, library.with_name(other))
+            for other in LIBRARIES.split():
+                shutil.copy(library, folder / other)
         for name in PROGRAMS:
             (folder / name).write_text(f"#!/bin/sh\necho 'ran: program {name}' >> '{self.log}'\nexit 1\n")
             (folder / name).chmod(0o755)

@@ -160,6 +160,14 @@ def test_the_first_line_of_a_plan_counts_graphs(tmp_path: Path) -> None:
     assert summarise(compilation, mapped, "delegate", "Android 14", verdict=verdict).sentence == line
 
 
+def test_the_first_line_of_a_plan_of_several_graphs_is_a_judgement(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    path = builder.write(tmp_path / "if.tflite", *branch(builder))
+    found = plan(path, device="nnapi-sample_all").summary
+    assert found.judgement == "3 of 4 operators of the file's graphs run on nnapi-sample_all"
+    assert plan(path, device="nnapi-sample_all", fallback="cpu").summary.judgement == ""
+
+
 def test_the_wide_mapping_has_no_delegate_that_fails(tmp_path: Path) -> None:
     builder = TfliteBuilder()
     x, y = builder.tensor((2, 2, 1, 1, 1), "int64"), builder.tensor((2, 2, 1, 1, 1), "int64")

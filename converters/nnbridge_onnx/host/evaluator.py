@@ -28,6 +28,7 @@ from nnbridge.model import Array
 from nnbridge.records import dataclass
 from nnbridge_onnx.declaration import ML, REGISTRY
 from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
+from nnbridge_onnx.host.bounds import RULES, BoundOperands, check
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.host.halves import Rounding
 from nnbridge_onnx.host.messages import codec, decode, encode
@@ -41,17 +42,6 @@ _FIRST_QUANTISED = 19
 """The oldest opset of QuantizeLinear and DequantizeLinear that the evaluator knows."""
 _EARLY = {"LayerNormalization": 17, "RMSNormalization": 23}
 """Operators that ONNX Runtime writes into files before ONNX has them, and the opset that defines them."""
-
-
-_OF_CHANNELS: Mapping[str, tuple[Sequence[int], int, int]] = {
-    "Conv": ((2,), 1, 0),
-    "ConvTranspose": ((2,), 1, 1),
-    "DeformConv": ((3,), 1, 0),
-    "QLinearConv": ((8,), 3, 0),
-    "InstanceNormalization": ((1, 2), 0, 1),
-}
-"""Operators with a parameter for each channel: the parameters, and the input and axis that count the channels, of a transposed
-convolution those of a group. NumPy would repeat a single one, which ONNX Runtime refuses."""
 
 
 class HostNode:
@@ -68,6 +58,7 @@ class HostNode:
         """True if numbers that do not fit are refused (casts that the conversion inserts)."""
         self.definition = REGISTRY.get(f"{self.domain}.{options['op']}" if self.domain else options["op"])
         self.attributes = attribute_values(self.proto)
+        self._rules = RULES.get(f"{self.domain}.{self.proto.op_type}" if self.domain else self.proto.op_type, ())
         self._rounding = None if self.domain else Rounding(self.proto, self.version)
         self.types = dict(options["types"]) if self._rounding is None else self._rounding.types(options["types"])
         """The types of what kernels and evaluator read: numbers of 16 bits come as float32."""
@@ -89,6 +80,7 @@ class HostNode:
         with _guarded(self.label), np.errstate(all="ignore"):
             refused: OpFailedError | None = None
             if self.domain == ML and HostedNode.installed():
+                self._check(feeds)
                 try:
                     return self.prepared("runtime", self._in_runtime).run(feeds, None)
                 except OpFailedError as error:
@@ -101,30 +93,22 @@ class HostNode:
                 pass_shortage(error)
                 if refused is not None:
                     raise refused from error
+                if _is_of_values(error):  # A kernel in C++ might not look.
+                    raise
                 return self.prepared("runtime", self._in_runtime).run(feeds, error)
 
     def _in_runtime(self) -> HostedNode:
         return HostedNode(self.proto, {self.domain: self.version}, self.constants, self.label)
 
+    def _check(self, feeds: Mapping[str, Array]) -> None:
+        if self._rules:
+            check(self._rules, BoundOperands(self.proto.input, feeds, self.attributes), self.label)
+
     def _compute(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
-        self._check_channels(feeds)
+        self._check(feeds)
         kernel = None if self.definition is None or self.domain else self.definition.kernel
         results = None if kernel is None else kernel(HostCall(self, feeds))
         return self.evaluate(feeds) if results is None else results
-
-    def _check_channels(self, feeds: Mapping[str, Array]) -> None:
-        """OP_FAILED for parameters of other channels than there are: ONNX Runtime 1.23 reads beyond a bias."""
-        places, source, axis = ((), 0, 0) if self.domain else _OF_CHANNELS.get(self.proto.op_type, ((), 0, 0))
-        names = [name for i, name in enumerate(self.proto.input) if i in places and name]
-        if not names:
-            return
-        counted = feeds[self.proto.input[source]].shape
-        channels = counted[axis] if axis < len(counted) else 0
-        channels *= int(self.attributes.get("group", 1)) if self.proto.op_type == "ConvTranspose" else 1
-        for name in names:
-            if feeds[name].shape != (channels,):
-                found = str(list(feeds[name].shape))
-                raise OpFailedError(Reason(f"a number for each of {channels} channels", found, self.label, name))
 
     def evaluate(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
         """The outputs by the evaluator."""
@@ -148,6 +132,11 @@ class HostNode:
         body.input.extend(onnx.ValueInfoProto(name=name) for name in outer)
         model = helper.make_model(body, opset_imports=[helper.make_opsetid("", self.version)])
         return partial(ReferenceEvaluator(model, new_ops=_replaced_operators(self.version)).run, None)
+
+
+def _is_of_values(error: Exception) -> bool:
+    """True for errors of values that no kernel can use: indexes beyond an axis, a division by zero."""
+    return isinstance(error, ZeroDivisionError) or (isinstance(error, IndexError) and "out of bounds" in str(error))
 
 
 def of_body(proto: Any, version: int) -> RunNode:

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, NnbridgeError, PackageError, Reason, Stage, cannot_read, first_line, pass_shortage
 from nnbridge.model import Array
+from nnbridge.reading import open_file, read_file
 from nnbridge_onnx import native
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
 from nnbridge_onnx.passes.inline import check_nodes
@@ -103,7 +104,7 @@ def graph_of(
 
 def _parsed(onnx: Any, path: Path) -> Any:
     try:
-        return onnx.load_model_from_string(path.read_bytes())
+        return onnx.load_model_from_string(read_file(path))
     except OSError as error:
         raise ConversionError(Reason("a readable ONNX file", cannot_read(error), str(path))) from error
     except Exception as error:
@@ -394,7 +395,7 @@ class _ModelReader:
         except ValueError as error:
             self._fail("whole numbers as offset and length", first_line(error), place)
         if path not in self._mapped:
-            with path.open("rb") as file:
+            with self._opened(path, place) as file:
                 size = path.stat().st_size
                 self._mapped[path] = np.frombuffer(
                     mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"", np.uint8
@@ -403,6 +404,13 @@ class _ModelReader:
         if offset < 0 or length != count * dtype.itemsize or offset + length > len(data):
             self._fail(f"{count * dtype.itemsize} bytes inside the file's {len(data)}", f"{offset}+{length}", place)
         return data[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
+
+    def _opened(self, path: Path, place: str) -> IO[bytes]:
+        """A file of external data."""
+        try:
+            return open_file(path)
+        except OSError as error:
+            self._fail("external data that can be read", cannot_read(error), place)
 
 
 def _names_of(node: Node) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ TFLite's reference kernels add products one by one in float32, without fused mul
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -63,8 +62,8 @@ def function(name: str) -> Callable[..., Array]:
 
 @cache
 def _of_c_library(name: str, count: int) -> Callable[..., float]:
-    path = "ucrtbase" if sys.platform == "win32" else ctypes.util.find_library("m")
-    found = getattr(ctypes.CDLL(path), name)
+    # What Python itself is linked with: its search for a library may run programs, a linker and a compiler.
+    found = getattr(ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None), name)
     found.restype, found.argtypes = ctypes.c_float, [ctypes.c_float] * count
     return found
 

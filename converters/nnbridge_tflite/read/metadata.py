@@ -18,7 +18,8 @@ import numpy as np
 
 from nnbridge.budget import WorkBudget
 from nnbridge.converters.inspection import TensorMetadata
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, cannot_read
+from nnbridge.reading import open_archive
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, malformed
 from nnbridge_tflite.read.reader import TfliteFile
 from nnbridge_tflite.read.schema import Field, Kind
@@ -177,10 +178,12 @@ _UNREADABLE = (zipfile.BadZipFile, RuntimeError, OSError, ValueError, EOFError, 
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive at a model's end; ConversionError for what cannot be read of it."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             yield archive
     except _UNREADABLE as error:
-        raise ConversionError(Reason("an archive that can be read", str(error), operand="archive", file=str(path))) from error
+        raise ConversionError(
+            Reason("an archive that can be read", cannot_read(error), operand="archive", file=str(path))
+        ) from error
 
 
 def _label_files(found: Mapping[str, Any]) -> list[str]:

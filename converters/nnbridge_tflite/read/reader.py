@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.budget import operations_limit
-from nnbridge.errors import ConversionError, Reason, Stage
+from nnbridge.errors import ConversionError, Reason, Stage, cannot_read
 from nnbridge.model import Pool
+from nnbridge.reading import open_file
 from nnbridge.records import dataclass
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table, refused_by_verifier
 from nnbridge_tflite.read.graph import (
@@ -85,10 +86,10 @@ def contains(pool: Pool, text: bytes) -> bool:
 def mapped(path: Path) -> Pool:
     """A file's bytes. ConversionError for what cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return Pool.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
-        found = "an empty file" if isinstance(error, ValueError) else str(error)
+        found = "an empty file" if isinstance(error, ValueError) else cannot_read(error)
         raise ConversionError(Reason("a readable TFLite file", found, file=str(path))) from error
 
 

@@ -49,7 +49,8 @@ def functions_by_code() -> dict[CodeType, list[FunctionType]]:
     """The functions of operations by their code; asked for before forks, which do not find what is frozen."""
     found: dict[CodeType, list[FunctionType]] = {}
     for function in gc.get_objects():
-        if isinstance(function, FunctionType) and os.path.dirname(function.__code__.co_filename) == str(OPERATIONS):
+        # Not isinstance: it asks a weak proxy for the class of its object, which may be gone.
+        if type(function) is FunctionType and os.path.dirname(function.__code__.co_filename) == str(OPERATIONS):
             found.setdefault(function.__code__, []).append(function)
     return found
 

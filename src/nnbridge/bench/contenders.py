@@ -13,6 +13,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
 from nnbridge.converters import opened
 from nnbridge.cpu import compiled
+from nnbridge.engines.native import without_infos
 from nnbridge.errors import InputError, Reason, first_line, pass_shortage
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Model, input_name
@@ -115,12 +116,13 @@ def _litert(path: Path, inputs: Mapping[str, Array], name: str, threads: int) ->
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kernels = getattr(OpResolverType, LITERT[name])
-    interpreter = Interpreter(str(path), num_threads=threads, experimental_op_resolver_type=kernels)
-    details = interpreter.get_input_details()
-    for detail, value in zip(details, inputs.values(), strict=True):
-        if tuple(detail["shape"]) != value.shape:
-            interpreter.resize_tensor_input(detail["index"], value.shape)
-    interpreter.allocate_tensors()
+    with without_infos():
+        interpreter = Interpreter(str(path), num_threads=threads, experimental_op_resolver_type=kernels)
+        details = interpreter.get_input_details()
+        for detail, value in zip(details, inputs.values(), strict=True):
+            if tuple(detail["shape"]) != value.shape:
+                interpreter.resize_tensor_input(detail["index"], value.shape)
+        interpreter.allocate_tensors()
     for detail, value in zip(details, inputs.values(), strict=True):
         interpreter.set_tensor(detail["index"], value)
     interpreter.invoke()

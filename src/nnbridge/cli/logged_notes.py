@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 
-import click
-
-from nnbridge.report.terminal import printable
+from nnbridge.cli.output import echo_wrapped
 
 
 class LibraryNotes(logging.Handler):
@@ -21,4 +19,4 @@ class LibraryNotes(logging.Handler):
         text = record.getMessage()
         if text not in self._said:
             self._said.add(text)
-            click.echo(printable(text), err=True)
+            echo_wrapped(text)

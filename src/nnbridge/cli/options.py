@@ -15,7 +15,7 @@ from nnbridge.cli.arguments import environment, parse_shapes
 from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.cli.sections import COMPARISON, CONVERSION, DEVICES, INPUTS, OUTPUT, SectionOption
-from nnbridge.engines import AUTO, HOSTS, OWN, REFERENCES
+from nnbridge.engines import AUTO, HOSTS, OLD_HOSTS, OWN, REFERENCES
 from nnbridge.errors import ConversionError, InputError, Reason
 from nnbridge.releases import NEWEST, ORT, RUNTIMES, TFLITE
 from nnbridge.target import PARTITIONING, PREFERENCES, Target
@@ -39,6 +39,13 @@ class Written(click.Path):
         if isinstance(value, str) and value.endswith(("/", os.sep)):
             raise InputError(Reason("a file's name", f"the folder {value!r}", operand=param.opts[-1] if param else ""))
         return super().convert(value, param, ctx)
+
+
+class _HostName(click.Choice):  # type: ignore[type-arg]
+    """A host; names of earlier releases are in no help."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in OLD_HOSTS else super().convert(value, param, ctx)
 
 
 WRITTEN = Written(path_type=Path)
@@ -142,8 +149,8 @@ def device_options(command: Command, host: str = OWN) -> Command:
     partitions = """Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators go
         there, the others to the CPU. 0: no limit. Default: 3 under the delegate mapping, as in TFLite; else 0."""
     hosts = """What computes operators that stay with TFLite or ONNX Runtime. nnbridge: its own kernels, like TFLite's reference
-        kernels; litert (with XNNPACK, as on a phone), litert-plain, litert-reference, onnxruntime: that runtime; auto: litert or
-        onnxruntime, by the mapping, and nnbridge for what they do not run."""
+        kernels; xnnpack (LiteRT's default, as on a phone), litert-plain, litert-reference, onnxruntime: that runtime; auto:
+        xnnpack or onnxruntime, by the mapping, and nnbridge for what they do not run."""
     cache = "Folder for compiled models (for devices that cache, such as caching:NAME)."
     folder = click.Path(path_type=Path, file_okay=False)
     return with_options(
@@ -155,7 +162,7 @@ def device_options(command: Command, host: str = OWN) -> Command:
         of_devices("--preference", values=PREFERENCES, default="fast", help=preference),
         of_devices("--partitioning", values=PARTITIONING, default="with-fallback", help=partitioning),
         of_devices("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
-        of_devices("--host", values=HOSTS, default=host, help=hosts),
+        of_devices("--host", type=_HostName(HOSTS), default=host, help=hosts),
         of_devices("--cache-dir", type=folder, metavar="DIR", help=cache),
     )
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from shutil import get_terminal_size
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -100,7 +101,27 @@ def _no_reader() -> NoReturn:
 def echo(line: str, err: bool = False) -> None:
     """Print one line, notes on standard error unless ``--quiet``; control characters of names in it are escaped."""
     if not (err and _asked("quiet")):
-        click.echo(printable(line), err=err)
+        echo_wrapped(line) if err else click.echo(printable(line))
+
+
+def echo_wrapped(line: str, indent: str = "  ") -> None:
+    """Print a line on standard error, on terminals in as many lines as its width needs; no word is broken."""
+    click.echo(for_errors(line, indent=indent), err=True)
+
+
+def for_errors(line: str, before: str = "", indent: str = "  ") -> str:
+    """A line as standard error shows it: on terminals broken at spaces, the second part and those after it indented.
+
+    ``before``: what is printed in front of it.
+    """
+    text = printable(line)
+    width = get_terminal_size().columns
+    if sys.stderr is None or not sys.stderr.isatty() or len(before) + len(text) <= width:
+        return text
+    from textwrap import wrap
+
+    words: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+    return "\n".join(wrap(text, max(width, 40), initial_indent=before, subsequent_indent=indent, **words)).removeprefix(before)
 
 
 def shown_rows(default: int) -> int:
@@ -162,7 +183,10 @@ def build_command(group: click.Group, name: str, summary: str) -> Callable[[Call
         @click.argument("folder", type=click.Path(file_okay=False))
         @json_option
         def command(folder: str, as_json: bool) -> None:
-            built = build(folder)
+            from nnbridge.storage.atomic import written_together
+
+            with written_together():
+                built = build(folder)
             if as_json:
                 data = {key: str(value) if isinstance(value, Path) else value for key, value in built.items()}
                 print_json(f"build-{name}", data)

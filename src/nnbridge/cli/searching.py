@@ -22,7 +22,7 @@ from nnbridge.cli.options import (
     target_of,
     with_options,
 )
-from nnbridge.cli.output import Command, drivers_apart, working
+from nnbridge.cli.output import Command, drivers_apart, echo, working
 from nnbridge.cli.sections import SEARCH
 from nnbridge.errors import InputError, Reason
 from nnbridge.target import PREFERENCES, Fallback
@@ -92,6 +92,8 @@ def search_of(
         with working(f"Reading {path.name}"):
             planned = draft(file_of(path, options), target, asks=True)
         planned.require_loaded()
+        for line in planned.of_other_androids:
+            echo(line, err=True)
         with drivers_apart():
             search = Search(
                 planned.drivers,

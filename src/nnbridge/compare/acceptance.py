@@ -220,8 +220,8 @@ Check = BoxCheck | ClassCheck
 _ROUNDING = 1e-9
 
 
-def check_sentence(check: Check, outputs: Sequence[Elements]) -> str:
-    """A check's verdict, by what it was reached, and what the elements say."""
+def check_sentence(check: Check, outputs: Sequence[Elements], reserved: bool = False) -> str:
+    """A check's verdict, by what it was reached, and what the elements say; ``reserved``: it is none on the devices."""
     beyond = sum(output.beyond for output in outputs)
     others = sorted({output.problem for output in outputs if output.problem})
     by = "by position" if isinstance(check, BoxCheck) else "by element"
@@ -229,13 +229,15 @@ def check_sentence(check: Check, outputs: Sequence[Elements]) -> str:
         f"{beyond:,} value{'s are' if beyond != 1 else ' is'} beyond tolerance" if beyond else "all values are within tolerance"
     )
     elements = "the outputs cannot be compared" if others else values
-    verdict = "pass" if check.passed else "FAIL"
+    words = ("differ", "agree") if reserved else ("FAIL", "pass")
+    verdict = words[check.passed]
     return f"{verdict} by {check.title} ({check.counts}); {by} {elements}"
 
 
-def check_as_dict(check: Check, outputs: Sequence[Elements]) -> dict[str, Any]:
+def check_as_dict(check: Check, outputs: Sequence[Elements], reserved: bool = False) -> dict[str, Any]:
     """JSON-ready."""
-    head = {"form": check.form, "outputs": list(check.outputs), "pass": check.passed, "sentence": check_sentence(check, outputs)}
+    said = check_sentence(check, outputs, reserved)
+    head = {"form": check.form, "outputs": list(check.outputs), "pass": check.passed, "sentence": said}
     return {**head, **check.figures(), "beyond": sum(output.beyond for output in outputs)}
 
 

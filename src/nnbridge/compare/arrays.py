@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nnbridge.budget import WorkBudget, unpacked_limit
 from nnbridge.errors import InputError, Reason, cannot_read, first_line, pass_shortage
-from nnbridge.reading import open_file
+from nnbridge.reading import check_listing, open_file
 from nnbridge.storage.atomic import atomic_write
 
 Array = npt.NDArray[Any]
@@ -28,8 +28,10 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
     """InputError for a file that does not begin as NumPy's, and for what NumPy raises while it is read."""
     rule = f"a {suffix} file of numbers"
     try:
-        with open_file(path) as file:
+        with open_file(path, MAX_BYTES) as file:
             head = file.read(8)
+            if suffix == ".npz":
+                check_listing(file, path)
     except OSError as error:
         raise InputError(Reason(rule, cannot_read(error), operand=operand, file=str(path))) from error
     if not head.startswith(_MARKS[suffix]):
@@ -52,7 +54,7 @@ def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, A
     InputError for those that unpack to more than :func:`unpacked_limit`, before they are read: few bytes may unpack to many.
     """
     # NumPy would leave a damaged file open that it has opened itself.
-    with _numpy_file(path, ".npz", str(path)), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+    with _numpy_file(path, ".npz", str(path)), open_file(path) as opened, np.load(opened, allow_pickle=False) as file:
         chosen = [name for name in file.files if names is None or name in names]
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in file.zip.infolist()}
         left = WorkBudget(unpacked_limit(path.stat().st_size), "bytes of unpacked arrays")
@@ -63,7 +65,7 @@ def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, A
 
 def array_names(path: Path) -> list[str]:
     """The names of an ``.npz`` file's arrays."""
-    with _numpy_file(path, ".npz", str(path)), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+    with _numpy_file(path, ".npz", str(path)), open_file(path) as opened, np.load(opened, allow_pickle=False) as file:
         return list(file.files)
 
 

@@ -17,10 +17,10 @@ from nnbridge.compare.acceptance import Check, Checks, check_as_dict, check_sent
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause
 from nnbridge.compare.metrics import Metrics
-from nnbridge.compare.results import NotebookResult
+from nnbridge.compare.results import DeviceResult
 from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Magnitudes, Tolerance, Tolerances, as_tolerances
-from nnbridge.devices.evidence import Evidence, evidences, idle_devices, reservation, unknown_numbers
+from nnbridge.devices.evidence import Evidence, evidences, idle_devices
 from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.records import dataclass
@@ -249,7 +249,7 @@ def _differences(a: Array, b: Array) -> Array:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(NotebookResult):
+class Comparison(DeviceResult):
     """Every output of a model on some devices against a reference."""
 
     model: str
@@ -273,16 +273,6 @@ class Comparison(NotebookResult):
     """The devices that were offered the model where none of them ran anything: others computed all that was compared."""
 
     @property
-    def unknown(self) -> list[str]:
-        """The devices that ran something and whose arithmetic nothing emulates: NNAPI's CPU computed in their place."""
-        return unknown_numbers(self.evidence)
-
-    @property
-    def reservation(self) -> str:
-        """The reason why the numbers say nothing of the devices; empty where they do."""
-        return reservation(self.evidence, self.idle)
-
-    @property
     def checks(self) -> list[tuple[Check, list[OutputComparison]]]:
         """The checks that decide in place of elements, with their outputs."""
         found = {id(output.check): output.check for output in self.outputs if output.check is not None}
@@ -291,7 +281,7 @@ class Comparison(NotebookResult):
     @property
     def check_sentences(self) -> list[str]:
         """One for each."""
-        return [check_sentence(*each) for each in self.checks]
+        return [check_sentence(*each, bool(self.reservation)) for each in self.checks]
 
     @property
     def verdict(self) -> str:
@@ -360,7 +350,7 @@ class Comparison(NotebookResult):
         offered = [asdict(share) for share in self.shares]
         why = {"causes": [cause.as_dict() for cause in self.causes], "interrupted": self.interrupted}
         ended = {"ended": [{"sample": label, "reason": why} for label, why in self.ended]} if self.ended else {}
-        return {
+        found = {
             **ran,
             **ended,
             "pass": self.passed,
@@ -368,11 +358,12 @@ class Comparison(NotebookResult):
             "evidence": [each.as_dict() for each in self.evidence],
             "idle": list(self.idle),
             "outputs": outputs,
-            "checks": [check_as_dict(*each) for each in self.checks],
+            "checks": [check_as_dict(*each, bool(self.reservation)) for each in self.checks],
             "fallbacks": list(self.fallbacks),
             "offered": offered,
             **why,
         }
+        return self.judged(found)
 
 
 def compare(

@@ -17,9 +17,10 @@ from nnbridge.compare.arithmetics import Runner, arithmetics
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.comparison import OutputComparison, new_comparisons
 from nnbridge.compare.detections import recognised
-from nnbridge.compare.results import NotebookResult
+from nnbridge.compare.results import DeviceResult
 from nnbridge.compare.samples import Endings, Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
+from nnbridge.devices.evidence import Evidence
 from nnbridge.model import Model
 from nnbridge.operations.numerics import Numerics
 from nnbridge.records import dataclass
@@ -64,7 +65,7 @@ class Deviation:
 
 
 @dataclass(frozen=True, repr=False)
-class Envelope(NotebookResult):
+class Envelope(DeviceResult):
     """The range of a model's outputs over every arithmetic, and whether other outputs are inside it."""
 
     model: str
@@ -78,6 +79,12 @@ class Envelope(NotebookResult):
     """Samples at which a runtime's process ended, and how: they are not compared."""
     stated: Mapping[str, str] = field(default_factory=dict)
     """Device → the only arithmetic, beside NNAPI's CPU, that it can have."""
+    evidence: tuple[Evidence, ...] = ()
+    """The evidence of each driver that ran something."""
+    idle: tuple[str, ...] = ()
+    """The devices that were offered the model where none of them ran anything."""
+    devices: str = ""
+    """The name of the devices' side among the others."""
 
     @property
     def passed(self) -> bool:
@@ -102,8 +109,18 @@ class Envelope(NotebookResult):
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
+        reserved = [f"{', '.join(self.unknown or self.idle)}: {self.reservation}"] if self.reservation else []
         known = [f"{name} states {arithmetic}" for name, arithmetic in self.stated.items()]
-        return "; ".join([*known, *self._top1_lines(), *self._other_lines()])
+        return "; ".join([*reserved, *known, *self._top1_lines(), *self._other_lines()])
+
+    @property
+    def verdict(self) -> str:
+        """``pass`` if every other side is within, else ``FAIL``; or why that cannot be said of the devices."""
+        return self.reservation or ("pass" if self.passed else "FAIL")
+
+    def reserved(self, side: str) -> str:
+        """The reservation on another side's answers, empty for a reference's."""
+        return self.reservation if side == self.devices else ""
 
     def _top1_lines(self) -> list[str]:
         lines = []
@@ -130,9 +147,10 @@ class Envelope(NotebookResult):
         lines = []
         for name in dict.fromkeys(other.arithmetic for other in self.others):
             outside = [o.output for o in self.others if o.arithmetic == name and not o.within]
-            lines.append(
-                f"{name} is outside the envelope ({', '.join(outside)})" if outside else f"{name} is within the envelope"
-            )
+            if outside:
+                lines.append(f"{name} is outside the envelope ({', '.join(outside)})")
+            elif not self.reserved(name):  # Else NNAPI's CPU computed, which is the centre.
+                lines.append(f"{name} is within the envelope")
         return lines
 
     def records(self) -> Sequence[Mapping[str, Any]]:
@@ -145,7 +163,7 @@ class Envelope(NotebookResult):
                 "rmse": d.rmse,
                 "unequal": d.unequal / max(d.elements, 1),
                 "top-1 changes": d.top1_changes if d.classified else None,
-                "within": d.within,
+                "within": None if self.reserved(d.arithmetic) else d.within,
                 "reached by": d.reached_by,
                 "nearest": f"{d.nearest} ({d.nearest_unequal} unequal)" if d.nearest else "",
             }
@@ -171,12 +189,13 @@ class Envelope(NotebookResult):
                 if d.output == name
             ]
             outputs.append({"name": name, "span": {"max_abs_diff": largest, "rmse": rmse}, "arithmetics": by, "others": others})
-        head = {"model": self.model, "samples": self.samples, "pass": self.passed, "interrupted": self.interrupted}
+        head = {"model": self.model, "samples": self.samples, "pass": self.passed, "verdict": self.verdict}
+        head |= {"interrupted": self.interrupted, "idle": list(self.idle)}
         if self.ended:
             head["ended"] = [{"sample": label, "reason": why} for label, why in self.ended]
         if self.stated:
             head["stated"] = dict(self.stated)
-        return {**head, "sentence": self.sentence, "outputs": outputs}
+        return self.judged({**head, "sentence": self.sentence, "outputs": outputs})
 
 
 class _Side:

@@ -19,7 +19,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause, LoneOperation, explain
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
-from nnbridge.compare.results import NotebookResult
+from nnbridge.compare.results import DeviceResult
 from nnbridge.compare.samples import Endings, Sample, in_model, named_inputs
 from nnbridge.compare.tensors import (
     DeviceReference,
@@ -32,8 +32,8 @@ from nnbridge.compare.tensors import (
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
-from nnbridge.devices.evidence import Evidence, evidences, idle_devices, reservation, unknown_numbers
-from nnbridge.errors import NnapiError, NnbridgeError
+from nnbridge.devices.evidence import Evidence, evidences, idle_devices
+from nnbridge.errors import NnapiError, RefusalError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
 from nnbridge.records import dataclass
@@ -107,7 +107,7 @@ class Layer:
 
 
 @dataclass(frozen=True, repr=False)
-class LayerComparison(NotebookResult):
+class LayerComparison(DeviceResult):
     """Every tensor of a model on some devices beside a reference's."""
 
     model: str
@@ -123,16 +123,6 @@ class LayerComparison(NotebookResult):
     """The evidence of each driver that ran something."""
     idle: tuple[str, ...] = ()
     """The devices that were offered the model where none of them ran anything: others computed all that was compared."""
-
-    @property
-    def unknown(self) -> list[str]:
-        """The devices that ran something and whose arithmetic nothing emulates: NNAPI's CPU computed in their place."""
-        return unknown_numbers(self.evidence)
-
-    @property
-    def reservation(self) -> str:
-        """The reason why the numbers say nothing of the devices; empty where they do."""
-        return reservation(self.evidence, self.idle)
 
     @property
     def verdict(self) -> str:
@@ -248,7 +238,7 @@ class LayerComparison(NotebookResult):
         head = {"model": self.model, "reference": self.reference, "samples": self.samples, "pass": self.passed}
         head["verdict"] = self.verdict
         head |= {"ended": [{"sample": label, "reason": why} for label, why in self.ended]} if self.ended else {}
-        return {**head, "sentence": self.sentence, **ends, "layers": layers, "unmatched": unmatched, **why}
+        return self.judged({**head, "sentence": self.sentence, **ends, "layers": layers, "unmatched": unmatched, **why})
 
 
 def difference(comparison: OutputComparison | None) -> str:
@@ -483,7 +473,7 @@ class _Layers:
         try:
             sample = Sample("", values, kernels.run(values))
             found = compare_layers(part, kernels.name, [sample], tensors_of(kernels), self.tolerances, explained=False)
-        except NnbridgeError:
+        except RefusalError:
             return ""
         return found.origin.place if found.origin is not None and not _within(found.origin.own) else ""
 

@@ -12,6 +12,7 @@ import numpy as np
 from nnbridge.compare.litert import NamedTensors
 from nnbridge.engines.native import logged
 from nnbridge.errors import InputError, PackageError, Reason, first_line
+from nnbridge.reading import read_file
 
 if TYPE_CHECKING:
     from nnbridge.compare.arrays import Array
@@ -31,7 +32,7 @@ class Micro:
             from tflite_micro import runtime
         except ImportError as error:
             raise PackageError.needed("TensorFlow Lite Micro", "tflite-micro", error, "reference") from error
-        content, words = path.read_bytes(), ""
+        content, words = read_file(path), ""
         graph = Model.GetRootAs(content).Subgraphs(0)
         self._names = [str((graph.Tensors(i).Name() or b"").decode(errors="replace")) for i in graph.OutputsAsNumpy()]
         self._last: list[Array] = []

@@ -14,7 +14,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import NamedTensors
 from nnbridge.converters import opened
 from nnbridge.engines import accelerator
-from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.errors import InputError, Reason, RefusalError
 from nnbridge.records import dataclass
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ REFERENCE_RUNTIMES: Mapping[str, ReferenceRuntime] = {
     ),
 }
 """By the name on the command line; ``litert`` computes with other kernels where the reference kernels do not load a file."""
+OF_FORMAT = {"tflite": "litert", "onnx": "onnxruntime"}
+"""The runtime that a file is compared with where none is named, by format."""
 
 
 class ApartReference:
@@ -101,7 +103,7 @@ class ApartReference:
         """As :meth:`nnbridge.engines.loading.Loading.load`."""
         try:
             self._apart.start()
-        except NnbridgeError:  # :meth:`ready` raises it.
+        except RefusalError:  # :meth:`ready` raises it.
             return self.name == "onnxruntime"
         if self._loads:
             self._apart.call("load")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nnbridge.devices.evidence import Evidence, reservation, unknown_numbers
 from nnbridge.errors import PackageError
 from nnbridge.escaping import element
 
@@ -68,6 +69,46 @@ class NotebookResult:
         head = element("thead", element("tr", *(element("th", name) for name in names)))
         body = element("tbody", *(element("tr", *(element("td", cell) for cell in row)) for row in rows))
         return f"{element('p', self.sentence).html}\n{element('table', head, body).html}"
+
+
+class DeviceResult(NotebookResult):
+    """The result of a comparison of what devices compute, which says nothing of devices whose numbers are unknown."""
+
+    __slots__ = ()
+    evidence: tuple[Evidence, ...]
+    """The evidence of each driver that ran something."""
+    idle: tuple[str, ...]
+    """The devices that were offered the model where none of them ran anything: others computed all that was compared."""
+
+    @property
+    def unknown(self) -> list[str]:
+        """The devices that ran something and whose arithmetic nothing emulates: NNAPI's CPU computed in their place."""
+        return unknown_numbers(self.evidence)
+
+    @property
+    def reservation(self) -> str:
+        """The reason why the numbers say nothing of the devices; empty where they do."""
+        return reservation(self.evidence, self.idle)
+
+    def judged(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Data for JSON with ``within`` beside each ``pass`` in it: ``pass`` is of the devices, None where nothing is known of
+        their numbers, ``within`` of what was computed."""
+        found: dict[str, Any] = judged(data, bool(self.reservation))
+        return found
+
+
+def judged(data: Any, reserved: bool) -> Any:
+    """:meth:`DeviceResult.judged`; ``reserved`` where nothing is known of the devices' numbers."""
+    if isinstance(data, list):
+        return [judged(item, reserved) for item in data]
+    if not isinstance(data, Mapping):
+        return data
+    found = {}
+    for key, value in data.items():
+        found[key] = judged(value, reserved)
+        if key == "pass":
+            found |= {"pass": None if reserved else value, "within": value}
+    return found
 
 
 def _text(value: Any) -> str:

@@ -11,13 +11,14 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from nnbridge.compare.arrays import Array, load_arrays
-from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, Why
+from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, RefusalError, Why
 from nnbridge.extensions import codec_of, is_tensor, operand_dtype, plain_operation, readable_operation
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.records import dataclass
@@ -63,7 +64,7 @@ class Endings:
         """The values computed for a sample; if the process ends while it computes one, that is a row."""
         try:
             yield
-        except NnbridgeError as error:
+        except RefusalError as error:
             if error.reason.kind is not Why.ENDED:
                 raise
             self._add(sample, error.reason)
@@ -322,12 +323,17 @@ def _stored_outputs(model: Model, path: Path) -> list[dict[str, Array]]:
     return [{name: arrays[f"output:{name}"][n] for name in names} for n in range(lengths[0])]
 
 
+_SHOWN = 12
+"""Names of arrays in a message."""
+
+
 def _lengths(arrays: Mapping[str, Array], required: Sequence[str], path: Path) -> list[int]:
     """The numbers of samples of the required arrays, in ascending order without repetitions; InputError if one is missing."""
     missing = [name for name in required if name not in arrays]
     if missing:
         rule = f"{', '.join(missing)} (run --samples writes such a file)"
-        raise InputError(Reason(rule, ", ".join(arrays) or "no arrays", file=str(path)))
+        found = ", ".join([*islice(arrays, _SHOWN), *([f"{len(arrays) - _SHOWN:,} more"] if len(arrays) > _SHOWN else [])])
+        raise InputError(Reason(rule, found or "no arrays", file=str(path)))
     return sorted({len(arrays[name]) if arrays[name].ndim else 0 for name in required})
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.comparison import OutputComparison, add_sample, new_comparisons
-from nnbridge.compare.results import NotebookResult
+from nnbridge.compare.results import DeviceResult, judged
 from nnbridge.compare.samples import Missing, Reference, Sample, answered, outputs_in_model
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerances
+from nnbridge.devices.evidence import Evidence, evidences, idle_devices
 from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
 from nnbridge.records import dataclass
@@ -52,7 +53,7 @@ def share(output: OutputComparison) -> float:
 
 
 @dataclass(frozen=True, repr=False)
-class SideBySide(NotebookResult):
+class SideBySide(DeviceResult):
     """A plan's outputs and several references', each beside each."""
 
     model: str
@@ -65,6 +66,10 @@ class SideBySide(NotebookResult):
     interrupted: bool = False
     ended: tuple[tuple[str, str], ...] = ()
     """None: a reference whose process ended is absent."""
+    evidence: tuple[Evidence, ...] = ()
+    """The evidence of each driver that ran something."""
+    idle: tuple[str, ...] = ()
+    """The devices that were offered the model where none of them ran anything."""
 
     @property
     def groups(self) -> list[list[str]]:
@@ -91,7 +96,13 @@ class SideBySide(NotebookResult):
         apart = others if len(first) > 1 else []
         found = [agree, *(f"{_listed(group)} {_differs(group)}" for group in apart)]
         missing = [f"{name} has no outputs ({why})" for name, why in self.absent.items()]
-        return f"{self.model}: {'; '.join([*found, *missing])}"
+        known = f"{self.reservation}; of what was computed: " if self.reservation else ""
+        return f"{self.model}: {known}{'; '.join([*found, *missing])}"
+
+    @property
+    def verdict(self) -> str:
+        """``pass`` if all sides agree, else ``FAIL``; or why that cannot be said of the devices."""
+        return self.reservation or ("FAIL" if self.failed else "pass")
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """A row for each pair."""
@@ -101,15 +112,18 @@ class SideBySide(NotebookResult):
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """JSON-ready; what references say of each other holds whatever is known of the devices."""
         return {
             "model": self.model,
             "samples": self.samples,
-            "pass": not self.failed,
+            **self.judged({"pass": not self.failed}),
+            "verdict": self.verdict,
+            "evidence": [each.as_dict() for each in self.evidence],
+            "idle": list(self.idle),
             "sentence": self.sentence,
             "references": list(self.names),
             "groups": self.groups,
-            "pairs": [pair.as_dict() for pair in self.pairs],
+            "pairs": [judged(p.as_dict(), bool(self.reservation) and p.first == self.names[0]) for p in self.pairs],
             "absent": [{"reference": name, "reason": why} for name, why in self.absent.items()],
             "interrupted": self.interrupted,
         }
@@ -120,7 +134,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _differs(group: Sequence[str]) -> str:
-    return "is alone" if len(group) == 1 else "agree with each other only"
+    return "agrees with none" if len(group) == 1 else "agree with each other only"
 
 
 def present(begun: Mapping[str, ApartReference], absent: dict[str, str]) -> dict[str, ApartReference]:
@@ -164,8 +178,11 @@ def side_by_side(
         why = "; ".join(f"{name}: {reason}" for name, reason in table.absent.items())
         raise InputError(Reason("references that compute outputs", why or "none", operand="reference"))
     pairs = tuple(table.pair(one, other, tolerances) for one, other in combinations(names, 2))
-    model = compilation.model.name
-    return SideBySide(model, len(table.labels), tuple(names.values()), pairs, table.absent, interrupted)
+    sides, devices = tuple(names.values()), compilation.devices
+    known = tuple(evidences(device for device in devices if device.name in table.ran))
+    idle = idle_devices(devices, table.ran)
+    model, count = compilation.model.name, len(table.labels)
+    return SideBySide(model, count, sides, pairs, table.absent, interrupted, evidence=known, idle=idle)
 
 
 _PLAN = ""
@@ -178,14 +195,14 @@ class _SideColumns:
     def __init__(self, compilation: Compilation, references: Mapping[str, Reference], absent: dict[str, str]) -> None:
         self._compilation, self._references, self.absent = compilation, references, absent
         self._states = States(compilation.model)
-        self._devices: dict[str, None] = {}
+        self.ran: dict[str, None] = {}
         self._outputs: dict[str, list[Mapping[str, Array]]] = {name: [] for name in (_PLAN, *references)}
         self.labels: list[str] = []
 
     @property
     def names(self) -> dict[str, str]:
         """The sides with outputs for every sample, and their titles."""
-        return {name: name or ", ".join(self._devices) for name in self._outputs if name not in self.absent}
+        return {name: name or ", ".join(self.ran) for name in self._outputs if name not in self.absent}
 
     def add(self, sample: Sample) -> None:
         """Run a sample on every side."""
@@ -193,7 +210,7 @@ class _SideColumns:
             self._states.reset()
         execution = Execution(self._compilation, self._states)
         self._outputs[_PLAN].append(execution.run(sample.inputs))
-        self._devices.update(dict.fromkeys(execution.report.devices))
+        self.ran.update(dict.fromkeys(execution.report.devices))
         for number, (name, runtime) in enumerate(self._references.items()):
             if name in self.absent:
                 continue

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from nnbridge.compare.observation import observed_run
 from nnbridge.devices.device import Device
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import RefusalError
 from nnbridge.model import input_name
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -43,7 +43,7 @@ def operation_times(compilation: Compilation, inputs: Mapping[str, ArrayLike]) -
                 if seen is not None
             }
             found[index] = min(_milliseconds(alone, fed) for _ in range(_RUNS))
-        except NnbridgeError:
+        except RefusalError:
             continue
     return found
 

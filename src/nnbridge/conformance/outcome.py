@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, field
 from typing import Any
 
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, unknown_numbers
 from nnbridge.errors import Reason
 from nnbridge.records import dataclass
 
@@ -100,10 +101,18 @@ class SuiteOutcome:
         """True if nothing failed and something ran."""
         return not self.failures and not self.nothing_ran
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready counts and failures."""
+    def verdict(self, evidence: Sequence[Evidence] = ()) -> str:
+        """``pass`` or ``FAIL``; where no case fails by the numbers of a device of which nothing is known, that."""
+        return (NUMBERS_UNKNOWN if unknown_numbers(evidence) else "pass") if self.passed else "FAIL"
+
+    def as_dict(self, evidence: Sequence[Evidence] = ()) -> dict[str, Any]:
+        """JSON-ready counts, failures and evidence."""
+        verdict = self.verdict(evidence)
         return {
-            "pass": self.passed,
+            "pass": {"pass": True, "FAIL": False}.get(verdict),
+            "within": self.passed,
+            "verdict": verdict,
+            "evidence": [each.as_dict() for each in evidence],
             "suites": self.suites,
             "operations": self.operations,
             "unsupported": [{**reason.as_dict(), "cases": count} for reason, count in self.unsupported],

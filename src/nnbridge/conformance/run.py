@@ -16,7 +16,7 @@ from nnbridge.conformance.outcome import FAILED, NOT_TAKEN, PASSED, REFUSED, Cas
 from nnbridge.conformance.variants import VARIANTS, Variant
 from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
-from nnbridge.errors import NnapiError, Reason, pass_shortage
+from nnbridge.errors import NnapiError, Reason, lacking
 from nnbridge.model import Model, Operation
 from nnbridge.processes import computed
 from nnbridge.records import dataclass
@@ -93,11 +93,12 @@ def run_case(case: Case, setting: Setting) -> CaseResult:
             if answers:
                 return ended(NOT_TAKEN, None, [answer.reason for answer in answers if answer.reason is not None])
         outputs = answer(case, setting, model)
-    except NnapiError as error:
-        return ended(REFUSED) if case.expects_failure else ended(FAILED, Failure(f"{error.code.name}: {error}"))
     except Exception as error:
-        pass_shortage(error)
-        return ended(FAILED, Failure(f"{type(error).__name__}: {error}"))
+        if short := lacking(error):
+            raise short from error
+        if not isinstance(error, NnapiError):
+            return ended(FAILED, Failure(f"{type(error).__name__}: {error}"))
+        return ended(REFUSED) if case.expects_failure else ended(FAILED, Failure(f"{error.code.name}: {error}"))
     if case.expects_failure:
         return ended(FAILED, Failure("the model must be refused, but it was answered"))
     failure = check_outputs(case, outputs)

@@ -26,6 +26,7 @@ from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
 from nnbridge.errors import NO_SUCH_FILE, ConversionError, InapplicableError, OptionError, Reason, cannot_read
 from nnbridge.model import Model
+from nnbridge.reading import open_file
 from nnbridge.records import dataclass
 from nnbridge.releases import NEWEST, RUNTIMES
 from nnbridge.source import SourceDeclaration, SourceGraph
@@ -240,7 +241,7 @@ def _head_of_model(path: Path) -> bytes:
         found = "a folder" if os.path.isdir(path) else "a device or pipe" if os.path.exists(path) else NO_SUCH_FILE
         raise ConversionError(Reason("a model file", found, file=str(path)))
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(HEAD)
     except OSError as error:
         raise ConversionError(Reason("a readable model file", cannot_read(error), file=str(path))) from error

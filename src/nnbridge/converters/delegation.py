@@ -363,9 +363,15 @@ class PhoneVerdict:
         return self.stage is None
 
     @property
+    def totals(self) -> tuple[int, int]:
+        """The number of operators of all graphs, and of those that are delegated."""
+        operators, delegated = (sum(counted) for counted in zip(*map(_counted, self.graphs), strict=True))
+        return operators, delegated
+
+    @property
     def counts(self) -> str:
         """Operators, graphs and partitions in words."""
-        operators, delegated = (sum(counted) for counted in zip(*map(_counted, self.graphs), strict=True))
+        operators, delegated = self.totals
         groups = sum(len(graph.groups) for graph in self.graphs)
         place = f" in {len(self.graphs)} graphs" if len(self.graphs) > 1 else ""
         parts = f" in {groups} partition{'' if groups == 1 else 's'}" if groups else ""

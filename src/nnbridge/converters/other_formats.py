@@ -5,6 +5,8 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+from nnbridge.reading import open_archive
+
 _TO_TFLITE = "convert its model to TFLite (litert-torch, or TensorFlow's converter)"
 _TO_ONNX = "export the model to ONNX (torch.onnx.export) or to TFLite (litert-torch)"
 _SOURCE = "use the file that it was made from"
@@ -74,7 +76,7 @@ def format_of_name(path: Path) -> str:
 
 def _archive(path: Path) -> str:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
         names = []

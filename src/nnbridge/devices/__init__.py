@@ -23,7 +23,7 @@ from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.entry_points import entry_points
-from nnbridge.errors import InputError, NnbridgeError, Reason, near, pass_shortage, raised, similar
+from nnbridge.errors import InputError, NnbridgeError, Reason, RefusalError, near, pass_shortage, raised, similar
 from nnbridge.extensions import TYPES
 from nnbridge.trust import import_named, named_path
 
@@ -58,7 +58,7 @@ def drivers() -> tuple[Device, ...]:
     for point in entry_points(DEVICES_GROUP):
         try:
             found.append(_load(point.value, import_module))
-        except NnbridgeError as error:
+        except RefusalError as error:
             # As on Android: a driver that cannot be loaded is logged and not listed; the others are.
             LOG.warning("not listed: %s", error)
     return tuple(_registered(device) for device in found)

@@ -25,6 +25,11 @@ _SHOWN = 80
 """Characters of a text of a profile that a clause has at most."""
 _COUNTS = re.compile(r"([\d,]+) (?:random operations|answered)\b")
 _DISAGREEMENTS = re.compile(r"([\d,]+) disagreements?\b")
+_JUDGES = (
+    (re.compile(r"\bto ((?:the|this)\b[^,()]*?)(?: and [^,()]*)? \(g\+\+ build\)"), "{} on a workstation"),
+    (re.compile(r"^([\w.-]+ \d[\d.]*(?: on \w+)?)(?= for |:)"), "{}"),
+)
+"""Forms in which a text of a profile names what answered beside it, and how a clause does: no board is meant."""
 _VERIFIED_AS = re.compile(r" for ([\w.-]+), ")
 
 
@@ -108,7 +113,13 @@ def _verified(text: str, name: str) -> str:
         return f"verified: {_short(text)}"
     stated = _VERIFIED_AS.search(text)
     by = f" of {stated[1]}" if stated and stated[1] != name else ""
-    return f"verified: {counts:,} random operations{by}, {others:,} disagreements"
+    return f"verified: {counts:,} random operations{by}, {others:,} disagreements{_judge(text)}"
+
+
+def _judge(text: str) -> str:
+    """The code that the answers were compared with, such as `` with the library's own code on a workstation``; else empty."""
+    named = (form.format(match[1]) for pattern, form in _JUDGES if (match := pattern.search(text)))
+    return next((f" with {judge}" for judge in named), "")
 
 
 def _counted(text: str) -> tuple[int, int]:
@@ -130,7 +141,9 @@ def shared_evidence(profiles: Sequence[ProfileDevice | SourceProfile]) -> Eviden
     amount = f"{least:,} to {most:,}" if least != most else f"{most:,}"
     who = "each" if len(counts) == len(each) else f"{len(counts)} of {len(each)}"
     wrong = sum(disagreements for _, disagreements in counts)
-    verified = f"verified: {amount} random operations {who}, {wrong:,} disagreements" if most else each[0].verified
+    judges = {_judge(profile.verified).replace("this release", "each release") for profile in profiles if profile.verified}
+    judge = judges.pop() if len(judges) == 1 else ""
+    verified = f"verified: {amount} random operations {who}, {wrong:,} disagreements{judge}" if most else each[0].verified
     rules = {one.rules.partition(",")[0] for one in each}
     numbers = {one.numbers for one in each}
     return Evidence("", " and ".join(sorted(rules)), verified, " or ".join(sorted(numbers)), all(one.emulated for one in each))
@@ -160,6 +173,12 @@ def reservation(found: Iterable[Evidence], idle: Sequence[str]) -> str:
     ``found``: the evidence of each driver that ran something; ``idle``: :func:`idle_devices`.
     """
     return NUMBERS_UNKNOWN if unknown_numbers(found) else IDLE if idle else ""
+
+
+def next_step(reference: str = "") -> str:
+    """A clause on what helps where numbers are unknown; ``reference``: what they are compared with, if anything."""
+    engines = "; `--reference litert,xnnpack` shows how far two engines do" if reference.startswith("litert") else ""
+    return f"`compare --envelope` shows how far arithmetics that devices have change these outputs{engines}"
 
 
 def evidence_lines(found: Iterable[Evidence]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache, cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from nnbridge import toml
 from nnbridge.records import dataclass
+from nnbridge.types import ANDROID_LEVELS
 
 _FOLDER = Path(__file__).parent
 _SIMILAR = 0.8
@@ -53,16 +55,49 @@ class Hardware:
     """Lines of which the entry is for all chips that no other entry has."""
 
     @property
+    def is_android(self) -> bool:
+        """True unless it is known that it does not run Android."""
+        return not self.android.startswith("not Android")
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        """Options for what runs on it all the same, where a part of it has no public rules or no profile."""
+        if not (self.unknown or self.unwritten):
+            return ()
+        phones = ("--device litert-gpu (LiteRT's GPU route)", "no --device (NNAPI's CPU)")
+        return (*(phones if self.is_android else ()), "--device xnnpack (LiteRT's CPU)")
+
+    @property
     def sentence(self) -> str:
         """The device to use for it, or that nothing is known."""
-        known = [f"--device {self.profiles[0]}"] if self.profiles else []
+        return self.sentence_for("")
+
+    def sentence_for(self, android: str) -> str:
+        """The device to use for it under an Android version (empty: not stated), or that nothing is known."""
+        known = [_device_of(self.profiles, android)] if self.profiles else []
         if self.unknown:
             known.append(f"no public rules are known for {self.unknown}")
         if self.unwritten:
             known.append(f"no profile has the rules of {self.unwritten}, which are public")
         if self.nearest:
             known.append(f"the nearest is {' or '.join(self.nearest)}, which is not it")
+        if self.instead and not self.profiles:
+            known.append(f"instead: {', '.join(self.instead)}")
         return f"{self.name}: {'; '.join(known)}"
+
+
+def _device_of(profiles: Sequence[str], android: str) -> str:
+    """The first profile as an option, and its Android versions where those of the others differ."""
+    first, stated = profiles[0], androids_of(profiles[0])
+    others = any(androids_of(name) not in ((), stated) for name in profiles[1:])
+    if not (others or (android and stated)):
+        return f"--device {first}"
+    versions = f"of Android {' and '.join(stated)}" if stated else "whose Android is not known"
+    if android in stated:
+        return f"--device {first} --android {android}"
+    if android:
+        return f"no profile is of Android {android}; the nearest is --device {first}, {versions}"
+    return f"--device {first}, which is {versions} (`nnbridge devices find … --android N` for another)"
 
 
 @dataclass(frozen=True)
@@ -84,6 +119,8 @@ class Found:
     """The name that the text is compared with."""
     how: str
     phone: Phone | None = None
+    android: str = ""
+    """The Android version that was asked for."""
 
     @property
     def near(self) -> bool:
@@ -108,7 +145,8 @@ class Found:
     @property
     def sentence(self) -> str:
         """The note, and what to use for it."""
-        return f"{self.note}{'; ' if self.exact else ': '}{self.entry.sentence}" if self.note else self.entry.sentence
+        said = self.entry.sentence_for(self.android)
+        return f"{self.note}{'; ' if self.exact else ': '}{said}" if self.note else said
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +190,31 @@ def phones() -> tuple[Phone, ...]:
         for name, source in listed.items():
             found.append(Phone(name, chip, source if "://" in source else content["folder"].format(source)))
     return tuple(found)
+
+
+def androids_of(profile: str) -> tuple[str, ...]:
+    """The Android versions that a release of a driver belongs to; none where these are not known or not fixed."""
+    return tuple(tables()["android"].get(profile, ()))
+
+
+def for_android(profiles: Sequence[str], android: str) -> tuple[str, ...]:
+    """Profiles with those of an Android version first, else those of the nearest version.
+
+    Those that it may have follow: of no stated version, with a feature level no higher than Android's. Others are last.
+    """
+    from nnbridge.devices import device
+
+    order = list(ANDROID_LEVELS)
+    known = any(android in androids_of(name) for name in profiles)
+
+    def rank(name: str) -> tuple[int, int]:
+        stated = androids_of(name)
+        if not stated:
+            return 1 + (int(device(name).feature_level) > ANDROID_LEVELS[android]), 0
+        away = min(abs(order.index(one) - order.index(android)) for one in stated)
+        return 3 if known and away else 0, away
+
+    return tuple(sorted(profiles, key=rank))
 
 
 def plain(text: str) -> str:
@@ -211,8 +274,11 @@ def _tells(rest: str) -> bool:
     return len(words_of(rest)) > 1
 
 
-def find(text: str) -> list[Found]:
-    """The entries that a text names, the best first: by a name, by a part of one, by a similar one, by vendor or product line."""
+def find(text: str, android: str = "") -> list[Found]:
+    """The entries that a text names, the best first: by a name, by a part of one, by a similar one, by vendor or product line.
+
+    ``android``: a version of Android, of which each entry's profiles come first.
+    """
     words = words_of(text)
     letters = "".join(words)
     if not 2 <= len(letters) <= _LONGEST:
@@ -225,7 +291,11 @@ def find(text: str) -> list[Found]:
     found: dict[str, Found] = {}
     for name, how in chosen:
         found.setdefault(name.entry.name, Found(text, name.entry, name.text, how, name.phone))
-    return list(found.values())[:_MOST]
+    listed = list(found.values())[:_MOST]
+    if not android:
+        return listed
+    ordered = (replace(one.entry, profiles=for_android(one.entry.profiles, android)) for one in listed)
+    return [replace(one, entry=entry, android=android) for one, entry in zip(listed, ordered, strict=True)]
 
 
 def _same(words: Sequence[str], letters: str) -> list[tuple[_Name, str]]:

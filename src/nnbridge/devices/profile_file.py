@@ -24,6 +24,7 @@ from nnbridge.errors import near as _near
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
 from nnbridge.operations.numerics import NUMERICS
+from nnbridge.reading import read_at_most
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
 
 SUFFIX = ".toml"
@@ -93,8 +94,7 @@ class _ProfileReader(TableValues):
         try:
             if os.path.exists(path) and not os.path.isfile(path):
                 self._refuse("a profile's file", "something else")
-            with path.open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
+            content = read_at_most(path, MAX_BYTES)
             if len(content) > MAX_BYTES:
                 self._refuse(f"a profile of at most {MAX_BYTES} bytes", "more")
             self._text = content.decode()

@@ -257,9 +257,9 @@ def _reason(condition: RuleCondition, subject: Subject, name: str, operand: str 
     """The reason that a broken condition gives for refusing an operation."""
     found = condition.found(subject)
     if condition.dies:
-        died = f"one that dies where not: {condition.sentence} ({found})"
+        died = f"one that dies where not: {condition.requirement} ({found})"
         return Reason(_ALIVE, died, name, operand, Why.INTERNAL, condition.says)
-    return Reason(condition.sentence, found or "otherwise", name, operand, Why.OPERAND_VALUE, condition.says)
+    return Reason(condition.requirement, found or "otherwise", name, operand, Why.OPERAND_VALUE, condition.says)
 
 
 def _broken(rule: ProfileRule, facts: ModelFacts, operation: Operation, name: str, left: Suspects) -> Iterator[Reason]:

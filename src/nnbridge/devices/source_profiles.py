@@ -138,7 +138,7 @@ class SourceProfile(Device):
             return claim
         subject = facts(claim.operator)
         met = next((c for each in conditions for c in each if c.broken(subject)), None)
-        return claim if met is None else replace(claim, fault=met.says or met.sentence)
+        return claim if met is None else replace(claim, fault=met.says or met.requirement)
 
     def _unpacked(self, graph: SourceGraph, work: WorkBudget) -> dict[int, SourceOperator]:
         """The operators that are computed when the device is prepared, by index."""
@@ -166,7 +166,7 @@ class SourceProfile(Device):
             if broken is None:
                 doubts = (c.uncertain for c in conditions if c.uncertain and (c.when is None or c.when.test(subject)))
                 return Claim(operator, uncertain=next(doubts, ""))
-            rule = _FATAL + broken.sentence if broken.fails_model else broken.sentence
+            rule = _FATAL + broken.requirement if broken.fails_model else broken.requirement
             reason = Reason(rule, broken.found(subject) or "otherwise", operator.label, says=broken.says)
             first = first or Claim(operator, reason, broken.uncertain, fatal=bool(broken.fails_model))
         assert first is not None  # there is at least one alternative
@@ -215,7 +215,8 @@ def _first_run(claims: Sequence[Claim]) -> list[Claim]:
         if claim.reason is not None:
             rest = rest or claim.operator
         elif rest is not None:
-            claim = replace(claim, reason=Reason("one partition only", f"after {rest.label}", claim.operator.label))
+            # A doubt about its acceptance is of no interest any more.
+            claim = replace(claim, reason=Reason("one partition only", f"after {rest.label}", claim.operator.label), uncertain="")
         found.append(claim)
     return found
 

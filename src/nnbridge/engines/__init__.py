@@ -8,6 +8,7 @@ does not run.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from nnbridge.errors import ConversionError, InputError, OptionError, Reason
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from nnbridge.engines.host import EngineHost
     from nnbridge.file import ModelFile
 
+_LOG = logging.getLogger(__name__)
 OWN = "nnbridge"
 """The name of nnbridge's own host."""
 AUTO = "auto"
 """The name of the one that a phone has."""
 _LITERT, _ONNX_RUNTIME = "nnbridge.engines.litert:LiteRTEngine", "nnbridge.engines.onnx_runtime:OnnxRuntimeEngine"
 _ENGINES = {
-    "litert": ("tflite", _LITERT, "default"),
+    "xnnpack": ("tflite", _LITERT, "default"),
     "litert-plain": ("tflite", _LITERT, "optimised"),
     "litert-reference": ("tflite", _LITERT, "reference"),
     "onnxruntime": ("onnx", _ONNX_RUNTIME, "default"),
@@ -35,11 +37,13 @@ REFERENCES = (
 )  # fmt: skip
 """Names of runtimes to compare with, as :data:`nnbridge.compare.references.REFERENCE_RUNTIMES` has them, which imports more."""
 HOSTS = (AUTO, OWN, *_ENGINES)
+OLD_HOSTS = {"litert": "xnnpack"}
+"""Names of earlier releases → what they are called now: as a reference, ``litert`` is LiteRT's reference kernels."""
 
 
-_PHONES = {"delegate": "litert", "provider": "onnxruntime"}
+_PHONES = {"delegate": "xnnpack", "provider": "onnxruntime"}
 """Mapping → the host that a phone has beside it."""
-_COMPILED = "litert"
+_COMPILED = "xnnpack"
 """The host of files that a vendor's compiler has compiled: LiteRT's CompiledModel."""
 
 
@@ -49,6 +53,9 @@ def host_for(name: str, file: ModelFile) -> tuple[Device, ...]:
     OptionError for a runtime that does not read the file, InputError for one that is not installed; ``auto`` raises neither, its
     :meth:`~nnbridge.devices.host.HostDevice.computing` has the reason.
     """
+    if name in OLD_HOSTS:
+        _LOG.warning("host %s is called %s now: LiteRT with XNNPACK, as on a phone", name, OLD_HOSTS[name])
+        name = OLD_HOSTS[name]
     if name == OWN:
         return ()
     if name == AUTO:

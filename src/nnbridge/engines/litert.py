@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nnbridge.engines.native import without_infos
 from nnbridge.errors import InputError, PackageError, Reason, first_line
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ RESOLVERS = {
 and reference kernels."""
 
 
+_SHOWN = {"default": " with XNNPACK", "optimised": " (plain kernels)", "reference": " (reference kernels)"}
+"""What follows the version where it is said who computed."""
 UNPREPARED = "failed to prepare"
 """TFLite's words for an operator that it does not know, or not with these types and dimensions; of a run: `failed to invoke`."""
 
@@ -43,15 +46,16 @@ class LiteRTEngine:
             from ai_edge_litert import __version__, interpreter
         except ImportError as error:
             raise PackageError.needed("LiteRT", "ai-edge-litert", error, "host") from error
-        self.version = f"LiteRT {__version__}"
+        self.version = f"LiteRT {__version__}{_SHOWN[kernels]}"
         self._module: Any = interpreter
         self._path, self._kernels = path, kernels
 
     def open(self, piece: Piece, dims: Sequence[tuple[int, ...]]) -> Run:
         """An interpreter of the part; its runs take turns."""
-        loaded = _Loaded(self._created(model_content=piece.content), str(self._path))
-        if all(0 not in known for known in dims):
-            loaded.fit(dims)
+        with without_infos():
+            loaded = _Loaded(self._created(model_content=piece.content), str(self._path))
+            if all(0 not in known for known in dims):
+                loaded.fit(dims)
         return loaded.run
 
     def _created(self, **source: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nnbridge.apart import Apart, EndedError
-from nnbridge.errors import NnbridgeError, first_line
+from nnbridge.errors import RefusalError, first_line
 from nnbridge.records import dataclass
 
 _LONGEST = 300
@@ -95,7 +95,7 @@ class LoadingQuestion:
             return
         try:
             self._asked = Apart(self._twin.title, f"{__name__}:{self._twin.load.__name__}", self._path.absolute(), wait=False)
-        except NnbridgeError as error:
+        except RefusalError as error:
             self._failure = str(error)
 
     def refusal(self) -> str:
@@ -125,7 +125,7 @@ class LoadingQuestion:
             return ""
         try:
             theirs = "" if self._failure else self.answer()
-        except NnbridgeError as error:
+        except RefusalError as error:
             self._failure = str(error)
         if self._failure:
             return f"{self._twin.title} was not asked whether it loads this file: {self._failure}"

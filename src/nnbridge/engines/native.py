@@ -32,6 +32,21 @@ def logged(work: Callable[[], _T]) -> tuple[_T | Exception, str]:
 
 
 @contextmanager
+def without_infos() -> Iterator[None]:
+    """Print what native code prints without its lines that begin with ``INFO:``, when it is done."""
+    with tempfile.TemporaryFile() as file:
+        try:
+            with _standard_error(file.fileno()):
+                yield
+        finally:
+            file.seek(0)
+            said = file.read(_LOG_BYTES).decode(errors="replace").splitlines()
+            for line in said:
+                if not line.startswith("INFO: "):
+                    print(line, file=sys.stderr)
+
+
+@contextmanager
 def _standard_error(target: int) -> Iterator[None]:
     """Write to a file what native code prints: the standard output of a process of nnbridge's is the same stream."""
     sys.stderr.flush()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nnbridge.errors import Reason
 from nnbridge.records import dataclass
+from nnbridge.trust import planted_library
 
 _VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 """Variables of Vulkan's loader that name drivers."""
@@ -62,6 +63,8 @@ def vulkan_driver() -> VulkanDriver | Reason:
 
 
 def _system_has_loader() -> bool:
+    if planted_library(_LOADER):
+        return False
     try:
         ctypes.CDLL(_LOADER)  # Python's own search runs programs: a linker and a compiler.
     except OSError:

@@ -20,6 +20,7 @@ from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.extensions import TYPES, operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph, input_name, output_name
 from nnbridge.operations.validation import byte_size
+from nnbridge.reading import open_file
 from nnbridge.runtime.placement import required_level
 from nnbridge.storage.atomic import atomic_write, written_together
 from nnbridge.types import (
@@ -104,7 +105,7 @@ def _require_ndk(model: Model) -> None:
 def _require_ours(path: Path) -> None:
     """InputError for a file that nnbridge has not generated."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             start = file.read(4096)
     except FileNotFoundError:
         return

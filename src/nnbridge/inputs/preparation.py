@@ -310,6 +310,7 @@ def _sound(target: InputTarget, path: Path, how: Preparation) -> PreparedInput:
         if not 1 <= width <= 4 or channels < 1 or rate < 1:
             raise wave.Error(f"{8 * width} bits, {channels} channels, {rate} samples per second")
     except (wave.Error, EOFError, OSError, ValueError, RuntimeError) as error:
+        pass_shortage(error)
         raise target.refuse("PCM sound of 8, 16, 24 or 32 bits", first_line(error), path) from error
     mono = _pcm(data[: len(data) // (width * channels) * width * channels], width).reshape(-1, channels).mean(axis=1)
     notes = []

@@ -14,9 +14,10 @@ from nnbridge.learning.observations import AnsweredOperation, learned
 from nnbridge.learning.questions import write_questions
 from nnbridge.learning.space import Rules
 from nnbridge.learning.writing import delegate_text, profile_text
-from nnbridge.storage.atomic import atomic_write
+from nnbridge.storage.atomic import atomic_write, written_together
 
 
+@written_together()
 def learn_from(paths: Sequence[Path], models: Path | None, output: Path, device: str, questions: Path | None) -> dict[str, Any]:
     """Write the profile of the devices that logs name, and questions; InputError where a log says nothing."""
     logs = [read_log(path) for path in paths]

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import NnbridgeError, counted
+from nnbridge.errors import RefusalError, counted
 from nnbridge.file import ModelFile, load
 from nnbridge.learning.logs import CPU, Delegated, Log, Logged
 from nnbridge.learning.observations import AnsweredOperation, of_model
@@ -34,7 +34,7 @@ class KnownFile:
         for mapping in _MAPPINGS if self.path.suffix != ".nnapi" else _MAPPINGS[1:]:
             try:
                 found.append(load(self.path, ConversionOptions(mapping=mapping)))
-            except NnbridgeError:
+            except RefusalError:
                 continue
         return tuple(found)
 
@@ -55,7 +55,7 @@ class KnownFile:
         """The file's own operators."""
         try:
             return ModelFile(self.path).source_graph if self.path.suffix == ".tflite" else None
-        except NnbridgeError:
+        except RefusalError:
             return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from nnbridge.conformance.cases import Case, build
 from nnbridge.devices.operation_facts import ModelFacts, OperationFacts
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import NnapiError, RefusalError
 from nnbridge.export import saved
 from nnbridge.export.cases import model_data, write
 from nnbridge.learning.features import values
@@ -18,6 +18,7 @@ from nnbridge.learning.observations import AnsweredOperation
 from nnbridge.learning.space import Atom, Rules
 from nnbridge.model import Model
 from nnbridge.runtime.partitioner import extract
+from nnbridge.storage.atomic import written_together
 from nnbridge.types import OperandCode
 
 MAX_QUESTIONS = 50
@@ -36,11 +37,11 @@ def write_questions(rules: Mapping[str, Rules], seen: Sequence[AnsweredOperation
             folder.mkdir(parents=True, exist_ok=True)
             stem = f"{key.lower()}_{number + 1}"
             try:
-                write(model, folder / f"{stem}.json.gz", stem)
-                written += saved.write(model, folder / f"{stem}.nnapi", stem)
-            except NnbridgeError:
-                # The CPU cannot answer it, so that it is no case.
-                (folder / f"{stem}.json.gz").unlink(missing_ok=True)
+                with written_together():
+                    write(model, folder / f"{stem}.json.gz", stem)
+                    written += saved.write(model, folder / f"{stem}.nnapi", stem)
+            except NnapiError:  # The CPU cannot answer it, so that it is no case.
+                continue
     return written
 
 
@@ -74,7 +75,7 @@ def _alone(model: Model, index: int) -> Model | None:
     inputs = tuple(dict.fromkeys(i for i in operation.inputs if not operands[i].is_constant and operands[i].is_tensor))
     try:
         return extract(model, [index], inputs, operation.outputs) if inputs else None
-    except NnbridgeError:
+    except RefusalError:
         return None
 
 
@@ -103,7 +104,7 @@ def _built(model: Model, data: Mapping[str, Any], index: int, **changes: Any) ->
         changed["operands"][place]["dims"] = [0] * len(changed["operands"][place]["dims"])
     try:
         yield build(Case("questions", model.name, {"name": "question", "relaxed": model.relaxed, "model": changed}))
-    except (NnbridgeError, ValueError, LookupError, TypeError):
+    except (RefusalError, ValueError, LookupError, TypeError):
         return
 
 

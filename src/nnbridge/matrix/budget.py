@@ -68,8 +68,8 @@ class MatrixLimit:
 
 def _check(key: str, limit: float | bool, cell: Cell) -> str:
     if key == _FLAG:
-        found = "outside tolerance" if cell.passed is False else cell.verdict
-        return "" if not limit or (cell.passed and not cell.idle) else f"{key}: {found}"
+        found = "outside tolerance" if cell.within is False else cell.verdict
+        return "" if not limit or (cell.within and not cell.idle) else f"{key}: {found}"
     value = (_MOST.get(key) or _LEAST[key])(cell)
     if value is None:
         return f"{key}: at {'most' if key in _MOST else 'least'} {limit}, not measured"

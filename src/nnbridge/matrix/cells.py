@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import __version__
 from nnbridge.compare.comparison import Comparison, compare
-from nnbridge.compare.references import REFERENCE_RUNTIMES
+from nnbridge.compare.references import OF_FORMAT, REFERENCE_RUNTIMES
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Reference, Sample, named_inputs, named_outputs, seeded_inputs
 from nnbridge.converters import PHONE, ConversionOptions
@@ -26,7 +26,7 @@ from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.errors import InapplicableError, InputError, NnbridgeError, OpFailedError, Reason, shortage_of
+from nnbridge.errors import InapplicableError, InputError, NnbridgeError, OpFailedError, Reason, ShortageError, lacking
 from nnbridge.estimate import ESTIMATE_CPU
 from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
@@ -57,8 +57,6 @@ _TIMED_RUNS = 5
 _AND = "+"
 FAILED, INAPPLICABLE, NOT_COMPARED = "failed", "n/a", "not compared"
 """Verdicts of cells without a comparison."""
-_REFERENCES = {"tflite": "litert", "onnx": "onnxruntime"}
-"""The runtime of each format."""
 _NAME = 120
 """Characters of a report's name before its checksum."""
 _Answer = TypeVar("_Answer")
@@ -143,7 +141,7 @@ class Cell:
     fallback: str = ""
     """Why the whole model went to the CPU."""
     reference: str = ""
-    passed: bool | None = None
+    within: bool | None = None
     """True if every output is within tolerance, or detections match; None without a reference."""
     difference: float | None = None
     """The largest difference of an output: in steps for integers."""
@@ -165,6 +163,8 @@ class Cell:
     """The absolute tolerance of the output with the largest difference, in steps for integers."""
     passed_by: str = ""
     """What decided in place of elements, such as ``matched boxes``."""
+    shortage: bool = False
+    """True if there is no answer as the machine lacked something. Such a cell is not stored."""
     notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Warnings while it was computed; those of a file's conversion are in the first cell that needed it."""
 
@@ -185,6 +185,11 @@ class Cell:
         return self.answered and self.operations > 0 and on_named == 0
 
     @property
+    def passed(self) -> bool | None:
+        """:attr:`within`, None where that says nothing of the device."""
+        return None if self.unknown or self.idle else self.within
+
+    @property
     def verdict(self) -> str:
         """``failed``, ``n/a``, ``nothing on the device``, ``not compared``, ``pass`` or ``FAIL``; or that the device's numbers
         are unknown."""
@@ -192,9 +197,9 @@ class Cell:
             return FAILED if self.error else INAPPLICABLE
         if self.idle:
             return IDLE
-        if self.passed is None:
+        if self.within is None:
             return NOT_COMPARED
-        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.passed else "FAIL"
+        return NUMBERS_UNKNOWN if self.unknown else "pass" if self.within else "FAIL"
 
     @property
     def android(self) -> str:
@@ -213,11 +218,13 @@ class Cell:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {**asdict(self), "share": self.share, "mac_share": self.mac_share, "verdict": self.verdict}
+        return {**asdict(self), "passed": self.passed, "share": self.share, "mac_share": self.mac_share, "verdict": self.verdict}
 
     @classmethod
     def of(cls, data: object, where: str = "a cell") -> Cell:
         """A cell from what :meth:`as_dict` returned; InputError for anything else, as a store may come from elsewhere."""
+        if isinstance(data, Mapping) and "within" not in data and "passed" in data:
+            data = {**data, "within": data["passed"]}  # Of an earlier release, for which it was the same.
         found = checked(data, _cell_shape(), where)
         known = {key: value for key, value in found.items() if key in cls.__dataclass_fields__}
         known.update({key: tuple(map(tuple, known[key])) for key in ("refused", "placed") if key in known})
@@ -247,13 +254,13 @@ def tasks(
 
 def compute_all(group: Sequence[Task]) -> Iterator[Cell]:
     """The cells of one model at one level, one after another."""
-    opened: _Opened | str | None = None
+    opened: _Opened | Exception | None = None
     for task in group:
         with _warnings() as notes:
             if opened is None:
                 opened = _guarded(_Opened, task)
-            found = opened if isinstance(opened, str) else _guarded(_cell, task, opened)
-        yield replace(failed(task, found) if isinstance(found, str) else found, notes=tuple(dict.fromkeys(notes)))
+            found = opened if isinstance(opened, Exception) else _guarded(_cell, task, opened)
+        yield replace(failed(task, found) if isinstance(found, Exception) else found, notes=tuple(dict.fromkeys(notes)))
 
 
 class _Warnings(logging.Handler):
@@ -276,24 +283,19 @@ def _warnings() -> Iterator[list[str]]:
         root.removeHandler(notes)
 
 
-def failed(task: Task, why: str) -> Cell:
+def failed(task: Task, why: str | Exception) -> Cell:
     """The cell of a task that has no answer."""
-    return Cell(task.name, task.device, task.level, task.settings.mapping, why[:MAX_TEXT])
+    error = f"{type(why).__name__}: {why}" if isinstance(why, Exception) and not isinstance(why, NnbridgeError) else str(why)
+    short = isinstance(why, ShortageError)
+    return Cell(task.name, task.device, task.level, task.settings.mapping, error[:MAX_TEXT], shortage=short)
 
 
-def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | str:
-    """The result of a function; the text of an exception in its place."""
+def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | Exception:
+    """The result of a function; the exception in its place, as a shortage if it is one."""
     try:
         return compute(*arguments)
-    except NnbridgeError as error:
-        return str(error)
-    except MemoryError:
-        return "not enough memory"
     except Exception as error:
-        short = shortage_of(error)
-        if short is not None:
-            return str(short)
-        return f"{type(error).__name__}: {error}"
+        return lacking(error) or error
 
 
 class _Opened:
@@ -312,7 +314,7 @@ class _Opened:
         """The reference's name; empty where none was asked for, or another one than the format's."""
         asked = self.settings.reference
         if asked == "auto":
-            return _REFERENCES.get(self.file.format, "")
+            return OF_FORMAT.get(self.file.format, "")
         return asked if asked and REFERENCE_RUNTIMES[asked].format == self.file.format else ""
 
     @cached_property
@@ -342,6 +344,8 @@ def _cell(task: Task, opened: _Opened) -> Cell:
         planned = plan(opened.file, Target.of(task.device.split(_AND), feature_level=level, preference=word), asks=True)
     except InapplicableError as error:
         return Cell(task.name, task.device, task.level, task.settings.mapping, inapplicable=str(error)[:MAX_TEXT])
+    for note in planned.of_other_androids:
+        _LOG.warning("%s", note)
     planned.require_loaded()
     compilation = planned.compilation
     counted = {**_placement(planned), **_work(compilation.plan)}
@@ -436,7 +440,7 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
     fell_back = {"fallback": "; ".join(comparison.fallbacks)} if comparison.fallbacks else {}
     return {
         "reference": comparison.reference,
-        "passed": comparison.passed,
+        "within": comparison.passed,
         "unknown": bool(comparison.unknown),
         "difference": None if worst is None else worst.largest,
         "tolerance": None if worst is None else worst.atol,

@@ -160,13 +160,13 @@ def _worse_place(old: Cell, new: Cell, moves: Sequence[Move]) -> Iterator[str]:
 
 
 def _worse_numbers(old: Cell, new: Cell) -> Iterator[str]:
-    if old.passed is None:
-        if new.passed is False:
+    if old.within is None:
+        if new.within is False:
             yield f"{old.verdict} → outside tolerance"
         return
-    if new.passed is None:
+    if new.within is None:
         yield f"{old.verdict} → {new.verdict}"
-    elif old.passed and not new.passed:
+    elif old.within and not new.within:
         yield f"within → outside tolerance ({difference(new)})"
     elif old.idle == new.idle and _grown(old, new):  # Else the numbers are of another device.
         yield f"difference {difference(old)} → {difference(new)}"

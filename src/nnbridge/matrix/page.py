@@ -148,14 +148,14 @@ def _box(column: str, number: int | None, cells: Sequence[Cell], broken: Broken,
     inside: list[Part] = [element("a", share, href=reports[number]) if number in reports else share]
     if number in broken:
         inside.append(element("small", f"✕ {counted(len(broken[number]), 'limit')} exceeded", class_="bad"))
-    if cell.passed is not None:
+    if cell.within is not None:
         inside.append(element("small", verdict_words(cell), class_=_kind(cell)))
     inside += (element("small", line) for line in figures(cell))
     return element("td", *inside, class_=f"s{_shade(cell)}", title=title, data_l=column, data_v=f"{cell.share:.6f}")
 
 
 def _kind(cell: Cell) -> str:
-    return "bad" if not cell.passed else "unknown" if reservation(cell) else "good"
+    return "bad" if not cell.within else "unknown" if reservation(cell) else "good"
 
 
 def _shade(cell: Cell) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from nnbridge.errors import InputError, PackageError, Reason
-from nnbridge.matrix.cells import Cell, Task, compute_all
+from nnbridge.errors import InputError, PackageError, Reason, cannot_read, lacking
+from nnbridge.matrix.cells import Cell, Task, compute_all, failed
 from nnbridge.matrix.store import Store
 from nnbridge.matrix.workers import compute
 
@@ -23,7 +23,8 @@ def run(
     timeout: float = TIMEOUT,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Cell]:
-    """The cells of all tasks in their order; those that the store has are taken from it, the others stored as they are done.
+    """The cells of all tasks in their order; those that the store has are taken from it, the others stored as they are done,
+    but for those that a shortage left without an answer.
 
     ``scheduler``: the address of a Dask scheduler whose workers have nnbridge and see the same files (extra ``dask``);
     ``timeout`` counts only here.
@@ -34,7 +35,8 @@ def run(
     store.renew(key for key in keys.values() if key in found)
     progress(len(keys) - sum(map(len, missing)))
     for task, cell in _on_dask(missing, scheduler) if scheduler else compute(missing, jobs, timeout):
-        store.add(keys[task], cell)
+        if not cell.shortage:
+            store.add(keys[task], cell)
         found[keys[task]] = cell
         progress(1)
     # A file may have been stored under another name; a store from elsewhere may have anything under a key.
@@ -55,12 +57,15 @@ def _on_dask(groups: Sequence[Sequence[Task]], address: str) -> Iterator[tuple[T
         client = Client(address, timeout="10s")
     except (OSError, ValueError) as error:
         raise InputError(
-            Reason("the address of a Dask scheduler that answers", f"{address}: {error}", operand="scheduler")
+            Reason("the address of a Dask scheduler that answers", f"{address}: {cannot_read(error)}", operand="scheduler")
         ) from error
     with client:
         futures = {client.submit(_group, list(group), pure=False): group for group in groups}
         for future in as_completed(futures):
-            yield from zip(futures[future], future.result(), strict=True)
+            ended = future.exception()  # what Dask itself raises: workers that ended, or have another nnbridge
+            group = futures[future]
+            cells = future.result() if ended is None else [failed(task, lacking(ended) or ended) for task in group]
+            yield from zip(group, cells, strict=True)
 
 
 def _group(group: Sequence[Task]) -> list[Cell]:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from nnbridge.budget import parsed
-from nnbridge.errors import NO_SUCH_FILE, InputError, Reason, ShortageError
+from nnbridge.errors import NO_SUCH_FILE, InputError, Reason, ShortageError, pass_shortage
 from nnbridge.foreign import ReadingBudget
 from nnbridge.matrix.cells import Cell
 from nnbridge.reading import open_file
@@ -107,6 +107,7 @@ class Store:
         except (sqlite3.Error, OSError) as error:
             if str(error) in _SHORT:
                 raise ShortageError(f"{self.path}: {error}") from error
+            pass_shortage(error)
             found = "one that takes more steps than its size allows" if self._steps < 0 else str(error)
             raise InputError(Reason("a file of a matrix's results that can be used", found, file=str(self.path))) from error
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 from xml.etree import ElementTree
 
-from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN
+from nnbridge.devices.evidence import IDLE, NUMBERS_UNKNOWN, next_step
 from nnbridge.matrix.cells import FAILED, INAPPLICABLE, NOT_COMPARED, Cell
 from nnbridge.records import dataclass
 from nnbridge.report.csv_text import csv_text
@@ -32,6 +32,7 @@ _COLUMNS = (
     "transfers",
     "reference",
     "passed",
+    "within",
     "difference",
     "quantised",
     "time_ms",
@@ -64,13 +65,13 @@ def percent(share: float | None) -> str:
 
 def difference(cell: Cell) -> str:
     """A cell's largest difference from the reference, with a mark where it is outside tolerance; not of unknown numbers."""
-    if cell.passed is None:
+    if cell.within is None:
         return "-"
     reserved = reservation(cell)
-    if cell.passed and reserved:
+    if cell.within and reserved:
         return reserved
     text = f"{reserved}; as computed {_largest(cell)}" if reserved else _largest(cell)
-    return text if cell.passed else f"{text}{OUTSIDE}"
+    return text if cell.within else f"{text}{OUTSIDE}"
 
 
 def reservation(cell: Cell) -> str:
@@ -81,7 +82,7 @@ def reservation(cell: Cell) -> str:
 def verdict_words(cell: Cell) -> str:
     """A cell's verdict with its sign: ``✓ equal``, ``✕ off by 3 steps``, ``numbers unknown``."""
     reserved = reservation(cell)
-    if cell.passed:
+    if cell.within:
         return reserved or f"✓ {_largest(cell)}"
     return f"✕ {reserved}; as computed, {_off(cell)}" if reserved else f"✕ {_off(cell)}"
 
@@ -145,24 +146,30 @@ def compared(verdicts: Mapping[str, int]) -> str:
     return ", ".join(found) or NOT_COMPARED
 
 
-def judgement(cells: Sequence[Cell], broken: Broken) -> tuple[bool, str]:
-    """True for a build that fails, and why."""
-    outside = [cell for cell in cells if cell.passed is False]
+_SHORT = 2
+"""The exit status of commands for shortages."""
+
+
+def judgement(cells: Sequence[Cell], broken: Broken) -> tuple[int, str]:
+    """The exit status, which is not 0 for a build that fails, and why."""
+    short = sum(cell.shortage for cell in cells)
+    outside = [cell for cell in cells if cell.within is False]
     verdicts, counts = Counter(cell.verdict for cell in cells), Counter(cell.verdict for cell in outside)
     words = {NUMBERS_UNKNOWN: "as NNAPI's CPU computes", IDLE: f"with {IDLE}"}
     computed = "".join(f", {counts[verdict]} of them {word}" for verdict, word in words.items() if counts[verdict])
     complaints = [
-        *([f"{counted(verdicts[FAILED], 'cell')} failed"] if verdicts[FAILED] else []),
+        *([f"{counted(short, 'cell')} for which this machine lacked something (run it again)"] if short else []),
+        *([f"{counted(verdicts[FAILED] - short, 'cell')} failed"] if verdicts[FAILED] > short else []),
         *([f"{len(outside)} outside tolerance{computed}"] if outside else []),
         *([f"{counted(sum(map(len, broken.values())), 'limit')} exceeded"] if broken else []),
     ]
-    return bool(complaints), "; ".join(complaints) or f"no cell failed; {compared(verdicts)}"
+    return _SHORT if short else int(bool(complaints)), "; ".join(complaints) or f"no cell failed; {compared(verdicts)}"
 
 
 def ending(cells: Sequence[Cell], broken: Broken) -> str:
     """The exit status, and why: the last line of a long output."""
-    failing, text = judgement(cells, broken)
-    return f"Exit status {int(failing)}: {text}."
+    status, text = judgement(cells, broken)
+    return f"Exit status {status}: {text}."
 
 
 def matrix_tables(
@@ -174,7 +181,8 @@ def matrix_tables(
     tables = [_every(cells)] if every else _by_side(cells, top)
     lists = (_failures(cells), [_exceeded(cells, broken, top)] if broken else [])
     rest = [line for lines in (_inapplicable(cells), lists[0], evidence) for line in first(lines, top)]
-    return [summary(cells), *tables, *lists[1], *rest, ending(cells, broken)]
+    leads = [f"Next: {next_step()}"] if any(cell.unknown and cell.within is not None for cell in cells) else []
+    return [summary(cells), *tables, *lists[1], *rest, *leads, ending(cells, broken)]
 
 
 def first(lines: Sequence[str], top: int) -> list[str]:
@@ -239,7 +247,7 @@ def _exceeded(cells: Sequence[Cell], broken: Broken, top: int) -> Table:
     return Table("Budget exceeded", ("model", "device", "Android", "limit"), shown, more)
 
 
-_SHOWN = ("model", "device", "Android", "on device", "work", "moved", "verdict", "largest", "ms", "estimate")
+_SHOWN = ("model", "device", "Android", "on device", "work", "moved", "verdict", "largest", "ms", "est. ms")
 _SUMMED = ("Android", "cells", "complete", "share", "outside", "unknown", "none", "n/a", "failed")
 _MEANINGS = {
     "on device": "on device: operations, in how many partitions",
@@ -250,6 +258,7 @@ _MEANINGS = {
     "outside": "outside: tolerance, of those compared",
     "unknown": f"unknown: {NUMBERS_UNKNOWN}",
     "none": f"none: {IDLE}",
+    "est. ms": "est. ms: estimated, not measured",
 }
 """The captions of columns whose headings do not say it."""
 
@@ -271,7 +280,7 @@ def _known(cells: Sequence[Cell]) -> list[str]:
     """Columns that have the same in every row, as the summary says."""
     values = {"Android": "level", "model": "model", "device": "device"}
     same = [column for column, name in values.items() if len({getattr(cell, name) for cell in cells}) == 1]
-    return same if any(cell.passed is not None for cell in cells) else [*same, "outside"]
+    return same if any(cell.within is not None for cell in cells) else [*same, "outside"]
 
 
 def _every(cells: Sequence[Cell]) -> Table:
@@ -291,9 +300,9 @@ def _row(cell: Cell) -> tuple[str, ...]:
     times = (_NOTHING if ms is None else f"{ms:.3g}" for ms in (cell.time_ms, cell.estimated_ms))
     moved = size(cell.transfers) if cell.transfers else _NOTHING
     reserved = reservation(cell)
-    verdict = _NOTHING if cell.passed is None else reserved or cell.verdict
-    largest = _NOTHING if cell.passed is None or (cell.passed and reserved) else _largest(cell)
-    largest = f"{largest} outside" if cell.passed is False and reserved else largest
+    verdict = _NOTHING if cell.within is None else reserved or cell.verdict
+    largest = _NOTHING if cell.within is None or (cell.within and reserved) else _largest(cell)
+    largest = f"{largest} outside" if cell.within is False and reserved else largest
     return counts, percent(cell.mac_share), moved, verdict, largest, *times
 
 
@@ -330,7 +339,7 @@ def _by(side: str, cells: Sequence[Cell], top: int, caption: Sequence[str]) -> T
 
 
 def _badness(cells: Sequence[Cell]) -> tuple[int, int, float]:
-    return sum(bool(cell.error) for cell in cells), sum(cell.passed is False for cell in cells), -_share(cells)
+    return sum(bool(cell.error) for cell in cells), sum(cell.within is False for cell in cells), -_share(cells)
 
 
 def _share(cells: Sequence[Cell]) -> float:
@@ -341,8 +350,8 @@ def _counts(cells: Sequence[Cell]) -> tuple[str, ...]:
     """The figures of a device or a model."""
     done = [cell for cell in cells if cell.answered]
     verdicts = Counter(cell.verdict for cell in cells)
-    known = [cell for cell in done if cell.passed is not None and not reservation(cell)]
-    numbers = f"{sum(not cell.passed for cell in known)} of {len(known)}" if known else _NOTHING
+    known = [cell for cell in done if cell.within is not None and not reservation(cell)]
+    numbers = f"{sum(not cell.within for cell in known)} of {len(known)}" if known else _NOTHING
     if verdicts[NOT_COMPARED] and verdicts[NOT_COMPARED] == len(done) - verdicts[IDLE]:
         numbers = NOT_COMPARED
     unclear = (_reserved([cell for cell in done if cell.verdict == verdict]) for verdict in (NUMBERS_UNKNOWN, IDLE))
@@ -352,7 +361,7 @@ def _counts(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def _reserved(cells: Sequence[Cell]) -> str:
-    outside = sum(cell.passed is False for cell in cells)
+    outside = sum(cell.within is False for cell in cells)
     return f"{len(cells) or _NOTHING}" + (f" ({outside} outside)" if outside else "")
 
 
@@ -425,7 +434,7 @@ def _short(cell: Cell, broken: Sequence[str]) -> str:
     if not cell.answered:
         return cell.verdict
     unknown = [reservation(cell)] if reservation(cell) else []
-    differs = [_off(cell)] if cell.passed is False else []
+    differs = [_off(cell)] if cell.within is False else []
     limits = [counted(len(broken), "limit") + " exceeded"] if broken else []
     return ", ".join([placed(cell), *unknown, *differs, *limits, *figures(cell)])
 
@@ -493,4 +502,4 @@ def _case(cell: Cell, broken: Sequence[str]) -> JunitCase:
 def _complaints(cell: Cell, broken: Sequence[str]) -> list[str]:
     reserved = f" ({reservation(cell)}; as computed)" if reservation(cell) else ""
     differs = f"outside tolerance of {cell.reference}: {_off(cell)}{reserved}"
-    return [*([differs] if cell.passed is False else []), *broken]
+    return [*([differs] if cell.within is False else []), *broken]

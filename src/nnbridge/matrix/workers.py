@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 
 from nnbridge.matrix.cells import Cell, Task, failed
+from nnbridge.platforms import end_of, shortage_of_end
 from nnbridge.processes import Worker
 
 _LOOK_EVERY = 0.5
@@ -72,20 +72,13 @@ def _assign(worker: _MatrixWorker, group: deque[Task]) -> None:
 
 
 def _received(worker: _MatrixWorker) -> Cell | None:
-    """The worker's next cell, or how it ended instead; None from a worker that has just started."""
+    """The worker's next cell, or how it ended; None from a worker that has just started. Raises what kept it from starting."""
     try:
-        cell: Cell | None = worker.connection.recv()
+        cell: Cell | Exception | None = worker.connection.recv()
     except (EOFError, OSError):
         ended = worker.process.wait()
         worker.connection.close()
-        return failed(worker.group[0], _end_of(ended))
+        return failed(worker.group[0], shortage_of_end(ended) or end_of(ended))
+    if isinstance(cell, Exception):
+        raise cell
     return cell
-
-
-def _end_of(code: int) -> str:
-    if code >= 0:
-        return f"the process ended with status {code}"
-    try:
-        return f"the process was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"the process was ended by signal {-code}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge import storage
-from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.errors import InputError, NnbridgeError, Reason, cannot_read
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 
@@ -33,7 +33,7 @@ class Trace:
         try:
             self._file = path.open("w", encoding="utf-8")
         except OSError as error:
-            found = f"{path}: {error.strerror or error}"
+            found = f"{path}: {cannot_read(error)}"
             raise InputError(Reason("a file that can be written to", found, operand=VARIABLE)) from error
 
     def call(self, name: str, code: int, began: float, **more: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nnbridge.converters.delegation import FAILS_BUILDING, taken
 from nnbridge.converters.structure import FileGraph
-from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, Stage, counted
+from nnbridge.errors import InputError, NnapiError, Reason, RefusalError, Stage, counted
 from nnbridge.file import ModelFile
 from nnbridge.log_lines.patterns import DELEGATE_NAME, LinePattern, Writer
 from nnbridge.log_lines.reader import MAX_LINE, LogLine, ReadLine, decoded, read_lines
@@ -182,7 +182,7 @@ class PlanFacts:
         """The plan's first sentence; empty for a plan that failed."""
         try:
             return self.planned.summary.sentence
-        except NnbridgeError:
+        except RefusalError:
             return ""
 
     @cached_property
@@ -204,7 +204,7 @@ class PlanFacts:
         """The versions of a TFLite file's operators."""
         try:
             graph = self.file.source_graph
-        except NnbridgeError:
+        except RefusalError:
             return {}
         return {(graph.subgraph, one.index): one.version for one in graph.operators}
 
@@ -213,7 +213,7 @@ class PlanFacts:
         """NNAPI models that the file may become: those of this plan, and those of a phone that refuses nothing."""
         try:
             mine = handed_parts(self.planned.model, tflite_verdict(self.planned))
-        except NnbridgeError:
+        except RefusalError:
             mine = ()
         return tuple(dict.fromkeys((*mine, *every_part(self.file))))
 

@@ -12,7 +12,7 @@ from nnbridge.converters.delegation import GraphVerdict, Refusal, refusal_of
 from nnbridge.converters.inspection import ON_NNAPI, Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.devices.host import HOST_NAME
-from nnbridge.errors import NnbridgeError, Reason, Stage, Why
+from nnbridge.errors import Reason, RefusalError, Stage, Why
 from nnbridge.log_lines.patterns import BY_NAME, DELEGATE_NAME
 from nnbridge.log_lines.reader import read_lines
 from nnbridge.log_lines.validation import COMPARED_AT, TYPE_CHECKS
@@ -66,7 +66,7 @@ def phone_lines(planned: Planned) -> Iterator[PhoneLine]:
     clients: Mapping[str, Callable[[Planned], Iterator[PhoneLine]]] = {"delegate": _tflite, "provider": _provider}
     try:
         yield from clients.get(planned.mapping, _nnapi)(planned)
-    except NnbridgeError as error:  # of a plan that failed, whose own error is reported
+    except RefusalError as error:  # of a plan that failed, whose own error is reported
         yield PhoneLine(f"the rest of the log is not emulated: {error}")
 
 
@@ -275,7 +275,7 @@ def _compiled(planned: Planned, part: HandedPart) -> Iterator[PhoneLine]:
     devices = [device.name for device in compilation.devices if device.kind != "host"]
     try:
         plan = compilation.plan
-    except NnbridgeError:
+    except RefusalError:
         plan = None
     placements = {p.operation: p for p in (compilation.placements if plan is None else plan.placements)}
     yield line("partition", index=0, count=len(devices), operations=len(part.operations))

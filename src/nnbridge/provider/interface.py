@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import RefusalError
 from nnbridge.model import Array
 
 API: Mapping[str, tuple[int, str]] = {
@@ -78,7 +78,7 @@ INFO, WARNING = 1, 2
 """Levels of ONNX Runtime's log."""
 
 
-class OrtError(NnbridgeError):
+class OrtError(RefusalError):
     """A call of ONNX Runtime's that failed."""
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import Reference, answered, outputs_in_model
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import RefusalError
 from nnbridge.model import Model
 from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate, Whole
@@ -52,7 +52,7 @@ class WholeFile(Whole):
         try:
             path.write_bytes(source_part(self.file, self.candidate.model, operations))
             found = next(loaded_part(path, self.candidate.model, self.values, self.options), None)
-        except NnbridgeError:
+        except RefusalError:
             return None
         return None if found is None else FileCandidate(found.model, found.inputs, path)
 
@@ -64,7 +64,7 @@ def beside(runtime: Runtime, search: Search) -> Predicate:
     def predicate(candidate: ReductionCandidate) -> Symptom | None:
         try:
             expected = answers(runtime, candidate)
-        except NnbridgeError:
+        except RefusalError:
             return None  # A part that the runtime does not run.
         return symptom_of(search, candidate, expected, search.drivers)
 

@@ -21,7 +21,7 @@ from nnbridge.conformance.outcome import FAILED
 from nnbridge.conformance.run import Setting, run_case
 from nnbridge.converters import ConversionOptions, Importer, opened
 from nnbridge.devices import CPU_NAME, cpu
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import RefusalError
 from nnbridge.export.cases import case_data, example
 from nnbridge.file import load
 from nnbridge.model import Model
@@ -95,7 +95,7 @@ class Saver:
         try:
             note = write(path)
             return Saved(path, kind, shows=not note, note=note)
-        except NnbridgeError as error:
+        except RefusalError as error:
             return Saved(path, kind, written=False, note=str(error))
 
     def _shows(self, model: Any, inputs: Path) -> bool:
@@ -149,7 +149,7 @@ class Saver:
         def shows(others: tuple[int, ...]) -> bool:
             try:
                 return not part_of(path, own.union(others))
-            except NnbridgeError:
+            except RefusalError:
                 return False  # What cannot be cut out of the file by itself may be with more of its neighbours.
 
         def write(path: Path) -> str:

@@ -26,7 +26,7 @@ from nnbridge.compare.tensors import DeviceReference
 from nnbridge.compare.tolerance import Tolerances
 from nnbridge.devices import CPU_NAME
 from nnbridge.devices.device import Device
-from nnbridge.errors import InputError, NnapiError, NnbridgeError, Reason, pass_shortage
+from nnbridge.errors import InputError, NnapiError, Reason, RefusalError, pass_shortage
 from nnbridge.model import Model
 from nnbridge.records import dataclass
 from nnbridge.reduction.parts import ReductionCandidate
@@ -133,7 +133,7 @@ def on_devices(search: Search) -> Predicate:
     def predicate(candidate: ReductionCandidate) -> Symptom | None:
         try:
             expected = DeviceReference(candidate.model, search.reference).run(candidate.inputs)
-        except NnbridgeError:
+        except RefusalError:
             return None  # No model that anything can be said of.
         return symptom_of(search, candidate, expected, search.drivers)
 
@@ -159,7 +159,7 @@ def by_command(text: str, timeout: float) -> Predicate:
             storage.save(candidate.model, model)
             try:
                 outputs = DeviceReference(candidate.model, CPU_NAME).run(candidate.inputs)
-            except NnbridgeError:
+            except RefusalError:
                 return None
             save_arrays(inputs, as_samples(candidate.inputs, outputs))
             named = [word.replace("{model}", str(model)).replace("{inputs}", str(inputs)) for word in words]

@@ -39,13 +39,28 @@ def bench_tables(title: str, bench: Bench) -> list[Table | str]:
         rows.append((entry.contender, str(entry.threads), *times, str(entry.runs), ratio))
     base_name = next((name for name in BASES if any(e.contender == name for e in bench.latencies)), "peer")
     columns = ("contender", "threads", "min ms", "median ms", "p95 ms", "runs", f"of {base_name}")
-    blocks: list[Table | str] = [Table(title, columns, rows)]
+    blocks: list[Table | str] = [*_judgement(bench), Table(title, columns, rows)]
     blocks += [f"{name} does not run it: {why}" for name, why in bench.missing.items()]
     if bench.first:
         blocks.append(_first_table(bench.first))
     if bench.operations:
         blocks += _operations_tables(bench.operations)
     return blocks
+
+
+def _judgement(bench: Bench) -> list[str]:
+    """A sentence on nnbridge's quickest median beside the runtime's; none if one of both was not measured."""
+    both = (
+        (each, name, bench.time(name, each.threads))
+        for each in bench.latencies
+        if each.contender.startswith("nnbridge")
+        for name in BASES
+    )
+    found = [(each.median / base, each, name) for each, name, base in both if base is not None]
+    if not found:
+        return []
+    ratio, each, name = min(found, key=lambda one: one[0])
+    return [f"{each.contender} takes {ratio:.2f} of the time of {name} (median, {counted(each.threads, 'thread')})."]
 
 
 def _first_table(first: Mapping[str, Mapping[str, float | None]]) -> Table:
@@ -70,8 +85,8 @@ def by_operation(operations: Sequence[OperationTime]) -> list[tuple[str, str, in
 
 def _operations_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
     total = sum(entry.microseconds for entry in operations) or 1.0
-    rows = [(name, tier, str(n), f"{us:.1f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)]
-    return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "µs", "share"), rows)]
+    rows = [(name, tier, str(n), f"{us / 1e3:.4f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)]
+    return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "ms", "share"), rows)]
 
 
 def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
@@ -84,14 +99,14 @@ def profile_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
             entry.name,
             str(entry.step),
             entry.tier,
-            *(f"{us:.1f}" for us in (entry.microseconds, entry.median, entry.p90)),
+            *(f"{us / 1e3:.4f}" for us in (entry.microseconds, entry.median, entry.p90)),
             f"{entry.median / total:.1%}",
         )
         for entry in longest
     ]
     runs = max((entry.runs for entry in operations), default=0)
     title = f"Operations in isolation on one thread, {counted(runs, 'run')}; sum of medians {total / 1e3:.3g} ms"
-    columns = ("operation", "name", "step", "tier", "min µs", "median µs", "p90 µs", "share")
+    columns = ("operation", "name", "step", "tier", "min ms", "median ms", "p90 ms", "share")
     return [Table(title, columns, rows)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from nnbridge.conformance.outcome import NOT_TAKEN, STATUSES, SuiteOutcome
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, Evidence, evidence_lines, unknown_numbers
+from nnbridge.devices.evidence import Evidence, evidence_lines
 from nnbridge.report.terminal import Table, counted, printable
 from nnbridge.storage.atomic import atomic_write
 
@@ -30,8 +30,7 @@ def conformance_tables(outcome: SuiteOutcome, device: str, variant: str, evidenc
     failures = [(f"{r.suite}/{r.spec} {r.case}", r.failure.message) for r in outcome.results if r.failure]
     if failures:
         blocks.append(Table("Failures", ("case", "what failed"), failures))
-    verdict = (NUMBERS_UNKNOWN if unknown_numbers(evidence) else "pass") if outcome.passed else "FAIL"
-    return [*blocks, *evidence_lines(evidence), f"{verdict}: {_verdict(outcome, device)}"]
+    return [*blocks, *evidence_lines(evidence), f"{outcome.verdict(evidence)}: {_verdict(outcome, device)}"]
 
 
 def _verdict(outcome: SuiteOutcome, device: str) -> str:

@@ -23,7 +23,7 @@ def envelope_tables(found: Envelope) -> list[Table | str]:
         other = (*("output",)[first:], "outputs of", *columns[2 - first : -1], "verdict", "reached by", "nearest")
         lines = [
             (
-                *(d.output, d.arithmetic, *_figures(d), "within" if d.within else "OUTSIDE", d.reached_by or "-"),
+                *(d.output, d.arithmetic, *_figures(d), _verdict(found, d), d.reached_by or "-"),
                 f"{d.nearest}, {counted(d.nearest_unequal or 0, 'element')} unequal",
             )[first:]
             for d in found.others
@@ -31,6 +31,11 @@ def envelope_tables(found: Envelope) -> list[Table | str]:
         blocks.append(Table("Other outputs, compared with the envelope", other, lines))
     blocks += ended_lines(found.ended)
     return [*blocks, *(["Interrupted: only the samples above were finished."] if found.interrupted else [])]
+
+
+def _verdict(found: Envelope, d: Deviation) -> str:
+    reserved = found.reserved(d.arithmetic).partition(" (")[0]
+    return ("within" if d.within else "OUTSIDE") if not reserved else reserved if d.within else f"{reserved}, OUTSIDE as computed"
 
 
 def _figures(d: Deviation) -> tuple[str, ...]:

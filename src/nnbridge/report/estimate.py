@@ -138,7 +138,7 @@ def _sentences(found: Estimate) -> list[str]:
     for name, cost in ((found.device, found.cost), (found.cpu, found.cpu_cost)):
         said.append(f"{name}: {_band_sentence(cost)} Source: {cost.source}.")
     if found.cost.partition.call_us == 0:
-        said.append("The call of a partition is not known and counts as 0; measured ones are 100 to 400 us (docs/estimates.md).")
+        said.append("The call of a partition is not known and counts as 0; measured ones are 0.1 to 0.4 ms (docs/estimates.md).")
     return said
 
 
@@ -178,7 +178,8 @@ def _signed(us: float) -> str:
 
 
 def _time(us: float) -> str:
-    return f"{us / 1e3:,.2f} ms" if abs(us) >= 100 else f"{us:.2f} us"
+    """Milliseconds, whatever the size: the values of a table can be compared."""
+    return f"{us / 1e3:,.2f} ms" if abs(us) >= 100 else f"{us / 1e3:.4f} ms"
 
 
 def _bytes(count: int) -> str:

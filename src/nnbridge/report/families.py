@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from nnbridge.devices import device
 from nnbridge.devices.evidence import Evidence, evidence, shared_evidence
 from nnbridge.devices.families import INSTALLED, OWN, SAMPLES, Family, families
+from nnbridge.devices.hardware import androids_of
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.records import dataclass
@@ -108,10 +109,13 @@ def families_tables(listed: Iterable[Mapping[str, Any]]) -> Iterator[Table | str
     rows = []
     for family in families():
         known = shared_evidence(profiles_of(family))
-        compared = ("verified" if known.verified.startswith("verified") else "not compared", _numbers(known))
-        rows.append((family.name, (f"{family.vendor}: {family.chips}", family.door), members_of(family), family.dates, compared))
+        rules = "verified" if known.verified.startswith("verified") else "not compared"
+        numbers = _numbers(known).removeprefix("numbers ")
+        years = "–".join(dict.fromkeys(date.partition("-")[0] for date in family.dates.split(" to ")))
+        chips = (f"{family.vendor}: {family.chips}", family.door)
+        rows.append((family.name, chips, (str(len(family.names)), years), (rules, numbers)))
     opens = "`nnbridge devices FAMILY` opens a row; `nnbridge devices --all` lists every device; `--device NAME` uses one."
-    yield Table("Families", ("family", "vendor, chips", "releases", "dates", "evidence"), rows, opens, ruled=True)
+    yield Table("Families", ("family", "vendor: chips", "devices", "rules, numbers"), rows, opens, ruled=True)
     others = list(listed)
     for group, title in _TITLES.items():
         members = [dict(item) for item in others if item["family"] == group]
@@ -141,6 +145,7 @@ def family_as_dict(family: Family) -> dict[str, Any]:
             {
                 "name": name,
                 "date": date,
+                "androids": list(androids_of(name)),
                 "level": level_of(profile),
                 "driver_version": profile.version,
                 "change": change.as_dict(),
@@ -160,9 +165,9 @@ def family_blocks(family: Family) -> Iterator[Table | str]:
     facts = {"vendor": family.vendor, "chips": family.chips, "rules": shared_evidence(profiles).rules}
     yield from (f"  {key}: {text}" for key, text in (facts | ({"evidence": "; ".join(each[0])} if shared else {})).items())
     rows = [
-        (name, date or "-", level_of(profile), *(() if shared else (known,)), tuple(change.lines))
+        (name, date or "-", ", ".join(androids_of(name)), level_of(profile), *(() if shared else (known,)), tuple(change.lines))
         for (name, date), profile, known, change in zip(family.profiles, profiles, each, changes_of(family), strict=True)
     ]
-    columns = ("name", "date", "level", *(() if shared else ("evidence",)), "changes")
+    columns = ("name", "date", "Android", "level", *(() if shared else ("evidence",)), "changes")
     below = f"`--device {family.names[-1]}` uses one; `nnbridge devices explain {family.names[-1]}` prints its rules."
     yield Table(family.members.capitalize(), columns, rows, below, ruled=True)

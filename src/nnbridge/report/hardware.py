@@ -7,11 +7,13 @@ from typing import Any
 
 from nnbridge.devices import device
 from nnbridge.devices.evidence import evidence
-from nnbridge.devices.hardware import Found
+from nnbridge.devices.hardware import Found, androids_of
 from nnbridge.report.terminal import Table
 
 _PROFILES = 3
 """Profiles whose evidence is printed; those of other releases are named."""
+_LISTING = "`adb shell service list`"
+_NAMED = f"{_LISTING} names the NNAPI drivers that it has, up to Android 12 `adb shell lshal`"
 
 
 def hardware_as_dict(found: Found) -> dict[str, Any]:
@@ -26,6 +28,8 @@ def hardware_as_dict(found: Found) -> dict[str, Any]:
         "exact": found.exact,
         "phone": phone,
         **lists,
+        "androids": {name: list(androids_of(name)) for name in entry.profiles},
+        "instead": list(entry.instead),
         "evidence": [evidence(device(name)).as_dict() for name in (*entry.profiles, *entry.nearest)],
     }
 
@@ -40,12 +44,20 @@ def hardware_blocks(listed: Iterable[Found]) -> Iterator[Table]:
             *((key, text) for key, text in facts.items() if text),
             *_profiles("profile", entry.profiles),
             *_profiles("nearest, not it", entry.nearest),
+            *(("instead", text) for text in entry.instead),
+            *([("on the phone", _NAMED)] if entry.instead and entry.is_android and _LISTING not in entry.note else []),
             *(("source", source) for source in sources),
         ]
         yield Table(found.sentence, ("part", "what is known"), rows)
 
 
 def _profiles(word: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    yield from ((word, f"{name}: {evidence(device(name)).clause}") for name in names[:_PROFILES])
+    yield from ((word, f"{_dated(name)}: {evidence(device(name)).clause}") for name in names[:_PROFILES])
     if names[_PROFILES:]:
-        yield "others", ", ".join(names[_PROFILES:])
+        yield "others", ", ".join(map(_dated, names[_PROFILES:]))
+
+
+def _dated(name: str) -> str:
+    """A profile with the Android versions that its release belongs to."""
+    versions = androids_of(name)
+    return f"{name} (Android {' and '.join(versions)})" if versions else name

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines, evidences, unknown_numbers
+from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines, evidences, next_step, unknown_numbers
 from nnbridge.devices.host import Computing, HostDevice
 from nnbridge.model import Source
 from nnbridge.plan_data import cache_as_dict
@@ -123,7 +123,7 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
     notes += [*host_lines(run["host"]), *map(str, compilation.shares()), *cache_lines(compilation)]
     used = {share.device for share in compilation.shares() if share.accepted}
     known = evidences(device for device in compilation.devices if device.name in used)
-    notes += [f"{device}: {NUMBERS_UNKNOWN}" for device in unknown_numbers(known)]
+    notes += [f"{device}: {NUMBERS_UNKNOWN}; {next_step()}" for device in unknown_numbers(known)]
     if run["fallback"]:
         when = "fell back to" if compilation.plan.fallback else "was repeated on"
         notes.append(f"The whole model {when} the CPU: {run['fallback']}")
@@ -143,13 +143,18 @@ def side_tables(found: SideBySide) -> list[Table | str]:
     """Each side beside each: how far apart they are, and why others are not there."""
     cells = {(pair.first, pair.second): _side_cell(pair) for pair in found.pairs}
     rows = [
-        (str(number), name, *(cells.get((other, name), cells.get((name, other), "")) for other in found.names))
+        (str(number), _side_name(found, name), *(cells.get((other, name), cells.get((name, other), "")) for other in found.names))
         for number, name in enumerate(found.names, 1)
     ]
     title = f"{found.model}, {counted(found.samples, 'sample')}: largest difference of each two sides"
     columns = ("", "side", *(str(number) for number, _ in enumerate(found.names, 1)))
     absent = [f"{name}: no outputs: {why}" for name, why in found.absent.items()]
     return [Table(title, columns, rows), *absent]
+
+
+def _side_name(found: SideBySide, name: str) -> str:
+    """The plan's side says where nothing is known of its devices."""
+    return f"{name} ({found.reservation.partition(' (')[0]})" if found.reservation and name == found.names[0] else name
 
 
 def _side_cell(pair: SidePair) -> str:
@@ -196,7 +201,8 @@ def _reserved(comparison: Comparison) -> list[str]:
         if comparison.unknown
         else f"nothing runs on {', '.join(comparison.idle)}; what {comparison.device} computed"
     )
-    return [f"{comparison.reservation}: {computed} is {found} tolerance, which the exit status says"]
+    next_steps = [f"Next: {next_step(comparison.reference)}"] if comparison.unknown else []
+    return [f"{comparison.reservation}: {computed} is {found} tolerance, which the exit status says", *next_steps]
 
 
 def ended_lines(ended: Sequence[tuple[str, str]]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -49,23 +49,43 @@ def _tables(rows: list[dict[str, Any]], full: bool, ran: Mapping[int, str]) -> l
     placed = Counter(row["device"] for row in rows)
     title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in placed.items())}"
     if full:
-        listed = [(str(row["index"]), row["operator"], row["device"], "; ".join(_texts(row))) for row in rows]
-        return [Table(title, ("operator", "type", "on", "why not the device"), listed)]
+        listed = [(str(row["index"]), row["operator"], row["device"], _why(row, found=True)) for row in rows]
+        return [Table(title, ("operator", "type", "on", "why not the device, or uncertain"), listed)]
+    refused, doubtful = (_grouped(row for row in rows if (row["place"] == "cpu") is off) for off in (True, False))
+    found: list[Table | str] = [Table(title, ("operators", "on", "why not the device"), refused)] if refused else [title + "."]
+    return [*found, *([Table(_UNCERTAIN, ("operators", "on", "why"), doubtful)] if doubtful else [])]
+
+
+_UNCERTAIN = "Uncertain replies"
+"""The table of operations that a device accepts as far as is known."""
+
+
+def _grouped(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """A row for operators in one place for the same reasons; none for those without any."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if row["place"] == "cpu" or "uncertain" in row:
-            groups.setdefault((row["device"], "; ".join(_texts(row))), []).append(row)
-    grouped = [(_kinds(members), place, why) for (place, why), members in groups.items()]
-    return [Table(title, ("operators", "on", "why not the device"), grouped)] if grouped else [title + "."]
+            groups.setdefault((row["device"], _why(row, found=False)), []).append(row)
+    return [(_kinds(members), place, _shared_why(members, why)) for (place, why), members in groups.items()]
 
 
 def _kinds(members: list[dict[str, Any]]) -> str:
     return counted_kinds(row["operator"].removeprefix("CUSTOM:") for row in members)
 
 
-def _texts(row: Mapping[str, Any]) -> list[str]:
-    reasons = [f"{r['device']}: requires {r['rule']}" for r in row["reasons"]]
-    return [*reasons, *(f"uncertain: {doubt}" for doubt in row.get("uncertain", ()))]
+def _why(row: Mapping[str, Any], *, found: bool) -> str:
+    """The reasons of an operator; ``found``: with what it has in place of what is required."""
+    reasons = [
+        f"{r['device']}: requires {r['rule']}" + (f"{_FOUND}{r['found']}" if found and r.get("found") else "")
+        for r in row["reasons"]
+    ]
+    return "; ".join([*reasons, *(f"uncertain: {doubt}" for doubt in row.get("uncertain", ()))])
+
+
+def _shared_why(members: Sequence[Mapping[str, Any]], why: str) -> str:
+    """The reasons of operators, with what they have where that is the same in all."""
+    full = {_why(row, found=True) for row in members}
+    return full.pop() if len(full) == 1 else why
 
 
 def refusals_table(name: str, refused: list[dict[str, Any]]) -> Table:
@@ -97,7 +117,7 @@ def plan_tables(planned: Planned, full: bool = False, performance: bool = False)
     program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
     operators = operators_tables(compilation.plan, full)
     # Of devices that look at the file, the operators' table says why.
-    listed = [] if operators and not full else [_operations_table(data, _not_handed(planned), full, performance)]
+    listed = [] if operators and not full else _operations_tables(data, _not_handed(planned), full, performance)
     beyond = f"(wide): {_WIDE}" if any(operation["mapping"] == "wide" for operation in data["operations"]) else ""
     tables = [Table(title, ("step", "device", "operations"), program, beyond), *(table for table in listed if table.rows)]
     fallback = [f"The whole model fell back to the CPU: {compilation.plan.fallback}"] if data["fallback"] else []
@@ -149,7 +169,7 @@ def _not_handed(planned: Planned) -> dict[tuple[int, int], str]:
     """Operator of the file → why it is not handed to NNAPI, or to the devices before NNAPI."""
     if planned.bound:
         rows = operators_of(planned.bound, dict(ran_on(planned.compilation.plan)))
-        return {(planned.bound[0].graph.subgraph, row["index"]): "; ".join(_texts(row)) for row in rows if row["reasons"]}
+        return {(planned.bound[0].graph.subgraph, row["index"]): _why(row, found=True) for row in rows if row["reasons"]}
     return {
         m.key: reason_line({"device": who_refuses(m.reasons[0], planned.mapping), **m.reasons[0].as_dict()}, m.operator, "")
         for m in planned.mapped
@@ -157,8 +177,13 @@ def _not_handed(planned: Planned) -> dict[tuple[int, int], str]:
     }
 
 
-def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int], str], full: bool, performance: bool) -> Table:
-    """A row for operations on the same device for the same reasons, none for those without a reason; ``full``: one row each."""
+def _operations_tables(
+    data: dict[str, Any], not_handed: Mapping[tuple[int, int], str], full: bool, performance: bool
+) -> list[Table]:
+    """A row for operations on the same device for the same reasons, none for those without a reason; ``full``: one row each.
+
+    Those that run where they should and of which a reply is uncertain are in a table after it.
+    """
     measure = "power use" if data["preference_name"] == "low-power" else "execution time"
     groups: dict[tuple[str, tuple[str, ...], str], list[dict[str, Any]]] = {}
     for operation in data["operations"]:
@@ -169,20 +194,27 @@ def _operations_table(data: dict[str, Any], not_handed: Mapping[tuple[int, int],
             others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]
             if operation["place"] == PLACES["device"] and not performance:
                 others = [reason for reason in others if "figure" not in reason]
-            doubts = [f"{device}: uncertain, {text}" for device, text in operation.get("uncertain", {}).items()]
+            doubts = [f"{device}{_DOUBT}{text}" for device, text in operation.get("uncertain", {}).items()]
             why = (*(reason_line(reason, operation["type"], measure) for reason in others), *doubts)
         if why or full:
             place = _place(operation["device"], operation["place"])
             groups.setdefault((place, why, operation["name"] if full else ""), []).append(operation)
     alike = groups if full else _merged(groups)
     rows = [(name or counted_kinds(map(_mapped, members)), place, why or "-") for (place, why, name), members in alike.items()]
+    columns = ("operations", "on", "why")
+    if full:
+        return [Table("Operations", columns, rows, ruled=True)]
     elsewhere = any(operation["place"] != PLACES["device"] for members in groups.values() for operation in members)
     title = "Why not on a device" if elsewhere else "Why not on another device"
-    if any("uncertain" in operation for operation in data["operations"]):
-        title += ", and uncertain replies"
-    return Table("Operations" if full else title, ("operations", "on", "why"), rows, ruled=True)
+    only_doubts = [all(_DOUBT in line for line in why) for _, why, _ in alike]
+    parts = {title: False, _UNCERTAIN: True}
+    return [
+        Table(name, columns, [row for row, doubts in zip(rows, only_doubts, strict=True) if doubts is kept], ruled=True)
+        for name, kept in parts.items()
+    ]
 
 
+_DOUBT = ": uncertain, "
 _Group: TypeAlias = "tuple[str, tuple[str, ...], str]"
 _FEW_FOUND = 3
 """Rows of one rule that differ in what was found only; more are one row."""

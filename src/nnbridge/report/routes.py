@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from nnbridge.report.terminal import Table
 from nnbridge.routes import FileRoute, RouteVerdict
 
-_LONGEST = 90
-"""Characters of a reason in a cell."""
-
 
 def routes_table(routes: Sequence[FileRoute], name: str) -> Table:
     """One row for each route."""
@@ -21,7 +18,7 @@ def routes_table(routes: Sequence[FileRoute], name: str) -> Table:
             "" if route.partitions is None else str(route.partitions),
             _cell(route.compiles),
             _cell(route.right),
-            _short(route.obstacle),
+            " ".join(route.obstacle.split()),
         )
         for route in routes
     ]
@@ -31,10 +28,5 @@ def routes_table(routes: Sequence[FileRoute], name: str) -> Table:
 def _cell(verdict: RouteVerdict) -> str:
     """The word, who says it, and why not."""
     by = {"engine": " (the engine)", "emulation": " (emulated)", "rules": " (its rules)"}.get(verdict.by, "")
-    why = f": {_short(verdict.why)}" if verdict.why and (verdict.holds is not True or verdict.why != "asked") else ""
+    why = f": {' '.join(verdict.why.split())}" if verdict.why and (verdict.holds is not True or verdict.why != "asked") else ""
     return f"{verdict.word}{by}{why}"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

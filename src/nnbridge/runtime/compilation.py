@@ -14,7 +14,7 @@ from nnbridge import devices as device_list
 from nnbridge.cpu import settings
 from nnbridge.devices.checks import description_fault
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, deadline_after
-from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeError, Reason, UnexpectedNullError
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeError, Reason, RefusalError, UnexpectedNullError
 from nnbridge.extensions import host_operation
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
@@ -309,7 +309,7 @@ class Compilation:
             devices = _with_host(model, [device for device in self._devices if device.kind != "device"])
             found = Compilation(model, devices, self.mode, self.explicit, self.settings.kernels, self.settings.threads)
             found.finish()
-        except NnbridgeError as error:
+        except RefusalError as error:
             LOG.info("computed without known dimensions: %s", error)
             return None
         return found

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from nnbridge.errors import InputError, Reason, cannot_read
+from nnbridge.reading import open_file
 
 _log = logging.getLogger(__name__)
 _STALE_AFTER = 3600.0
@@ -112,10 +113,18 @@ _GROUP: ContextVar[list[tuple[Path, Path]] | None] = ContextVar("_GROUP", defaul
 def written_together() -> Iterator[None]:
     """Files of :func:`atomic_write` get their names when all of them are written; an error leaves none of them.
 
-    Inside of another one they get them with its own.
+    Inside of another one they get them with its own; an error, which that one may survive, leaves none of these.
     """
-    if _GROUP.get() is not None:
-        yield
+    outer = _GROUP.get()
+    if outer is not None:
+        count = len(outer)
+        try:
+            yield
+        except BaseException:
+            for temporary, _ in outer[count:]:
+                _remove(temporary)
+            del outer[count:]
+            raise
         return
     files: list[tuple[Path, Path]] = []
     token = _GROUP.set(files)
@@ -154,6 +163,7 @@ def _named(path: Path, rule: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        error.filename = error.filename or str(path)  # of a descriptor none is known
         found = "no such folder" if isinstance(error, FileNotFoundError) else cannot_read(error)
         raise InputError(Reason(rule, found, file=str(path))) from error
 
@@ -181,10 +191,20 @@ def _remove_stale(path: Path) -> None:
                 found.unlink()
 
 
+_LONG = 1 << 30
+"""Bytes of a file whose checksum takes seconds."""
+
+
 def file_checksum(path: Path) -> str:
-    """SHA-256 of a file's content, which may be larger than memory."""
+    """SHA-256 of a file's content, which may be larger than memory. InputError for what cannot be read, or is too large."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    try:
+        opened = open_file(path)
+    except OSError as error:
+        raise InputError(Reason("a file that can be read", cannot_read(error), file=str(path))) from error
+    with opened as file:
+        if (size := os.fstat(file.fileno()).st_size) > _LONG:
+            _log.warning("%s: reading all of its %d MB for a checksum", path, size >> 20)
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()

@@ -17,6 +17,7 @@ from nnbridge.errors import BadDataError, ConversionError, Reason, cannot_read, 
 from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, value_size
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, State, Subgraph
 from nnbridge.operations.validation import validate_model
+from nnbridge.reading import open_file
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.storage.flatbuffer import Schema, parse_schema, put, read, write
 from nnbridge.types import (
@@ -120,7 +121,7 @@ def load(path: Path) -> Model:
     BAD_DATA for vendor extensions in a process that may not use them.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             model = read_model(file.fileno(), str(path))
     except OSError as error:
         raise ConversionError(Reason("a file that can be mapped", cannot_read(error), file=str(path))) from error
@@ -137,7 +138,7 @@ def read_model(descriptor: int, source: str, *, foreign: bool = False) -> Model:
     try:
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        found = "an empty file" if isinstance(error, ValueError) else str(error)
+        found = "an empty file" if isinstance(error, ValueError) else cannot_read(error)
         raise ConversionError(Reason("a file that can be mapped", found, file=source)) from error
     return model_in(memoryview(mapped), mapped, source, foreign=foreign)
 

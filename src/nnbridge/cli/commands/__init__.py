@@ -25,6 +25,8 @@ from nnbridge.cli.old_names import NEW_NAMES, note, old_name
 from nnbridge.cli.output import (
     INTERRUPTED,
     echo,
+    echo_wrapped,
+    for_errors,
     json_asked,
     output_options,
     print_error,
@@ -33,7 +35,6 @@ from nnbridge.cli.output import (
 )
 from nnbridge.cli.sections import FoldedHelp, option_sections, write_sections
 from nnbridge.errors import NnbridgeError, near, pass_shortage
-from nnbridge.report.terminal import printable
 
 SECTIONS = {
     "Look": ("inspect", "plan", "devices"),
@@ -158,7 +159,7 @@ def _ending(context: click.Context | None, typed: Sequence[str]) -> Iterator[Non
         discard_output()
         sys.exit(_NO_READER)
     except click.ClickException as error:
-        vars(error)["message"] = printable(error.message)
+        vars(error)["message"] = for_errors(error.message, "Error: ")
         raise
     except (click.exceptions.Exit, click.Abort, OSError):
         raise
@@ -240,8 +241,9 @@ def discard_output() -> None:
 
 def _stop(message: str) -> NoReturn:
     first, *others = message.split("\n")  # several mistakes of one file
-    for line in (f"nnbridge: {first}", *(f"  {other}" for other in others)):
-        click.echo(printable(line), err=True)
+    echo_wrapped(f"nnbridge: {first}")
+    for other in others:
+        echo_wrapped(f"  {other}", indent="    ")
     sys.exit(2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,14 +30,16 @@ from nnbridge.cli.options import (
     begin_runtime,
     compute_options,
     device_options,
+    file_of,
+    finished,
     input_options,
     model_options,
     of_comparison,
     of_output,
     of_reference,
     option,
-    planned,
     seeds_option,
+    target_of,
     tell_host,
 )
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from nnbridge.compare.several import SideBySide
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.devices.evidence import Evidence
+    from nnbridge.file import ModelFile
     from nnbridge.inputs import Preparation
     from nnbridge.plan import Planned
     from nnbridge.runtime.compilation import Compilation
@@ -61,7 +64,10 @@ if TYPE_CHECKING:
 
 @command(short_help="Compare a model's outputs with a reference.")
 @MODEL
-@of_reference(help=f"What to compare with: {KNOWN_REFERENCES}. Several with commas: a table of who agrees with whom.")
+@of_reference(
+    help=f"""What to compare with: {KNOWN_REFERENCES}. Default: litert or onnxruntime, by the file's format.
+    Several with commas: a table of who agrees with whom."""
+)
 @option("--layers", is_flag=True, help="Compare every tensor: find the first wrong layer (docs/layers.md).")
 @option("--envelope", is_flag=True, help="Run under every plausible arithmetic: the numerical spread (docs/envelope.md).")
 @of_output("--csv", "csv_file", type=WRITTEN, metavar="FILE", help="With --layers: write a row per tensor.")
@@ -110,14 +116,15 @@ def compare(
 ) -> None:
     """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
 
-    Detections that are outside it by position are compared by matching boxes.
+    Detections that are outside it by position are compared by matching boxes. Where a device's numbers are unknown, the exit
+    status is about what NNAPI's CPU computes in its place, and "pass" in --json is null (docs/comparisons.md).
 
     After Ctrl-C the finished samples are compared; the exit status is 130.
 
     \b
     Examples:
-      nnbridge compare model.tflite --reference litert --seeds 0,1,2
-      nnbridge compare model.onnx --device nnapi-sample_float_fast --reference onnxruntime
+      nnbridge compare model.tflite --device vsi-imx-1.3.0
+      nnbridge compare model.onnx --device nnapi-sample_float_fast --reference onnxruntime --seeds 0-9
       nnbridge compare model.tflite --reference litert,xnnpack,litert-gpu,tflm
       nnbridge compare model.tflite --reference outputs.npz --plan
       nnbridge compare model.tflite --reference litert --tolerances tolerances.toml
@@ -136,7 +143,8 @@ def compare(
         refuse_options("--csv", "--against", why="it belongs to --layers")
     if layers or envelope:
         refuse_options(*ACCEPTANCE, why="--layers and --envelope compare elements")
-    reference = _reference(reference, against, envelope, inputs)
+    opened = cache(partial(file_of, model, options))
+    reference = _reference(opened, reference, against, envelope, inputs)
     name = (f"device {against}" if against else "") if reference is None else reference
     several = _several(name)
     if several:
@@ -151,13 +159,13 @@ def compare(
     if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
     if several:
-        _end(_side_by_side(model, several, tolerance, (inputs, how, numbers, steps), show_plan, as_json, options))
+        _end(_side_by_side(model, opened, several, tolerance, (inputs, how, numbers, steps), show_plan, as_json, options))
     begun = None if reference is None or stored else _begun(name, model, options["signature"], preserve=layers)
     # What else is needed is imported while the reference starts.
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.sampling import samples_of
 
-    plan = planned(model, options, begun)
+    plan = finished(opened(), target_of(options), begun)
     compilation = plan.compilation
     runtime: ApartReference | DeviceReference | None = begun
     if against:
@@ -172,24 +180,27 @@ def compare(
 
         print_blocks(plan_tables(plan))
     sides = plan, runtime, drawn.draw(), drawn.total
-    subject = _Subject(name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)
+    subject = _Subject(name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file, envelope)
     found = (_layers if layers else _envelope if envelope else _outputs)(subject)
     tell_host(compilation, options["host"])
     _end(found)
 
 
-def _reference(reference: str | None, against: str | None, envelope: bool, inputs: tuple[str, ...]) -> str | None:
-    """The reference that is named, or a file of inputs that has outputs too."""
+def _reference(
+    opened: Callable[[], ModelFile], reference: str | None, against: str | None, envelope: bool, inputs: tuple[str, ...]
+) -> str | None:
+    """The reference that is named, else a file of inputs that has outputs too, else the runtime of the file's format."""
     if reference is not None and against is not None:
         raise click.UsageError("--reference and --against exclude each other.")
     if reference is not None or against is not None or envelope:
         return reference
+    from nnbridge.compare.references import OF_FORMAT
     from nnbridge.sampling import with_outputs
 
-    stored = with_outputs(inputs)
-    if stored is None:
-        raise click.UsageError("Missing option '--reference'.")
-    return stored
+    found = with_outputs(inputs) or OF_FORMAT.get(opened().format)
+    if found is None:
+        raise click.UsageError(f"{opened().path}: no runtime reads it to compare with: --reference FILE.npz has stored outputs.")
+    return found
 
 
 def _several(name: str) -> list[str]:
@@ -221,6 +232,7 @@ def _begun(name: str, model: Path, signature: str, *, preserve: bool) -> ApartRe
 
 def _side_by_side(
     model: Path,
+    opened: Callable[[], ModelFile],
     names: Sequence[str],
     tolerance: Tolerances,
     drawing: tuple[tuple[str, ...], Preparation, Sequence[int], int],
@@ -232,10 +244,11 @@ def _side_by_side(
     begun = {name: _begun(name, model, options["signature"], preserve=False) for name in names}
     # What else is needed is imported while the references start.
     from nnbridge.compare.several import present, side_by_side
+    from nnbridge.devices.evidence import evidence_lines, next_step
     from nnbridge.report.outputs import side_tables
     from nnbridge.sampling import samples_of
 
-    plan = planned(model, options)
+    plan = finished(opened(), target_of(options))
     absent: dict[str, str] = {}
     references = present(begun, absent)
     inputs, how, seeds, steps = drawing
@@ -248,12 +261,10 @@ def _side_by_side(
         found = side_by_side(plan.compilation, references, drawn.counted(advance), tolerance, absent)
     tell_host(plan.compilation, options["host"])
     if as_json:
-        from nnbridge.devices.evidence import evidences
-
-        known = [each.as_dict() for each in evidences(plan.drivers)]
-        print_json("compare", {"evidence": known, **found.as_dict(), "model": str(model)})
+        print_json("compare", {**found.as_dict(), "model": str(model)})
     else:
-        print_blocks([*side_tables(found), f"{found.sentence}."])
+        lines = [*evidence_lines(found.evidence), *([f"Next: {next_step()}"] if found.unknown else [])]
+        print_blocks([*side_tables(found), *lines, f"{found.sentence}."])
     return found
 
 
@@ -280,6 +291,7 @@ class _Subject:
     as_json: bool
     show_plan: bool
     csv_file: Path | None
+    envelope: bool
 
     @property
     def path(self) -> Path:
@@ -310,15 +322,28 @@ class _Subject:
         """The evidence of each driver that the plan uses."""
         from nnbridge.devices.evidence import evidences
 
-        used = {share.device for share in self.compilation.shares() if share.accepted}
-        return evidences(device for device in self.compilation.devices if device.name in used)
+        return evidences(device for device in self.compilation.devices if device.name in self.used)
+
+    @property
+    def used(self) -> set[str]:
+        """The devices that run a step of the plan."""
+        plan = self.compilation.plan
+        return {plan.devices[step.device].name for step in plan.steps}
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The devices that were offered the model where none of them runs anything."""
+        from nnbridge.devices.evidence import idle_devices
+
+        return idle_devices(self.compilation.devices, self.used)
 
     def evidence_lines(self) -> Iterator[str]:
-        """The same as lines, and last the devices whose numbers are unknown."""
-        from nnbridge.devices.evidence import NUMBERS_UNKNOWN, evidence_lines, unknown_numbers
+        """The same as lines, and last what helps where numbers are unknown."""
+        from nnbridge.devices.evidence import evidence_lines, next_step, unknown_numbers
 
         yield from evidence_lines(self.evidence)
-        yield from (f"{device}: {NUMBERS_UNKNOWN}" for device in unknown_numbers(self.evidence))
+        if unknown_numbers(self.evidence) and not self.envelope:
+            yield f"Next: {next_step(self.reference)}"
 
 
 def _layers(subject: _Subject) -> LayerComparison:
@@ -362,7 +387,9 @@ def _envelope(subject: _Subject) -> Envelope:
         others[subject.reference] = reference_answers(model)
     with progress("Running arithmetics", subject.total * len(arithmetics(model, known)), subject.as_json) as advance:
         found = envelope(model, subject.samples, others, subject.tolerance, advance, known)
-    subject.print(found.as_dict(), lambda: [*envelope_tables(found), *subject.evidence_lines()])
+    found = replace(found, evidence=tuple(subject.evidence), idle=subject.idle, devices=devices)
+    verdict = f"Verdict: {found.verdict}"
+    subject.print(found.as_dict(), lambda: [*envelope_tables(found), *subject.evidence_lines(), verdict], found.sentence)
     return found
 
 

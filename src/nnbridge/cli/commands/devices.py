@@ -16,10 +16,16 @@ from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, 
 from nnbridge.cli.sections import SectionGroup
 from nnbridge.errors import near
 from nnbridge.report.terminal import counted
-from nnbridge.types import OperationCode
+from nnbridge.types import ANDROID_LEVELS, OperationCode
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
+
+
+_LISTED = (
+    "a listed chip, board, phone or vendor (else try the chip's name, which `adb shell getprop ro.soc.model` prints, one of the "
+    "families that `nnbridge devices` lists, or `nnbridge devices learn`, which makes a profile of the phone's logs)"
+)
 
 
 class _Families(SectionGroup):
@@ -118,13 +124,15 @@ def _family_names() -> list[str]:
 
 @devices.command("find", short_help="Find devices by chip, board, phone or vendor.")
 @click.argument("name", nargs=-1, required=True)
+@option("--android", values=ANDROID_LEVELS, help="List the releases of drivers of this Android version first.")
 @json_option
-def devices_find(name: tuple[str, ...], as_json: bool) -> None:
+def devices_find(name: tuple[str, ...], android: str | None, as_json: bool) -> None:
     """Find the devices that emulate a chip, board or phone, or what is known about it. Exit status 2 if it is not listed.
 
     \b
     Examples:
       nnbridge devices find "i.MX 8M Plus"
+      nnbridge devices find "i.MX 8M Plus" --android 12
       nnbridge devices find Pixel 8 Pro
       nnbridge devices find qualcomm --json
     """
@@ -133,10 +141,9 @@ def devices_find(name: tuple[str, ...], as_json: bool) -> None:
     from nnbridge.report.hardware import hardware_as_dict, hardware_blocks
 
     typed = " ".join(name)
-    found = find(typed)
+    found = find(typed, android or "")
     if not found:
-        rule = "a listed chip, board, phone or vendor (nnbridge devices lists all families)"
-        raise InputError(Reason(rule, typed, operand="NAME"))
+        raise InputError(Reason(_LISTED, typed, operand="NAME", hint="nnbridge devices"))
     if as_json:
         print_json("devices-find", {"hardware": [hardware_as_dict(entry) for entry in found]})
     else:

@@ -29,7 +29,7 @@ from nnbridge.cli.options import (
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress, shown_rows
 from nnbridge.cli.sections import RUN, command
 from nnbridge.engines import REFERENCES
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import NO_SUCH_FILE, InputError, Reason, cannot_read
 from nnbridge.target import PREFERENCES
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
 
@@ -199,16 +199,18 @@ def matrix(
             if file is not None:
                 with atomic_write(file) as out:
                     out.write(content().encode())
-    if summary is not None:
-        with summary.open("a", encoding="utf-8") as out_text:
-            out_text.write(tables.as_markdown(cells, broken, evidence) + "\n")
+        if summary is not None:
+            with summary.open("a", encoding="utf-8") as out_text:
+                out_text.write(tables.as_markdown(cells, broken, evidence) + "\n")
     if as_json:
         limits, evidences = tables.limit_lines(cells, broken), [each.as_dict() for each in known]
         data = {"cells": [cell.as_dict() for cell in cells], "broken": limits, "evidence": evidences, "store": str(path)}
         print_json("matrix", data)
     else:
         print_blocks(tables.matrix_tables(cells, broken, evidence, shown_rows(_ROWS)), top=0)
-    sys.exit(1 if tables.judgement(cells, broken)[0] else 0)
+    for why in dict.fromkeys(cell.error for cell in cells if cell.shortage):
+        echo(f"nnbridge: {why}", err=True)
+    sys.exit(tables.judgement(cells, broken)[0])
 
 
 def _refuse_unused(reference: str | None, inputs: Sequence[str], scheduler: str) -> None:
@@ -222,12 +224,19 @@ def _refuse_unused(reference: str | None, inputs: Sequence[str], scheduler: str)
 
 
 def _content(inputs: Sequence[str]) -> str:
-    """A checksum of the files that inputs are read from; empty without any."""
+    """A checksum of the files that inputs are read from; empty without any. InputError where none are: no cell is at fault."""
     from nnbridge.storage.atomic import file_checksum
 
-    named = [path for path in input_files(inputs) if os.path.exists(path)]
-    files = sorted(file for path in named for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
-    return hashlib.sha256("".join(map(file_checksum, files)).encode()).hexdigest() if files else ""
+    files: list[Path] = []
+    for text in inputs:
+        named = [path for path in input_files([text]) if os.path.exists(path)]
+        inside = [file for path in named if path.is_dir() for file in path.rglob("*") if file.is_file()]
+        found = [*inside, *(path for path in named if not path.is_dir())]
+        if not found:
+            what = "an empty folder" if named else NO_SUCH_FILE
+            raise InputError(Reason("a file, or a folder of files", f"{text}: {what}", operand="--input"))
+        files += found
+    return hashlib.sha256("".join(map(file_checksum, sorted(files))).encode()).hexdigest() if files else ""
 
 
 def _folder(reports: Path | None) -> str:
@@ -237,7 +246,7 @@ def _folder(reports: Path | None) -> str:
     try:
         reports.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(Reason("a folder that can be created", str(error), operand="--reports")) from error
+        raise InputError(Reason("a folder that can be created", cannot_read(error), operand="--reports")) from error
     return str(reports.absolute())
 
 

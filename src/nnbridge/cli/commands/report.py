@@ -101,6 +101,7 @@ def report(
     begin_runtime(model, reference)
     from nnbridge.api import report as write_report
     from nnbridge.report.page import default_page
+    from nnbridge.storage.atomic import written_together
 
     how, options = parse_preparation(**options)
     accept, options = parse_acceptance(**options)
@@ -122,32 +123,33 @@ def report(
         refuse_options("--labels", *PREPARATION, why="no --input has a file")
     if reference is not None and reference.endswith(".npz") and not inputs and repeat is None:
         refuse_options("--seeds", why="--reference FILE.npz has its own samples")
-    facts = write_report(
-        file_of(model, options),
-        output,
-        reference=reference or "",
-        layers=not no_layers,
-        against=named_devices(against),
-        inputs=inputs,
-        seeds=numbers,
-        how=how,
-        labels=labels,
-        accept_iou=accept.iou,
-        accept_score=accept.score,
-        score_threshold=accept.score_threshold,
-        accept_top1=accept.top1,
-        repeat=repeat or 0,
-        progress=partial(progress, quiet=as_json),
-        commands=[_command()],
-        notes=_notes((*options["devices"], *against)),
-        target=target_of(options),
-    )
+    with written_together():
+        facts = write_report(
+            file_of(model, options),
+            output,
+            reference=reference or "",
+            layers=not no_layers,
+            against=named_devices(against),
+            inputs=inputs,
+            seeds=numbers,
+            how=how,
+            labels=labels,
+            accept_iou=accept.iou,
+            accept_score=accept.score,
+            score_threshold=accept.score_threshold,
+            accept_top1=accept.top1,
+            repeat=repeat or 0,
+            progress=partial(progress, quiet=as_json),
+            commands=[_command()],
+            notes=_notes((*options["devices"], *against)),
+            target=target_of(options),
+        )
+        made = None if overlay is None else write_overlay(facts.planned, overlay, facts.layers, numbers[0] if with_time else None)
     found = facts.comparison
     if reference is not None or repeat is not None:
         tell_host(facts.planned.compilation, options["host"])
     if opened:
         _open_in_browser(output)
-    made = None if overlay is None else write_overlay(facts.planned, overlay, facts.layers, numbers[0] if with_time else None)
     _show(facts, output, reference, made, as_json)
     if (found is not None and found.interrupted) or (facts.layers is not None and facts.layers.interrupted):
         sys.exit(INTERRUPTED)
@@ -165,18 +167,22 @@ def _open_in_browser(page: Path) -> None:
 
 def _show(facts: PageFacts, output: Path, reference: str | None, made: dict[str, Any] | None, as_json: bool) -> None:
     """Print the plan's sentence, the evidence of its devices, the verdict, and what was written."""
-    from nnbridge.devices.evidence import evidence_lines, evidences
+    from nnbridge.devices.evidence import evidence_lines, evidences, next_step
 
     found, summary, evidence = facts.comparison, facts.planned.summary, evidences(facts.planned.drivers)
     size = output.stat().st_size
     if as_json:
         checks = [] if found is None else found.as_dict()["checks"]
-        verdict = {"pass": None if found is None else found.passed, "checks": checks, "reference": reference}
+        verdict: dict[str, Any] = {"pass": None, "within": None, "verdict": None}
+        if found is not None:
+            verdict = {**found.judged({"pass": found.passed}), "verdict": found.verdict}
+        verdict |= {"checks": checks, "reference": reference}
         beside = {"evidence": [each.as_dict() for each in evidence], **({} if made is None else {"overlay": made})}
         written = {"model": str(facts.planned.file.path), "output": str(output), "bytes": size}
         print_json("report", {**written, **verdict, "summary": summary.as_dict(), **beside})
         return
-    print_blocks([*summary.lines, *evidence_lines(evidence), *([] if found is None else [found.sentence])])
+    said = [] if found is None else [found.sentence, *([f"Next: {next_step(found.reference)}"] if found.unknown else [])]
+    print_blocks([*summary.lines, *evidence_lines(evidence), *said])
     echo(f"{output}: {size:,} bytes")
     if made is not None:
         show_overlay(made)

@@ -24,7 +24,7 @@ from nnbridge.cli.options import (
 )
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.cli.sections import command
-from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.errors import InputError, Reason, RefusalError
 
 if TYPE_CHECKING:
     from nnbridge.compare.metrics import Metrics
@@ -148,7 +148,7 @@ def _deviations(run: Callable[[Path, int], Mapping[str, Array]], model: Path, ed
                     return {}
                 finite = (np.isfinite(one) & np.isfinite(other)).ravel()
                 found.setdefault(name, Metrics()).add(other.ravel()[finite], one.ravel()[finite])
-    except (NnbridgeError, ValueError):
+    except (RefusalError, ValueError):
         return {}  # such as an edited file whose inputs have other dimensions
     return found
 

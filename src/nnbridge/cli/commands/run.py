@@ -102,6 +102,7 @@ def run(
     from nnbridge.inputs import Dataset, read_ahead, read_labels
     from nnbridge.platforms import available_cores
     from nnbridge.runtime.batches import Batches
+    from nnbridge.storage.atomic import written_together
 
     how, options = parse_preparation(**options)
     if not inputs:
@@ -140,14 +141,15 @@ def run(
         if not interruption.happened:
             with working("Timing each operation"):
                 times = profiled(compilation, runs.item.inputs, repeat if repeat > 1 else _PROFILE_RUNS)
-    if trace is not None:
-        _write_trace(trace, model, runs, times)
-    if output is not None:
-        save_arrays(output, unpacked(named_outputs(compilation.model), runs.outputs))
-    if samples is not None:
-        save_arrays(samples, _stacked(runs.stacks))
-    if save_image is not None:
-        _draw(save_image, runs.item, runs.answered[-1].answers)
+    with written_together():
+        if trace is not None:
+            _write_trace(trace, model, runs, times)
+        if output is not None:
+            save_arrays(output, unpacked(named_outputs(compilation.model), runs.outputs))
+        if samples is not None:
+            save_arrays(samples, _stacked(runs.stacks))
+        if save_image is not None:
+            _draw(save_image, runs.item, runs.answered[-1].answers)
     _show(model, dataset, runs, times, interruption.happened, as_json)
     interruption.leave()
 

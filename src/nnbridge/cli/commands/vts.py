@@ -73,7 +73,7 @@ def vts(
     if junit is not None:
         write_junit(outcome, device, junit)
     if as_json:
-        print_json("vts", {**outcome.as_dict(), "evidence": [each.as_dict() for each in known]})
+        print_json("vts", outcome.as_dict(known))
     else:
         how = (f", {variant}" if variant else "") + (", split" if split is not None else "")
         print_blocks(conformance_tables(outcome, device, how, known))

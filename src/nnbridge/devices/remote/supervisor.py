@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nnbridge.devices.remote.session import driver_command
 from nnbridge.devices.remote.system import local_socket, require_descriptors, socket_address
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, cannot_read
 from nnbridge.trust import environment
 
 SHORT_LIFE = 10.0
@@ -85,7 +85,7 @@ def _listen(path: str, file: Path | None) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise InputError(Reason("a free socket", f"{path}: {error.strerror or error}", operand="socket")) from error
+        raise InputError(Reason("a free socket", f"{path}: {cannot_read(error)}", operand="socket")) from error
     finally:
         os.umask(umask)
     return listener

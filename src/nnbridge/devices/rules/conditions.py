@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 from nnbridge.budget import WorkBudget
 from nnbridge.devices.rules.compiling import RuleErrors, compiled, plain
-from nnbridge.devices.rules.facts import ANY, Fact, Subject, Value, Vocabulary
+from nnbridge.devices.rules.facts import ANY, LIST, Fact, Subject, Value, Vocabulary
 from nnbridge.devices.rules.sentences import leaves, sentence
 from nnbridge.devices.rules.syntax import (
     Attribute,
     Binary,
     ComparisonChain,
+    Each,
     Expression,
     Listing,
     Logic,
@@ -31,6 +33,8 @@ from nnbridge.records import dataclass
 
 _SHOWN = 100
 """Characters of what was found that a reason shows."""
+_LISTED = 12
+"""Members of a list that a reason shows in place of its name."""
 Conditional = Callable[[Subject], Value]
 
 
@@ -80,10 +84,41 @@ class RuleCondition:
         mine = {text: leaf for text, leaf in read.items() if _first_name(leaf) in known}
         return {text: compiled(leaf, self.vocabulary, ANY) for text, leaf in mine.items()}
 
+    @cached_property
+    def requirement(self) -> str:
+        """The condition in words, with the members of lists in place of their names."""
+        lists = {name: value for name, (kind, value) in self.vocabulary.words.items() if kind == LIST}
+        named = [lists[name] for name in re.findall(r"\w+", self.sentence) if name in lists]
+        if not named or max(map(len, named)) > _LISTED:
+            return self.sentence
+        return re.sub(r"\w+", lambda m: ", ".join(map(str, lists[m[0]])) if m[0] in lists else m[0], self.sentence)
+
+    @cached_property
+    def _each(self) -> tuple[Conditional, Mapping[str, Conditional], Collection[str]] | None:
+        """Of a condition on each member of a list: whether the members meet it, what it reads of them, the list's names."""
+        node = self.node
+        if not isinstance(node, Each) or node.function != "all":
+            return None
+        read = [part for part in walk(node.body) if isinstance(part, Attribute) and _is(part.of, node)]
+        own: dict[str, Expression] = {f"{node.variable}.{part.name}": part for part in read}
+        parts = own or {node.variable: Name(0, node.variable)}
+        lists = {text: compiled(replace(node, function="list", body=part), self.vocabulary, ANY) for text, part in parts.items()}
+        return compiled(replace(node, function="list"), self.vocabulary, ANY), lists, leaves(node.source).keys()
+
     def found(self, subject: Subject) -> str:
-        """The operation's values for everything that the condition reads."""
-        values = {text: read(subject) for text, read in self._leaves.items()}
-        return ", ".join(f"{text} {shown(value)}" for text, value in values.items())[:_SHOWN]
+        """The operation's values for everything that the condition reads; of a list, those of the first member that breaks it."""
+        if self._each is not None:
+            met, members, gone_through = self._each
+            answers, of_each = met(subject), {text: read(subject) for text, read in members.items()}
+            first = next((k for k, each in enumerate(answers or ()) if each is not None and not each), None)
+            if first is not None and all(values is not None for values in of_each.values()):
+                others = {text: read(subject) for text, read in self._leaves.items() if text not in gone_through}
+                return _listed({text: values[first] for text, values in of_each.items()} | others)
+        return _listed({text: read(subject) for text, read in self._leaves.items()})
+
+
+def _listed(values: Mapping[str, Value]) -> str:
+    return ", ".join(f"{text} {shown(value)}" for text, value in values.items())[:_SHOWN]
 
 
 def condition(text: str, vocabulary: Vocabulary, when: str = "", **remarks: Any) -> RuleCondition:
@@ -119,6 +154,11 @@ class _Nobody:
 
     def get(self, name: str) -> Value:
         return None
+
+
+def _is(part: Expression, each: Each) -> bool:
+    """True for the variable of a loop."""
+    return isinstance(part, Name) and part.name == each.variable
 
 
 def _first_name(node: Expression) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from nnbridge.devices.rules.facts import ATTRIBUTES, TRUTH
@@ -57,6 +58,14 @@ _NAMES = {
     "every_output": "the outputs",
     "every_tensor": "the tensors",
 }
+_SOURCES = _NAMES | {
+    "inputs": "the inputs",
+    "outputs": "the outputs",
+    "maps": "the feature maps",
+    "unstated": "the tensors without a scale",
+    "open_dims": "the open dimensions",
+}
+"""Names of lists that a condition goes through."""
 
 
 def sentence(node: Expression) -> str:
@@ -100,8 +109,12 @@ def _comparison(node: ComparisonChain) -> str:
 def _each(node: Each) -> str:
     if node.function == "list":
         return f"{_value(node.body)} for every {node.variable} of {_value(node.source)}"
-    quantity = "every" if node.function == "all" else "some"
-    return f"for {quantity} {node.variable} of {_value(node.source)}: {sentence(node.body)}"
+    quantity, one = ("every", "each") if node.function == "all" else ("some", "at least one")
+    source = _SOURCES.get(node.source.name, node.source.name) if isinstance(node.source, Name) else _value(node.source)
+    body, variable = sentence(node.body), re.compile(rf"\b{node.variable}\b")
+    if isinstance(node.body, ComparisonChain) and len(variable.findall(body)) == 1:
+        return variable.sub(lambda _: f"{one} of {source}", body)
+    return f"for {quantity} {node.variable} of {source}: {body}"
 
 
 def _is_truth(name: str) -> bool:

@@ -20,7 +20,7 @@ from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.compare.observation import source_label
 from nnbridge.compare.references import REFERENCE_RUNTIMES
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
-from nnbridge.devices.evidence import evidences
+from nnbridge.devices.evidence import evidences, next_step
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.extensions import TYPES, body_roles, is_options, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph
@@ -41,7 +41,8 @@ def compared_as_dict(comparison: Comparison, model: Model, samples: str) -> Json
     """The comparison of outputs, as ``compare --json`` has it, with each output's operand."""
     data = comparison.as_dict()
     outputs = [{**row, "operand": i} for row, i in zip(data["outputs"], model.own_outputs, strict=True)]
-    return {**data, "outputs": outputs, "reference": _title(comparison.reference), "which": samples}
+    following = f"{next_step(comparison.reference).replace('`', '')}." if comparison.unknown else ""
+    return {**data, "outputs": outputs, "reference": _title(comparison.reference), "which": samples, "next": following}
 
 
 def layers_as_dict(layers: LayerComparison, plan: Plan, samples: str) -> Json:
@@ -60,7 +61,7 @@ def layers_as_dict(layers: LayerComparison, plan: Plan, samples: str) -> Json:
         "sentence": layers.sentence,
         "rows": rows,
         "causes": _causes(layers.causes),
-        "pass": layers.passed,
+        **layers.judged({"pass": layers.passed}),
     }
 
 

@@ -95,14 +95,14 @@ function comparisonLine() {
   if (reserved) {
     const said = c.checks.length
       ? c.checks.map((check) => clean(check.sentence)).join("; ")
-      : `${c.pass ? "within" : "outside"} tolerance of ${c.reference}’s`;
-    return ["dim", `${reserved.line}: ${said}, on ${on}.`, "?"];
+      : `${c.within ? "within" : "outside"} tolerance of ${c.reference}’s`;
+    return ["dim", `${reserved.line}: ${said}, on ${on}.${c.next ? ` Next: ${c.next}` : ""}`, "?"];
   }
   if (c.checks.length) {
-    const failing = c.outputs.filter((o) => !o.pass_by && !o.pass).map((o) => clean(o.name));
+    const failing = c.outputs.filter((o) => !o.pass_by && !o.within).map((o) => clean(o.name));
     const rest = failing.length ? `; beyond tolerance: ${list(failing)}` : "";
     const said = c.checks.map((check) => clean(check.sentence)).join("; ");
-    return [c.pass ? "good" : "bad", `Compared with ${c.reference} on ${on}: ${said}${rest}.`, c.pass ? "✓" : "✕"];
+    return [c.within ? "good" : "bad", `Compared with ${c.reference} on ${on}: ${said}${rest}.`, c.within ? "✓" : "✕"];
   }
   if (c.outputs.some((o) => o.problem)) return ["bad", `Some outputs could not be compared with ${c.reference}’s.`, "✕"];
   if (c.outputs.every((o) => !o.mismatches))
@@ -114,11 +114,11 @@ function comparisonLine() {
       "✓",
     ];
   const w = worstOutput();
-  const far = `${c.pass ? "within tolerance" : "outside tolerance"} (${allowText(w)} allowed)`;
+  const far = `${c.within ? "within tolerance" : "outside tolerance"} (${allowText(w)} allowed)`;
   return [
-    c.pass ? "good" : "bad",
+    c.within ? "good" : "bad",
     `Differs from ${c.reference} by at most ${diffText(w)}, ${far}, on ${on}.`,
-    c.pass ? "✓" : "✕",
+    c.within ? "✓" : "✕",
   ];
 }
 

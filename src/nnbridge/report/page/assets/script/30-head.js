@@ -3,7 +3,7 @@
 /** What decides in place of elements. */
 function checkTile(tile, c) {
   const check = c.checks[0];
-  const tag = verdictTag(c.pass);
+  const tag = verdictTag(c.within);
   if (check.form === "boxes") {
     const worst = check.worst_iou == null ? "" : ` worst IoU ${(Math.floor(check.worst_iou * 1000) / 1000).toFixed(3)}`;
     return tile("Boxes found", int(check.found), "of " + int(check.reference), [tag, worst, check.extra ? `; ${int(check.extra)} more here` : ""]);
@@ -125,7 +125,7 @@ function hero() {
         ? checkTile(tile, c)
         : c
         ? tile("Largest difference", w.mismatches ? diffText(w) : "0", "", [
-            verdictTag(c.pass),
+            verdictTag(c.within),
             w.mismatches ? ` ${allowText(w)} allowed` : ` equal to ${c.reference}’s`,
           ])
         : tile("Largest difference", "–", "", [

@@ -55,7 +55,7 @@ function io() {
                   el(
                     "td",
                     { "data-l": "Verdict" },
-                    verdictTag(o.pass),
+                    verdictTag(o.within),
                     o.pass_by ? el("div", { class: "dim" }, { boxes: "by matched boxes", classes: "by top class" }[o.pass_by]) : null,
                     o.problem ? el("div", { class: "dim" }, clean(o.problem)) : null,
                   ),
