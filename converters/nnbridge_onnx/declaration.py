@@ -35,8 +35,10 @@ from nnbridge_onnx.rules import Provider
 
 CONTRIB = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
+ML = "ai.onnx.ml"
+"""The domain of ONNX's operators for trees, linear models and text."""
 
-RUNTIME_DOMAINS = frozenset(["", "ai.onnx", "ai.onnx.ml", CONTRIB, "com.microsoft.nchwc", "com.ms.internal.nhwc", "runtime"])
+RUNTIME_DOMAINS = frozenset(["", "ai.onnx", ML, CONTRIB, "com.microsoft.nchwc", "com.ms.internal.nhwc", "runtime"])
 """Domains that ONNX Runtime has operators of, and that of nodes which it has loaded already."""
 KNOWN_DOMAIN: Condition[Node] = Condition(
     "a library with the operator's domain (SessionOptions.register_custom_ops_library), or an operator that ONNX Runtime has",

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from nnbridge.compare import Comparison, compare, input_samples
+from nnbridge.compare.arithmetics import Runner
 from nnbridge.compare.explanation import AMPLIFIED, FUSIONS, with_causes
 from nnbridge.compare.references import reference
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices.device import Device
 from nnbridge.file import load
+from nnbridge.operations.numerics import DISTURBED, EXACT
 from nnbridge.runtime.compilation import Compilation
 from tests.compare.faults import FaultyDriver
 from tests.conftest import shared_folder
@@ -88,3 +90,25 @@ def test_a_reference_that_differs_from_itself_by_its_fusions_is_named(tmp_path: 
     found = explained(path, inputs, "onnxruntime", [], options)
     assert not found.passed
     assert {cause.kind for cause in found.causes} == {FUSIONS}
+
+
+def hosted(path: Path, operator: str) -> Path:
+    """A function of a table's row, which a whole number chooses."""
+    onnx = pytest.importorskip("onnx")
+    helper, table = onnx.helper, np.float32([[1.1, 1.7, 2.4]])
+    nodes = [helper.make_node("Gather", ["table", "row"], ["x"]), helper.make_node(operator, ["x"], ["y"])]
+    ends = (("row", onnx.TensorProto.INT64, ["n"]), ("y", onnx.TensorProto.FLOAT, ["n", 3]))
+    row, y = (helper.make_tensor_value_info(*end) for end in ends)
+    graph = helper.make_graph(nodes, "g", [row], [y], [onnx.numpy_helper.from_array(table, "table")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("operator", ["Tanh", "Sigmoid", "Sqrt", "Erf", "Softplus", "Acosh"])
+def test_results_are_moved_in_their_last_place_wherever_they_are_computed(operator: str, tmp_path: Path) -> None:
+    """Tanh, Sigmoid and Sqrt are the device's, the others the host's."""
+    path = hosted(tmp_path / "m.onnx", operator)
+    model, inputs = load(path, ConversionOptions(mapping="wide")), {"row": np.int64([0])}
+    moved, exact = (Runner(model, numerics, host=True).run(inputs)["y"] for numerics in (DISTURBED, EXACT))
+    assert np.abs(moved - exact).max() > 0
+    np.testing.assert_allclose(moved, exact, rtol=1e-5)

@@ -219,3 +219,39 @@ def test_scalars_text_and_sequences_are_inputs_and_outputs_in_python(tmp_path: P
     found = nnbridge.plan(path).run({"t": np.array(["a", "b"]), "k": np.array(2, np.float32)})
     assert found["joined"].tolist() == ["aa", "bb"]
     assert [float(one) for one in found["s"]] == [2, 2]
+
+
+def learned(operator: str, **attributes: Any) -> Any:
+    return helper.make_node(operator, ["x"], [*attributes.pop("first", []), "y"], domain="ai.onnx.ml", **attributes)
+
+
+ROWS = np.float32([[-1, 2, 0.5], [0.25, -3, 1]])
+LEARNED = {
+    "one-hot rows of floats": (learned("OneHotEncoder", cats_int64s=[0, 1, 2], zeros=1), np.float32([0.5, 2.9, -1])),
+    "whole numbers scaled": (learned("Scaler", offset=[0.1], scale=[2.0]), np.int64([[3, 1], [0, 5]])),
+    "labels before probit": (
+        learned(
+            "LinearClassifier", first=["label"], coefficients=[-1.0, 0, 0.5, 1, 1, 0.2], intercepts=[0.1, 0.2],
+            classlabels_ints=[0, 1], post_transform="PROBIT",
+        ),
+        ROWS,
+    ),
+    "largest of whole numbers": (learned("Normalizer", norm="MAX"), np.int64([[3, -7, 1], [0, 0, 0]])),
+    "missing whole numbers": (learned("Imputer", imputed_value_int64s=[9], replaced_value_int64=1), np.int64([[3, 1], [1, 5]])),
+    "doubles above a threshold": (learned("Binarizer", threshold=0.5), ROWS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_operators_of_trees_and_linear_models_are_onnx_runtimes(name: str, tmp_path: Path) -> None:
+    """The file imports their domain alone, as the oldest converters write it."""
+    node, rows = LEARNED[name]
+    outputs = [onnx.ValueInfoProto(name=one) for one in node.output]
+    x = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(rows.dtype), rows.shape)
+    opsets = [helper.make_opsetid("ai.onnx.ml", 3)]
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(helper.make_graph([node], "g", [x], outputs), opset_imports=opsets, ir_version=8), path)
+    expected = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": rows})
+    found = nnbridge.run(path, {"x": rows}, host="nnbridge")
+    for one, value in zip(node.output, expected, strict=True):
+        np.testing.assert_allclose(found[one], value, rtol=1e-6, equal_nan=True)

@@ -26,7 +26,7 @@ from nnbridge.extensions import (
 )
 from nnbridge.model import Array
 from nnbridge.records import dataclass
-from nnbridge_onnx.declaration import REGISTRY
+from nnbridge_onnx.declaration import ML, REGISTRY
 from nnbridge_onnx.host.bodies import Body, RunNode, can_prepare
 from nnbridge_onnx.host.bounds import RULES, BoundOperands, check
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
@@ -73,14 +73,26 @@ class HostNode:
         return self._prepared[key]
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
-        """The outputs, by a kernel of our own where there is one for this form, by the evaluator, or by ONNX Runtime."""
+        """The outputs, by a kernel of our own where there is one for this form, by the evaluator, or by ONNX Runtime.
+
+        Operators of ``ai.onnx.ml``, whose text leaves types and ties open, are ONNX Runtime's where it has them.
+        """
         with _guarded(self.label), np.errstate(all="ignore"):
+            refused: OpFailedError | None = None
+            if self.domain == ML and HostedNode.installed():
+                self._check(feeds)
+                try:
+                    return self.prepared("runtime", self._in_runtime).run(feeds, None)
+                except OpFailedError as error:
+                    refused = error
             try:
                 return self._compute(feeds) if self._rounding is None else self._rounding.run(self._compute, feeds)
             except OpFailedError:
                 raise
             except Exception as error:
                 pass_shortage(error)
+                if refused is not None:
+                    raise refused from error
                 if _is_of_values(error):  # A kernel in C++ might not look.
                     raise
                 return self.prepared("runtime", self._in_runtime).run(feeds, error)
@@ -88,9 +100,12 @@ class HostNode:
     def _in_runtime(self) -> HostedNode:
         return HostedNode(self.proto, {self.domain: self.version}, self.constants, self.label)
 
-    def _compute(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
+    def _check(self, feeds: Mapping[str, Array]) -> None:
         if self._rules:
             check(self._rules, BoundOperands(self.proto.input, feeds, self.attributes), self.label)
+
+    def _compute(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
+        self._check(feeds)
         kernel = None if self.definition is None or self.domain else self.definition.kernel
         results = None if kernel is None else kernel(HostCall(self, feeds))
         return self.evaluate(feeds) if results is None else results

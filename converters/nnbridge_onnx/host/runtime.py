@@ -38,13 +38,18 @@ class HostedNode:
         self._sessions: dict[tuple[Any, ...], int] = {}
         self._said = False
 
-    def run(self, feeds: Mapping[str, Any], error: Exception) -> Sequence[Any]:
+    @staticmethod
+    def installed() -> bool:
+        """True if there is an ONNX Runtime to ask."""
+        return find_spec("onnxruntime") is not None
+
+    def run(self, feeds: Mapping[str, Any], error: Exception | None) -> Sequence[Any]:
         """The outputs. OP_FAILED for what ONNX Runtime refuses too, or where it is not installed.
 
-        ``error``: why nothing else computes the node.
+        ``error``: why nothing else computes the node, if something else was tried.
         """
-        if find_spec("onnxruntime") is None:
-            why = first_line(error)
+        if not self.installed():
+            why = "" if error is None else first_line(error)
             raise OpFailedError(PackageError.needed(_TRIED, "onnxruntime", why, operation=self._label).reason) from error
         read = {name: value for name, value in feeds.items() if name not in self._constants}
         runtime = _runtime()
@@ -86,10 +91,18 @@ def _value_type(name: str, value: Any) -> Any:
         if not value:
             raise TypeError(f"{name}: an empty sequence, whose elements have no known type")
         return helper.make_tensor_sequence_value_info(name, _element(np.asarray(value[0])), None)
+    if isinstance(value, Mapping):
+        keys, values = (list(part) for part in (value.keys(), value.values()))
+        found = helper.make_tensor_type_proto(_element(np.asarray(values).astype(np.float32 if _real(values) else None)), [])
+        return helper.make_value_info(name, helper.make_map_type_proto(_element(np.asarray(keys)), found))
     if value is None:
         raise TypeError(f"{name}: an absent optional value, which has no known type")
     array = np.asarray(value)
     return helper.make_tensor_value_info(name, _element(array), [None] * array.ndim)
+
+
+def _real(values: Sequence[Any]) -> bool:
+    return np.asarray(values).dtype.kind == "f"
 
 
 def _element(array: Any) -> int:
@@ -181,7 +194,7 @@ class Sessions:
         return found
 
     def _fed(self, value: Any) -> Any:
-        if isinstance(value, list) or value.dtype.isbuiltin or value.dtype.kind not in "fV":
+        if isinstance(value, list | Mapping) or value.dtype.isbuiltin or value.dtype.kind not in "fV":
             return value
         from onnx import helper
 

@@ -15,7 +15,7 @@ from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.elementwise import constant_like, filled
 from nnbridge_onnx.passes.folding import Known
-from nnbridge_onnx.read.graph import FLOAT, INT32, INT64, Node, dtype_of
+from nnbridge_onnx.read.graph import FLOAT, INT32, INT64, STRING, Node, dtype_of
 from nnbridge_onnx.rules import Provider, condition
 
 _NUMBERS = (OperandCode.TENSOR_FLOAT16, OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_INT32)
@@ -86,4 +86,22 @@ def _compute(call: HostCall) -> Sequence[Any] | None:
         bad = array[(array < -(2**31)) | (array >= 2**31)]
         if bad.size:
             raise OpFailedError(Reason("values that fit into 32 bits", str(bad[0]), call.node.label, name))
-    return None
+    return [_text(call.input(0))] if call.option("to") == STRING else None
+
+
+@CAST_LIKE.host_kernel
+def _compute_like(call: HostCall) -> Sequence[Any] | None:
+    return [_text(call.input(0))] if call.input(1).dtype.kind == "O" else None
+
+
+def _text(values: Any) -> Any:
+    """Numbers as ONNX Runtime writes them: floats of any width with 8 digits, booleans as 1 and 0."""
+    if values.dtype.kind == "O":
+        return values
+    kind = "i" if values.dtype.kind in "iub" else "f"
+    numbers = values.astype(np.int64 if values.dtype.kind == "b" else np.float64 if kind == "f" else values.dtype).reshape(-1)
+    words = [_NOT_FINITE.get(word, word) for word in (str(x) if kind == "i" else f"{x:.8g}" for x in numbers.tolist())]
+    return np.array(words, object).reshape(values.shape)
+
+
+_NOT_FINITE = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}

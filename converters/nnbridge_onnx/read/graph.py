@@ -45,14 +45,16 @@ ELEMENT_TYPES: dict[int, tuple[str, int, str | None]] = {
     26: ("INT2", 1, "int2"),
     1001: ("SEQUENCE", 1, None),
     1002: ("OPTIONAL", 1, None),
+    1003: ("MAP", 1, None),
 }
 """``TensorProto.DataType`` → name, bytes of an element (small ones take a byte each), NumPy's or ml_dtypes' type.
 
-The host extension's operand types have the same numbers. Sequences and optionals, which are no elements, have further ones."""
+The host extension's operand types have the same numbers. Sequences, optionals and maps, which are no elements, have further
+ones."""
 
 FLOAT, UINT8, INT8, INT32, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 3, 6, 7, 8, 9, 10, 16
-SEQUENCE, OPTIONAL = 1001, 1002
-MESSAGES = frozenset([STRING, SEQUENCE, OPTIONAL])
+SEQUENCE, OPTIONAL, MAP = 1001, 1002, 1003
+MESSAGES = frozenset([STRING, SEQUENCE, OPTIONAL, MAP])
 """Types whose values exist as the bytes of a message (:mod:`nnbridge_onnx.host.messages`)."""
 
 

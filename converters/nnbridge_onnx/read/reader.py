@@ -28,6 +28,7 @@ from nnbridge_onnx.passes.loading import not_loaded
 from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import (
     FLOAT,
+    MAP,
     OPTIONAL,
     SEQUENCE,
     STRING,
@@ -57,7 +58,7 @@ _OVERRIDABLE_IR = 4
 _OTHERS = {
     "sequence_type": Tensor(SEQUENCE),
     "optional_type": Tensor(OPTIONAL),
-    "map_type": Tensor(0, instead="a map"),
+    "map_type": Tensor(MAP),
     "sparse_tensor_type": Tensor(0, instead="a sparse tensor"),
 }
 """Kinds of values that are no tensors."""

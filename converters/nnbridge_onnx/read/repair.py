@@ -170,7 +170,7 @@ def _missing(model: Any, used: set[str]) -> list[str]:
     """The domains that are used and not imported; what is ONNX Runtime's own is written out in ONNX's operators."""
     imported = {"" if e.domain == "ai.onnx" else e.domain for e in model.opset_import}
     used = {"" if domain == "ai.onnx" else domain for domain in (*used, *_of_functions(model))}
-    return sorted(((used | {""} if CONTRIB in used else used) - imported) & _VERSIONS.keys())
+    return sorted(((used | {""}) - imported) & _VERSIONS.keys())
 
 
 def _of_functions(model: Any) -> dict[str, int]:

@@ -16,8 +16,8 @@ from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.profiles import ProfileDevice, ProfileRule
 from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import NnapiError
-from nnbridge.model import Model
-from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
+from nnbridge.model import Model, input_name
+from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics, using
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import extract
@@ -27,7 +27,7 @@ from nnbridge.types import FLOATS, QUANT8
 
 @cache
 def arithmetic_device(name: str) -> Device:
-    """A device that supports every NNAPI operation and computes with an arithmetic of NUMERICS."""
+    """A device that supports every NNAPI operation and computes with an arithmetic of NUMERICS, or DISTURBED."""
     faster = uniform_capabilities(Performance(0.5, 0.5))
     return ProfileDevice(name, {}, faster, numerics=name, others=(ProfileRule(),))
 
@@ -59,20 +59,34 @@ def stated(devices: Collection[Device]) -> dict[str, str]:
 
 
 class Runner:
-    """A model under one arithmetic, over samples."""
+    """A model under one arithmetic, over samples; one with open dimensions is compiled for those of each."""
 
-    def __init__(self, model: Model, numerics: Numerics) -> None:
-        relaxed = model if model.relaxed or not numerics.relaxed_only else replace(model, relaxed=True)
+    def __init__(self, model: Model, numerics: Numerics, *, host: bool = False) -> None:
+        """``host``: what the host computes, too, which no device does otherwise."""
         self.numerics = numerics
-        self._compilation = Compilation.create(relaxed, [arithmetic_device(numerics.name)])
-        self._compilation.finish()
-        self._states = States(relaxed)
+        self._model, self._of_host = model, numerics if host else EXACT
+        self._compiled: dict[tuple[tuple[int, ...], ...], tuple[Compilation, States]] = {}
 
     def run(self, inputs: Mapping[str, Array], *, continues: bool = False) -> dict[str, Array]:
         """Outputs by name."""
+        main, resolution = self._model.main, self._model.resolution
+        dims = (
+            () if resolution is None else tuple(inputs[input_name(main.operands[i], k)].shape for k, i in enumerate(main.inputs))
+        )
+        if dims not in self._compiled:
+            self._compiled = {dims: self._compile(dims)}
+        compilation, states = self._compiled[dims]
         if not continues:
-            self._states.reset()
-        return Execution(self._compilation, self._states).run(inputs)
+            states.reset()
+        return Execution(compilation, states).run(inputs)
+
+    def _compile(self, dims: tuple[tuple[int, ...], ...]) -> tuple[Compilation, States]:
+        model = (self._model.resolved(dims) if dims else None) or self._model
+        model = replace(model, relaxed=True) if self.numerics.relaxed_only else model
+        compilation = Compilation.create(model, [arithmetic_device(self.numerics.name)])
+        with using(self._of_host):
+            compilation.finish()
+        return compilation, States(model)
 
 
 def operand_value(model: Model, values: Mapping[int, Array], target: int) -> Array | None:

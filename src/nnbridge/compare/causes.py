@@ -34,7 +34,7 @@ from nnbridge.devices.requantise import in_float
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
 from nnbridge.operations.arithmetic import saturate
-from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
+from nnbridge.operations.numerics import EXACT, LAST_PLACES, NUMERICS, Numerics
 from nnbridge.records import dataclass
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -43,8 +43,6 @@ from nnbridge.types import OperandCode, OperationCode, is_extension
 SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
 _SUM_MARGIN = 4.0
 """How many times what other orders of sums change a difference may be: each order is one sample of the rounding errors."""
-_LAST_PLACES = 8
-"""Units in the last place by which two libraries' functions may differ."""
 _TENTH = 0.1
 _TWICE_ROUNDED = 0.75
 """Steps by which a number is off that was rounded to half a step first."""
@@ -371,8 +369,8 @@ def _function(case: LoneOperation) -> str:
         numbers = [x for x in case.inputs if x.dtype == np.float32] or [case.expected]
         largest = max(np.abs(x[np.isfinite(x)]).max(initial=0.0) for x in numbers)
         magnitudes = np.maximum(np.where(np.isfinite(case.expected), np.abs(case.expected), 0), np.float32(largest))
-        near = _apart(case.actual, case.expected) <= _LAST_PLACES * np.spacing(magnitudes)
-    return f"its function rounds differently, by {_LAST_PLACES} units in the last place at most" if near.all() else ""
+        near = _apart(case.actual, case.expected) <= LAST_PLACES * np.spacing(magnitudes)
+    return f"its function rounds differently, by {LAST_PLACES} units in the last place at most" if near.all() else ""
 
 
 def _apart(a: Array, b: Array) -> Array:

@@ -24,7 +24,7 @@ from nnbridge.compare.references import REFERENCE_RUNTIMES, reference
 from nnbridge.compare.samples import Sample, named_inputs, named_outputs, sign_flipped
 from nnbridge.compare.tensors import tensors_of
 from nnbridge.errors import NnapiError
-from nnbridge.operations.numerics import EXACT, NUMERICS
+from nnbridge.operations.numerics import DISTURBED, EXACT, NUMERICS
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
@@ -87,7 +87,7 @@ def _of_network(
             yield Cause(FUSIONS, "", "", apart)
             return
         others = [layer for layer in layers if layer.own is not None and _differs(layer.own)]
-        if all(layer.cause is not None and layer.cause.kind in ROUNDING for layer in others):
+        if all(map(_rounds, others)):
             spread = _amplified(compilation, sample, beyond, ours)
             if spread is not None:
                 yield Cause(AMPLIFIED, "", "", _AMPLIFIED.format(spread))
@@ -95,9 +95,16 @@ def _of_network(
         return
 
 
+def _rounds(layer: Layer) -> bool:
+    """True for an own error that is rounding: its cause says so, or real numbers between two steps were quantised to either."""
+    if layer.cause is not None:
+        return layer.cause.kind in ROUNDING
+    return layer.operation == "QUANTIZE" and layer.own is not None and layer.own.within
+
+
 _AMPLIFIED = (
-    "the network amplifies rounding: no operator by itself differs by more than rounding, and inputs that change in their last "
-    "place, or other orders of sums, change these outputs as much ({:.2g})"
+    "the network amplifies rounding: no operator by itself differs by more than rounding, and inputs or results that change in "
+    "their last place, or other orders of sums, change these outputs as much ({:.2g})"
 )
 
 
@@ -150,9 +157,9 @@ def _changed(
     for _ in range(2 if any(array.dtype == np.float32 for array in sample.inputs.values()) else 0):
         inputs = {name: _in_the_last_place(array, rng) for name, array in sample.inputs.items()}
         yield Execution(compilation, States(model)).run(inputs), ours
-    exact = Runner(model, EXACT).run(sample.inputs)
-    for name in SUMS:
-        yield Runner(model, NUMERICS[name]).run(sample.inputs), exact
+    exact = Runner(model, EXACT, host=True).run(sample.inputs)
+    for numerics in (*(NUMERICS[name] for name in SUMS), DISTURBED):
+        yield Runner(model, numerics, host=True).run(sample.inputs), exact
 
 
 def _in_the_last_place(array: Array, rng: np.random.Generator) -> Array:

@@ -101,9 +101,7 @@ class OnnxRuntime:
         for name, value in inputs.items():
             codec = _codec(declared[name].type) if name in declared else None
             if codec is not None:
-                # A sequence is a list of arrays, text an array of strings, an optional one array or None.
-                held = codec.unpack(value)
-                typed[name] = held if declared[name].type.startswith("seq") else next(iter(held), None)
+                typed[name] = _given(declared[name].type, codec.unpack(value))
             elif name in declared and declared[name].type in _BITS:
                 typed[name] = self._of_bits(value, _BITS[declared[name].type])
             else:
@@ -140,13 +138,22 @@ _BITS = {
 
 def _codec(declared: str) -> Codec | None:
     """The encoding of values of an ONNX Runtime type such as ``seq(tensor(float))`` as bytes; None for tensors of numbers."""
-    name = {"seq": "SEQUENCE", "opt": "OPTIONAL"}.get(declared[:3], "STRING" if declared == "tensor(string)" else "")
+    text = "STRING" if declared == "tensor(string)" else ""
+    name = {"seq": "SEQUENCE", "opt": "OPTIONAL", "map": "MAP"}.get(declared[:3], text)
     if not name:
         return None
     from nnbridge.extensions import TYPES
 
     extension = TYPES.host_extension("ai.onnx")
     return next((t.codec for t in extension.operand_types if t.name == name), None) if extension is not None else None
+
+
+def _given(declared: str, held: list[Array]) -> Any:
+    """A value as ONNX Runtime takes it: a sequence is a list of arrays, a map a dictionary, text an array of strings, an optional
+    one array or None."""
+    if declared.startswith("map"):
+        return dict(zip(*(one.tolist() for one in held), strict=True))
+    return held if declared.startswith("seq") else next(iter(held), None)
 
 
 def _as_held(declared: str, value: Any) -> Array:

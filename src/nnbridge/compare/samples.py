@@ -1,8 +1,8 @@
 """Samples: inputs with a reference's outputs, drawn with a seed or read from a file.
 
 Inputs are drawn by NumPy's ``default_rng(seed)`` in model-input order: floats standard normal, 8- and 16-bit integers over
-their full range, int32 and int64 in [0, 8), booleans with equal probability. Whole numbers that a reference refuses, as they
-may be indexes, are drawn smaller, with a warning.
+their full range, int32 and int64 in [0, 8), booleans with equal probability. Floats that the model casts to indexes are whole
+numbers in [0, 8), too. Whole numbers that a reference refuses, as they may be indexes, are drawn smaller, with a warning.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array, load_arrays
 from nnbridge.errors import BadDataError, InputError, NnbridgeError, OpFailedError, Reason, RefusalError, Why
-from nnbridge.extensions import codec_of, is_tensor, operand_dtype
+from nnbridge.extensions import codec_of, is_tensor, operand_dtype, plain_operation, readable_operation
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.records import dataclass
 from nnbridge.runtime.arguments import check_array
-from nnbridge.types import OperandCode
+from nnbridge.types import FLOATS, OperandCode
 
 _log = logging.getLogger(__name__)
 _Outputs = TypeVar("_Outputs")
@@ -131,21 +131,48 @@ def seeded_inputs(model: Model, seed: int, without: Collection[str] = ()) -> dic
 
 
 def _drawn_inputs(model: Model, rng: np.random.Generator, without: Collection[str] = ()) -> dict[str, Array]:
-    found = {}
+    found, indexes = {}, {input_name(model.main.operands[i], model.main.inputs.index(i)) for i in _cast_to_indexes(model)}
     for name, operand in named_inputs(model).items():
         if codec_of(operand) is None:
-            found[name] = drawn(rng, operand)
+            found[name] = drawn(rng, operand, whole=name in indexes)
         elif name not in without:
             rule = "a file (run and compare have --input NAME=FILE.npz): sequences and text are not drawn"
             raise InputError(Reason(rule, "none", operand=name))
     return {name: value for name, value in found.items() if name not in without}
 
 
-def drawn(rng: np.random.Generator, operand: Operand) -> Array:
+_INDEXED = {"GATHER", "GATHER_ND", "EMBEDDING_LOOKUP", "ONE_HOT", "Gather", "GatherElements", "GatherND", "OneHot"}
+_CASTS = {"CAST", "Cast"}
+
+
+def _cast_to_indexes(model: Model) -> set[int]:
+    """The inputs of floats that are tokens: a cast makes whole numbers of them, and these are indexes."""
+    main, found = model.main, set[int]()
+    names = [plain_operation(readable_operation(model, operation)) for operation in main.operations]
+    todo = [i for name, operation in zip(names, main.operations, strict=True) if name in _INDEXED for i in operation.inputs]
+    seen = set(todo)
+    while todo:
+        made_by = main.producers.get(todo.pop(), -1)
+        for i in main.operations[made_by].inputs if made_by >= 0 else ():
+            if _is_real(main.operands[i]):
+                found |= {i} & set(main.inputs) if names[made_by] in _CASTS else set()
+            elif i not in seen:
+                seen.add(i)
+                todo.append(i)
+    return found
+
+
+def _is_real(operand: Operand) -> bool:
+    return operand.type in FLOATS or operand.scale != 0
+
+
+def drawn(rng: np.random.Generator, operand: Operand, *, whole: bool = False) -> Array:
     """A random value of an operand; open dimensions are 1, and tensors of any rank are vectors, as NNAPI has no scalars among
-    them."""
+    them. ``whole``: in [0, 8)."""
     boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
     dims = tuple(d or 1 for d in operand.dims) or ((1,) if is_tensor(operand) else ())
+    if whole:
+        return rng.integers(0, 8, dims).astype(operand_dtype(operand))
     return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), dims)
 
 

@@ -34,7 +34,7 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, prepare, resolve, run_kernel
 from nnbridge.operations.kernels import InPlace
-from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
+from nnbridge.operations.numerics import BY_NAME, EXACT, STORED, using
 from nnbridge.records import seldom_collected
 from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name
 
@@ -190,7 +190,7 @@ NO_LIMITS = Limits()
 class Executor:
     """A prepared model on the CPU. ``run`` may be called from several threads at once.
 
-    ``numerics`` names an arithmetic of :data:`~nnbridge.operations.numerics.NUMERICS`: ``exact`` is NNAPI's CPU, which computes
+    ``numerics`` names an arithmetic of :data:`~nnbridge.operations.numerics.BY_NAME`: ``exact`` is NNAPI's CPU, which computes
     relaxed float32 in float32; ``float16`` rounds every float32 result of a relaxed model to float16, as an accelerator may.
     ``kernels``: the highest tier of kernels that is used; default: as :mod:`nnbridge.cpu.settings` has it.
     ``custom``: for each subgraph the operations, by position, that the device computes itself. Programs are then bound for inputs
@@ -210,7 +210,7 @@ class Executor:
         self.model = model
         self.kernels = settings.tier if kernels is None else kernels
         self.threads = settings.threads
-        self.numerics = NUMERICS[numerics]
+        self.numerics = BY_NAME[numerics]
         stored = self.numerics.stored if model.relaxed or not self.numerics.relaxed_only else "float32"
         self.store = None if stored == "float32" else STORED[stored]
         """What float32 numbers are rounded with before they are stored."""

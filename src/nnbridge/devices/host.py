@@ -31,6 +31,7 @@ from nnbridge.extensions import (
     is_options,
 )
 from nnbridge.model import Array, Model, Operand, Operation, Source, Subgraph, known
+from nnbridge.operations.numerics import current as arithmetic_in_force
 from nnbridge.records import dataclass
 from nnbridge.types import WRITTEN, DeviceTypeCode, Lifetime, OperandCode, is_extension
 
@@ -39,14 +40,18 @@ _Item = TypeVar("_Item")
 
 
 class HostPreparedModel(CpuPreparedModel):
-    """Host operations, and NNAPI's in bodies of control flow, which their reference kernels compute."""
+    """Host operations, and NNAPI's in bodies of control flow, which their reference kernels compute.
+
+    Its arithmetic is the one in which it is prepared (:func:`~nnbridge.operations.numerics.using`).
+    """
 
     def __init__(self, model: Model, *, mixed: bool = False) -> None:
         """``mixed``: NNAPI's operations in the main subgraph, too."""
         kernels, whole = host_kernels(model, model.main, mixed), mixed or bool(model.referenced)
         tier, observed = (Tier.REFERENCE, None) if whole else (current().tier, {i: i for i in range(len(model.main.operands))})
         lowered, kernels = (model, kernels) if whole else _lowered(model, kernels)
-        super().__init__(lowered, kernels=tier, custom=[kernels, *body_kernels(model)], observed=observed)
+        arithmetic, custom = arithmetic_in_force().name, [kernels, *body_kernels(model)]
+        super().__init__(lowered, arithmetic, tier, custom=custom, observed=observed)
 
 
 def _lowered(model: Model, kernels: Mapping[int, CustomKernel]) -> tuple[Model, dict[int, CustomKernel]]:

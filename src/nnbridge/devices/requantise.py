@@ -17,7 +17,7 @@ from nnbridge.errors import Reason
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations import definition
 from nnbridge.operations.matching import input_places, match
-from nnbridge.operations.numerics import NUMERICS
+from nnbridge.operations.numerics import BY_NAME
 from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
 
 _STEPS = frozenset(
@@ -42,8 +42,8 @@ def in_float(model: Model) -> Model:
 
 
 def prepared_with(model: Model, numerics: str) -> CpuPreparedModel:
-    """A model on the CPU executor with an arithmetic of :data:`~nnbridge.operations.numerics.NUMERICS`."""
-    if not NUMERICS[numerics].in_float:
+    """A model on the CPU executor with an arithmetic of :data:`~nnbridge.operations.numerics.BY_NAME`."""
+    if not BY_NAME[numerics].in_float:
         return CpuPreparedModel(model, numerics)
     rewritten = in_float(model)
     return CpuPreparedModel(rewritten, numerics, observed=original_operands(model, rewritten))

@@ -74,6 +74,11 @@ _ALL = (
 )
 NUMERICS: Mapping[str, Numerics] = {numerics.name: numerics for numerics in _ALL}
 """Name → arithmetic, from the mildest."""
+LAST_PLACES = 8
+"""Units in the last place by which two libraries' functions may differ."""
+DISTURBED = Numerics("last_place", "real results moved by units in the last place", stored="last place")
+"""No device's arithmetic: how much it changes outputs is how much a model amplifies rounding."""
+BY_NAME: Mapping[str, Numerics] = {**NUMERICS, DISTURBED.name: DISTURBED}
 
 _CURRENT: ContextVar[Numerics] = ContextVar("nnbridge_numerics", default=EXACT)
 
@@ -109,10 +114,18 @@ def _through_bfloat(x: Array) -> Array:
     return np.where(np.isfinite(x), rounded.view(np.float32), x).astype(np.float32).reshape(x.shape)
 
 
+def _moved(x: Array) -> Array:
+    """Each number moved by some units in its last place, in a pattern that only the shape decides."""
+    units = np.random.default_rng(0).integers(-LAST_PLACES, LAST_PLACES, x.shape, endpoint=True).astype(np.float32)
+    with np.errstate(all="ignore"):
+        return np.where(np.isfinite(x), x + units * np.spacing(x), x).astype(np.float32)
+
+
 STORED: Mapping[str, Callable[[Array], Array]] = {
     "float32": lambda x: x,
     "float16": _through_half,
     "bfloat16": _through_bfloat,
+    "last place": _moved,
 }
 """Type that numbers are stored in → from float32 to the float32 numbers that it has."""
 

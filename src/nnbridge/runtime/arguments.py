@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +81,9 @@ def as_array(operand: Operand, value: object, call: str) -> Array:
 
 
 def _packed(codec: Codec, value: object, operand: Operand, call: str) -> Array:
-    """The bytes of a sequence (a list of arrays), an optional value (one array) or text."""
+    """The bytes of a sequence (a list of arrays), a map (a dictionary), an optional value (one array) or text."""
+    if isinstance(value, Mapping):
+        value = [list(value), list(value.values())]
     listed = codec.several and isinstance(value, list | tuple)
     try:
         return codec.pack([np.asarray(one) for one in (value if listed else [value])])  # type: ignore[attr-defined]
