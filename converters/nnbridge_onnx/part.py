@@ -27,14 +27,18 @@ def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[
 def loaded(path: Path, names: Collection[str] = ()) -> Any:
     """The file's ``ModelProto`` with the types that the onnx package infers; branches that have tensors of ``names`` are inlined.
 
-    ConversionError for what is no ONNX file.
+    ConversionError for what is no ONNX file, or too large for protobuf.
     """
     import onnx
+    from google.protobuf.message import EncodeError
 
     try:
         model = onnx.load(str(path))
         inline_branches(model.graph, names)
         model.graph.CopyFrom(infer_shapes(onnx, model).graph)
+    except EncodeError as error:
+        rule = "less than 2 GiB with external data, as protobuf writes no more, to hand operators to ONNX Runtime"
+        raise ConversionError(Reason(rule, "more", file=str(path), hint="--host nnbridge")) from error
     except Exception as error:
         pass_shortage(error)
         # protobuf's, the checker's and the operating system's errors have no common class.
