@@ -33,7 +33,8 @@ from tests.foreign import MUTATIONS, mutated
 TABLE = "CREATE TABLE cells (key TEXT PRIMARY KEY, cell TEXT NOT NULL)"
 INTACT = Cell(
     "m.tflite", "npu", 8, "delegate", "", 3, 2, 1, 0, 2, 900, 600, 64, "fell back", "litert", False, 1.5, True, 2.5, 3.5,
-    ((1, "ADD", "a", "why"),), (("CONV_2D", "c"), ("ADD", "a"), ("MUL", "m")), "n/a", True, 1.0, "matched boxes", False, ("note",),
+    ((1, "ADD", "a", "why"),), (("CONV_2D", "c"), ("ADD", "a"), ("MUL", "m")), "n/a", True, 1.0, "matched boxes", False,
+    ("note",),
 )  # fmt: skip
 DATA = json.loads(json.dumps(INTACT.as_dict()))
 
