@@ -272,7 +272,7 @@ def test_samples_beside_the_one_that_ends_litert_are_compared(tmp_path: Path) ->
     assert found["samples"] == 2
     assert [row["sample"] for row in found["ended"]] == ["in.npz 1"]
     assert found["ended"][0]["reason"] == "LiteRT ended with signal SIGFPE"
-    assert found["pass"] is False
+    assert found["within"] is False
 
 
 def test_layers_of_a_file_with_resource_variables_are_those_that_hold_numbers(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_bad_arguments_give_one_message_each(tmp_path: Path) -> None:
     onnx.write_bytes(b"\x08\x08")
     assert "text.tflite" in refused("plan", text)
     assert "missing.tflite" in refused("plan", tmp_path / "missing.tflite")
-    assert "ONNX" in refused("plan", onnx)
+    assert "model.onnx: expected an opset" in refused("plan", onnx)
     assert "nnapi-nowhere" in refused("plan", DIGITS, "--device", "nnapi-nowhere")
     assert "--seeds" in refused("compare", DIGITS, "--reference", REFERENCE, "--seeds", "one")
     assert "--input" in refused("run", DIGITS)

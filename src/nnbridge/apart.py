@@ -102,6 +102,7 @@ class Apart:
         try:
             good, found = process.receive()
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            pass_shortage(error)
             status = process.ended()
             short = None if status is None else shortage_of_end(status)
             raise short or EndedError(Reason(f"{self._title} ended with {_end_of(status)}", kind=Why.ENDED)) from error

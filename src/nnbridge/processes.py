@@ -114,6 +114,7 @@ def computed(function: str, requests: Sequence[_Request], jobs: int) -> Iterator
                 try:
                     result = ready.recv()
                 except (EOFError, OSError) as error:
+                    pass_shortage(error)
                     (worker,) = (worker for worker in workers if worker.connection is ready)
                     status = worker.process.wait()
                     raise shortage_of_end(status) or RuntimeError(

@@ -43,7 +43,7 @@ def test_a_folder_of_sequences_is_a_data_set(inserting: Path, tmp_path: Path) ->
     found = json.loads(call("compare", inserting, *inputs, "--reference", "onnxruntime", "--json").stdout)
     (output,) = found["outputs"]
     # Three times eight zeros before 24, 8 and 12 numbers.
-    assert (found["samples"], found["pass"], output["type"], output["elements"]) == (3, True, "float32", 3 * 8 + 24 + 8 + 12)
+    assert (found["samples"], found["within"], output["type"], output["elements"]) == (3, True, "float32", 3 * 8 + 24 + 8 + 12)
 
 
 def test_the_tensors_of_a_sequence_are_written_one_by_one(inserting: Path, tmp_path: Path) -> None:
@@ -94,6 +94,6 @@ def test_text_is_compared_as_text(tmp_path: Path) -> None:
     onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), str(path))
     np.save(words, np.array(["edge", "phone"]))
     found = json.loads(call("compare", path, "--input", words, "--reference", "onnxruntime", "--json").stdout)
-    assert (found["pass"], found["outputs"][0]["elements"]) == (True, 3)
+    assert (found["within"], found["outputs"][0]["elements"]) == (True, 3)
     (output,) = json.loads(call("run", path, "--input", words, "--json").stdout)["outputs"]
     assert (output["name"], output["values"]) == ("chosen", ["phone", "edge", "phone"])

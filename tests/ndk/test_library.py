@@ -167,7 +167,7 @@ def test_a_c_client_that_may_not_use_vendor_extensions_gets_bad_data(library: Pa
 WRONG_VARIABLES = {
     "NNBRIDGE_TRACE": (
         "missing/trace.jsonl",
-        "NNBRIDGE_TRACE: expected a file that can be written to, found missing/trace.jsonl: No such file",
+        "NNBRIDGE_TRACE: expected a file that can be written to, found missing/trace.jsonl: no such file",
     ),
     "NNBRIDGE_PARTITION": ("7", "NNBRIDGE_PARTITION: expected one of 0, 1, 2, found 7"),
     "NNBRIDGE_LOG": ("loud", "NNBRIDGE_LOG: expected one of info, debug, warning, found loud"),

@@ -75,7 +75,7 @@ def test_statistics_stay_float32_where_the_operator_says_so() -> None:
 def test_what_depends_on_the_type_of_an_input_sees_it() -> None:
     assert host("CastLike", np.float32([0.1]), np.float16([0]), opset=19)[0].dtype == np.float16
     assert host("EyeLike", np.zeros((2, 2), np.float16), opset=9)[0].dtype == np.float16
-    assert host("Cast", np.float16([0.1]), to=TensorProto.STRING)[0].tolist() == ["0.1"]
+    assert host("Cast", np.float16([0.1]), to=TensorProto.STRING)[0].tolist() == ["0.099975586"]  # as ONNX Runtime writes it
     assert host("DequantizeLinear", np.int8([3]), np.float16(0.5), opset=23)[0].dtype == np.float16
     rounded = host("DequantizeLinear", np.int8([3]), np.float16(0.5), opset=23, output_dtype=TensorProto.FLOAT)[0]
     assert rounded.dtype == np.float32

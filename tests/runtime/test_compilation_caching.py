@@ -344,7 +344,7 @@ def test_c21_an_error_while_writing_leaves_no_half_file(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "replace", full)
     record = compiled(CachingDriver(), tmp_path).cache[0]
-    assert "No space left" in record.notes[0].found
+    assert "no space is left" in record.notes[0].found
     assert list(tmp_path.iterdir()) == []
 
 

@@ -136,7 +136,8 @@ class HostNode:
 
 def _is_of_values(error: Exception) -> bool:
     """True for errors of values that no kernel can use: indexes beyond an axis, a division by zero."""
-    return isinstance(error, ZeroDivisionError) or (isinstance(error, IndexError) and "out of bounds" in str(error))
+    of_indexes = isinstance(error, IndexError) and not isinstance(error, np.exceptions.AxisError)
+    return isinstance(error, ZeroDivisionError) or (of_indexes and "out of bounds" in str(error))
 
 
 def of_body(proto: Any, version: int) -> RunNode:

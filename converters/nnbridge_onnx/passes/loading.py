@@ -11,7 +11,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -319,6 +319,14 @@ _WITH_BODIES = ("If", "Loop", "Scan")
 _FIT = "operands of types and shapes that fit together"
 
 
+def _content(constant: Any) -> Hashable:
+    """All of a constant that inference may read."""
+    if constant is None:
+        return None
+    small = constant.ByteSize() <= _SMALL and not constant.external_data
+    return constant.SerializeToString() if small else (constant.data_type, tuple(constant.dims))
+
+
 class _Nodes:
     """The nodes of a model in run order, with the types of their operands."""
 
@@ -337,6 +345,8 @@ class _Nodes:
         self._described, self._types, self._stated, self._values = described, types, stated, values
         self._shapes = {name: _dims(one) for name, one in described.items() if _is_shaped(one)}
         self._shapes |= {name: tuple(one.dims) for name, one in values.items()}
+        self._loading: set[Hashable] = set()
+        """Forms of nodes that ONNX Runtime writes out as functions and loads."""
         self._output = ""
         self.without_kernel: dict[str, Reason] = {}
         """The first output of nodes → why there is no kernel."""
@@ -427,6 +437,26 @@ class _Nodes:
         """The reason why ONNX Runtime refuses a node once it is written out as its function, and why it has no kernel then;
         ``whole`` for one that has no function with these attributes, none for what cannot be written out, as types are not known.
         """
+        form = self._form(node)
+        if form in self._loading:
+            return None, None
+        found = self._of_written_out(node, label, callers, whole)
+        if form is not None and found == (None, None):
+            self._loading.add(form)
+        return found
+
+    def _form(self, node: Any) -> Hashable | None:
+        """All of a node that its function depends on, without names; None for one with bodies."""
+        if any(True for attribute in node.attribute for _ in subgraphs(attribute)):
+            return None
+        places = {name: place for place, name in enumerate(dict.fromkeys(node.input))}
+        inputs = tuple((self._types.get(name), self._values.get(name), self._described.get(name)) for name in places)
+        known = tuple((type, _content(value), one and one.type.SerializeToString()) for type, value, one in inputs)
+        outputs = tuple((bool(name), self._stated.get(name)) for name in node.output)
+        attributes = tuple(sorted(attribute.SerializeToString() for attribute in node.attribute))
+        return node.domain, node.op_type, attributes, tuple(map(places.get, node.input)), known, outputs
+
+    def _of_written_out(self, node: Any, label: str, callers: int, whole: Reason | None) -> tuple[Reason | None, Reason | None]:
         body = self._written_out(node) if callers < MAX_DEPTH else None
         if body is None:
             return None, None

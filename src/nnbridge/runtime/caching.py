@@ -22,7 +22,7 @@ from pathlib import Path
 
 from nnbridge.caches import folder_fault
 from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig, cache_files_needed
-from nnbridge.errors import InputError, NnapiError, Reason, first_line, pass_shortage
+from nnbridge.errors import NnapiError, Reason, RefusalError, ShortageError, first_line, pass_shortage
 from nnbridge.model import Model
 from nnbridge.records import dataclass
 from nnbridge.storage.atomic import atomic_write
@@ -147,7 +147,7 @@ class StepCache:
                 with atomic_write(path, _MODE, follow_links=False) as file:
                     file.write(_HEADER.pack(_MAGIC, FORMAT_VERSION, self._token, checksum, entry, len(data), b""))
                     file.write(data)
-        except (InputError, OSError) as error:
+        except (RefusalError, ShortageError, OSError) as error:  # A cache that is full is none, as on a phone.
             self._note(Reason("a cache directory that can be written to", str(error)))
             return
         self.written = True
