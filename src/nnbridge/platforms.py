@@ -114,8 +114,8 @@ _WITHOUT_MEMORY = 1
 
 
 def _memory_is_limited() -> bool:
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return False
+    import resource
+
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
