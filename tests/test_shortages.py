@@ -385,7 +385,7 @@ import nnbridge.cli.commands as commands
 from nnbridge.cli import main
 from nnbridge.storage.atomic import atomic_write
 if signal.getsignal(signal.{name}) == signal.SIG_IGN:  # by nohup, or in a shell's background
-    signal.signal(signal.{name}, signal.SIG_DFL)
+    signal.signal(signal.{name}, signal.default_int_handler if "{name}" == "SIGINT" else signal.SIG_DFL)  # as Python starts
 def slow(**_):
     with atomic_write(Path({str(tmp_path / "x")!r})) as file:
         file.write(b"1")

@@ -356,9 +356,9 @@ def main() -> None:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # What native code prints.
     if sys.platform != "win32":
-        import resource
+        with contextlib.suppress(ImportError, ValueError, OSError):
+            import resource
 
-        with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # An end leaves no file.
     served: Any = None
     with contextlib.suppress(EOFError, BrokenPipeError):  # The parent has ended, or has no more calls.

@@ -116,6 +116,8 @@ _WITHOUT_MEMORY = 1
 def _memory_is_limited() -> bool:
     if sys.platform == "win32":
         return False
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # A Python without it has no limits.
+        return False
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
