@@ -193,6 +193,14 @@ def test_the_changes_for_the_worse_are_data_too(tmp_path: Path) -> None:
     assert (found["removed"], found["added"]) == ([], ["model n"])
 
 
+def test_a_model_that_is_gone_fails_a_build(tmp_path: Path) -> None:
+    old, new = stored(tmp_path / "old.db", cell(), cell(model="n")), stored(tmp_path / "new.db", cell())
+    result = diff(old, new, "--fail-on", "worse")
+    assert result.exit_code == 1
+    assert "Nothing got worse in 1 cell. Missing from the new run: model n." in result.stdout
+    assert diff(old, new).exit_code == 0
+
+
 def test_limits_count_beside_diff(tmp_path: Path) -> None:
     (tmp_path / "budget.toml").write_text("[[budget]]\nestimated_ms = 20\n")
     old = stored(tmp_path / "old.db", cell(estimated_ms=10.0))

@@ -310,14 +310,15 @@ def _way(before: str, after: str) -> str:
 def verdict(found: Changes) -> str:
     """The answer in one line, with the first cells that got worse."""
     worse = found.worse
+    gone = f" Missing from the new run: {', '.join(found.removed)}." if found.removed else ""
     if not worse:
-        return f"Nothing got worse in {counted(found.compared, 'cell')}."
+        return f"Nothing got worse in {counted(found.compared, 'cell')}.{gone}"
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for change in worse:
         groups.setdefault((change.model, change.new.device, change.worse[0]), []).append(change.new)
     named = [f"{model} on {device}, {androids(cells)} ({why})" for (model, device, why), cells in groups.items()][:_FEW]
     more = f"; and {len(groups) - _FEW} more" if len(groups) > _FEW else ""
-    return f"Worse: {len(worse)} of {counted(found.compared, 'cell')}: {'; '.join(named)}{more}."
+    return f"Worse: {len(worse)} of {counted(found.compared, 'cell')}: {'; '.join(named)}{more}.{gone}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -106,7 +106,7 @@ of_run = in_section(RUN)
 @option(
     "--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", shell_complete=completion.files, help="Changes between two stores."
 )
-@option("--fail-on", values=("worse",), help="With --diff: exit status 1 if a cell got worse (docs/matrix.md).")
+@option("--fail-on", values=("worse",), help="With --diff: exit status 1 if a cell got worse or is gone (docs/matrix.md).")
 @json_option
 def matrix(
     models: tuple[str, ...],
@@ -311,7 +311,7 @@ def _summary_file() -> Path:
 
 
 def _show_changes(old: str, new: str, budget: Path | None, junit: Path | None, as_json: bool) -> bool:
-    """Print the changes; True if a cell got worse."""
+    """Print the changes; True if a cell got worse, or if a model, device or Android version is missing."""
     from nnbridge.matrix.budget import read_budgets
     from nnbridge.matrix.changes import change_lines, changes, changes_as_junit
     from nnbridge.storage.atomic import atomic_write
@@ -325,7 +325,7 @@ def _show_changes(old: str, new: str, budget: Path | None, junit: Path | None, a
         print_json("matrix", {**found.as_dict(), "old": old, "new": new})
     else:
         print_blocks(change_lines(found, shown_rows(_ROWS)), top=0)
-    return bool(found.worse)
+    return bool(found.worse or found.removed)
 
 
 def _store_file(text: str) -> tuple[Path, str]:
