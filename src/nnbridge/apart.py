@@ -189,7 +189,7 @@ def _prepared() -> _ApartProcess | None:
 def _end_of(status: int | None) -> str:
     if status is None:
         return "a result that cannot be read"
-    return f"signal {signal_name(-status)}" if status < 0 else f"exit status {status}"
+    return f"signal {signal_name(-status).removeprefix('signal ')}" if status < 0 else f"exit status {status}"
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:

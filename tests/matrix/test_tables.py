@@ -129,6 +129,14 @@ def test_what_others_computed_is_no_pass_of_a_device_on_which_nothing_runs(chang
     assert [suite.get(key) for key in ("tests", "failures", "skipped")] == ["2", "0", "2"]
 
 
+def test_unknown_numbers_are_no_test_that_passed() -> None:
+    cells = [compared(unknown=True), compared(model="n", unknown=True, within=None), compared(model="o")]
+    suite = ElementTree.fromstring(as_junit(cells, {})).find("testsuite")
+    assert suite is not None
+    assert [suite.get(key) for key in ("tests", "failures", "skipped")] == ["3", "0", "1"]
+    assert suite.find("testcase/skipped").get("message") == "numbers unknown"  # type: ignore[union-attr]
+
+
 def test_what_others_computed_wrongly_fails_and_says_both() -> None:
     text = shown(compared(**IDLE, within=False, difference=3.0), compared(device="e"))
     assert "Exit status 1: 1 outside tolerance, 1 of them with nothing on the device." in text

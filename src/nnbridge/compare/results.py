@@ -5,6 +5,7 @@ A result is a frozen dataclass with a sentence, notes and records: dictionaries 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,19 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 
-class NotebookResult:
+class NotebookResult(ABC):
     """The result of a comparison, with its display in notebooks."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def sentence(self) -> str:
         """The answer in one sentence."""
-        raise NotImplementedError
 
+    @abstractmethod
     def records(self) -> Sequence[Mapping[str, Any]]:
         """One for each row of the result's table."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return self.sentence

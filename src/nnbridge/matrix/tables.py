@@ -461,7 +461,7 @@ class JunitCase:
 
 def as_junit(cells: Sequence[Cell], broken: Broken) -> str:
     """A test suite for each device; failures are limits exceeded and differences, errors are cells that failed, and what does
-    not apply, or does not run on the device, is skipped."""
+    not apply, does not run on the device, or was compared on unknown numbers, is skipped."""
     return junit("nnbridge matrix", [_case(cell, broken.get(i, [])) for i, cell in enumerate(cells)])
 
 
@@ -496,7 +496,8 @@ def _case(cell: Cell, broken: Sequence[str]) -> JunitCase:
     complaints = _complaints(cell, broken)
     if complaints:
         return JunitCase(cell, "failure", "; ".join(complaints))
-    return JunitCase(cell, "skipped", IDLE) if cell.idle else JunitCase(cell)
+    compared = cell.idle or cell.within is not None  # Without a reference the test is of the placement.
+    return JunitCase(cell, "skipped", reserved) if compared and (reserved := reservation(cell)) else JunitCase(cell)
 
 
 def _complaints(cell: Cell, broken: Sequence[str]) -> list[str]:
